@@ -1,0 +1,53 @@
+"""What can go wrong with KForge itself.
+
+A bad candidate is data (a `Verdict`); only a broken harness, a bad problem or a bad request raises.
+
+    KForgeError
+    ├── UsageError              the request makes no sense: a missing file, an unknown option value
+    │   └── UnknownPlugin       no platform, profiler or sandbox of that name, with the names there are
+    ├── ProblemError            the problem file is unusable: names file, line and what is missing
+    ├── PluginAbsent            the plug-in exists, and this machine lacks what it needs
+    ├── SandboxUnavailable      no sandbox of the requested level can be made here
+    ├── WireError               a value cannot cross a process boundary, or a record cannot be read back
+    └── HarnessError            KForge's own fault or the machine's: the judge could not do its work
+"""
+
+from __future__ import annotations
+
+
+class KForgeError(Exception):
+    """The root of every exception KForge raises on purpose."""
+
+
+class UsageError(KForgeError):
+    """The request cannot be carried out as asked."""
+
+
+class UnknownPlugin(UsageError):
+    """Nothing is registered under that name."""
+
+
+class ProblemError(KForgeError):
+    """A problem file or module cannot be used; the message names the file, the line and the cure."""
+
+    def __init__(self, message: str, *, path: str = "", line: int | None = None) -> None:
+        where = path if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {message}" if where else message)
+        self.path = path
+        self.line = line
+
+
+class PluginAbsent(KForgeError):
+    """The plug-in is known, and this machine lacks what it needs."""
+
+
+class SandboxUnavailable(KForgeError):
+    """The requested sandbox level cannot be had on this machine."""
+
+
+class WireError(KForgeError):
+    """A value cannot be written to, or read from, its JSON form."""
+
+
+class HarnessError(KForgeError):
+    """The judge itself failed; nothing is said about the candidate."""

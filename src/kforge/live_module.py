@@ -1,0 +1,60 @@
+"""A live nn.Module as a problem: the module and its example inputs, kept in a file the judge can load.
+
+Classes that live in a script or a notebook are pickled by value, so that the judge's other processes can
+load them without importing the user's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kforge.errors import ProblemError
+
+
+def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
+    """(source text for people and prompts, path of the pickled pair, its hash)."""
+    import cloudpickle
+
+    inputs = list(example_inputs) if isinstance(example_inputs, (list, tuple)) else [example_inputs]
+    home = sys.modules.get(type(module).__module__)
+    by_value = home is not None and home.__name__ != "__main__" and not _is_installed(home)
+    if by_value:
+        cloudpickle.register_pickle_by_value(home)
+    try:
+        data = cloudpickle.dumps((module, inputs))
+    except Exception as error:
+        raise ProblemError(f"the module {type(module).__name__} cannot be pickled: {error}") from error
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(home)
+    digest = hashlib.sha256(data).hexdigest()
+    folder = Path(tempfile.gettempdir()) / f"kforge-live-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{digest[:32]}.pkl"
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(data)
+        partial.replace(path)
+    return _source_of(module), str(path), digest
+
+
+def _source_of(module: Any) -> str:
+    try:
+        return inspect.getsource(type(module))
+    except (OSError, TypeError):
+        return f"# the source of this module is not available\n# {module!r}\n".replace("\n# \n", "\n")
+
+
+def _is_installed(home: Any) -> bool:
+    path = getattr(home, "__file__", None)
+    if not path:
+        return True
+    roots = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(str(Path(path).resolve()).startswith(str(Path(root).resolve()) + os.sep) for root in roots if root)

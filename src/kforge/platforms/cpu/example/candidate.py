@@ -1,0 +1,67 @@
+"""The same module for the CPU: one pass over memory, in C++ with OpenMP and SIMD."""
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <cstdint>
+
+extern "C" void leaky_relu_scale(const float* x, const float* scale, float* y,
+                                 int64_t rows, int64_t columns, float slope) {
+    #pragma omp parallel for
+    for (int64_t r = 0; r < rows; ++r) {
+        const float* in = x + r * columns;
+        float* out = y + r * columns;
+        #pragma omp simd
+        for (int64_t c = 0; c < columns; ++c) {
+            float v = in[c];
+            out[c] = (v > 0.0f ? v : slope * v) * scale[c];
+        }
+    }
+}
+"""
+
+
+def build(source):
+    """Compile to a shared library once per source text, and load it."""
+    flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17"]
+    key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
+    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    library = os.path.join(folder, f"{key}.so")
+    if not os.path.exists(library):
+        code = os.path.join(folder, f"{key}.cpp")
+        with open(code, "w") as file:
+            file.write(source)
+        partial = f"{library}.{os.getpid()}"
+        command = [os.environ.get("CXX", "g++"), *flags, code, "-o", partial]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"compilation failed: {' '.join(command)}\n{done.stderr}")
+        os.replace(partial, library)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE).leaky_relu_scale
+kernel.restype = None
+kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2 + [ctypes.c_float]
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        columns = x.shape[-1]
+        kernel(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.numel() // columns, columns, self.slope)
+        return y

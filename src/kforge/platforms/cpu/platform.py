@@ -1,0 +1,98 @@
+"""The CPU: C++ with OpenMP and SIMD, compiled by g++ or clang."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import platform
+import shutil
+import subprocess
+import sys
+
+from kforge.platforms.face import Platform
+
+_CXX = ("g++", "clang++", "c++")
+_VECTORS = (("avx512f", "AVX-512, 512 bits"), ("avx2", "AVX2, 256 bits"), ("sve", "SVE"), ("asimd", "NEON, 128 bits"),
+            ("sse2", "SSE2, 128 bits"))
+
+
+class Cpu(Platform):
+    name = "cpu"
+    device_class = "cpu"
+    device = "cpu"
+
+    def absent_because(self) -> str:
+        if not self.compilers():
+            return "no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)"
+        return ""
+
+    @functools.cache  # noqa: B019  one instance lives as long as the process
+    def compilers(self) -> dict[str, str]:
+        found = {}
+        for name in _CXX:
+            path = shutil.which(name)
+            if path:
+                done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+                if done.returncode == 0 and done.stdout:
+                    found[name] = done.stdout.splitlines()[0]
+        return found
+
+    def folders(self) -> tuple[str, ...]:
+        """Compilers that live outside the system's folders bring their installation with them."""
+        paths = [os.path.realpath(path) for path in map(shutil.which, (*_CXX, "ninja", "ld", "as")) if path]
+        return tuple({os.path.dirname(os.path.dirname(path)) for path in paths if not path.startswith("/usr/")} - {"/"})
+
+    def environment(self) -> dict[str, str]:
+        compilers = self.compilers()
+        return {"CXX": next(iter(compilers))} if compilers else {}
+
+    @functools.cache  # noqa: B019
+    def facts(self) -> dict[str, str]:
+        flags = _cpu_flags()
+        return {
+            "processor": _cpu_name(),
+            "architecture": platform.machine(),
+            "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+            "vectors": next((words for flag, words in _VECTORS if flag in flags), "unknown"),
+            "caches": _caches(),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB",
+            "compiler": next(iter(self.compilers().values()), "none"),
+        }
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = [line.partition(":") for line in file if ":" in line]
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in reversed(lines)}
+
+
+def _cpu_name() -> str:
+    info = _cpuinfo()
+    if sys.platform == "darwin":
+        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
+        return done.stdout.strip() or platform.processor()
+    return info.get("model name") or info.get("CPU part", "") or platform.processor() or "unknown"
+
+
+def _cpu_flags() -> set[str]:
+    info = _cpuinfo()
+    return set((info.get("flags") or info.get("Features") or "").split())
+
+
+def _caches() -> str:
+    found = {}
+    for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):
+        try:
+            level, kind, size = (open(f"{folder}/{name}").read().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction":
+            found[f"L{level}"] = size
+    return ", ".join(f"{name} {size}" for name, size in found.items()) or "unknown"
+
+
+PLUGIN = Cpu()

@@ -1,0 +1,27 @@
+"""Exact GELU of every element."""
+
+import torch
+import torch.nn as nn
+
+ROWS = 16384
+COLUMNS = 8192
+
+KFORGE = {
+    "sizes": {
+        "cpu": {"ROWS": 2048, "COLUMNS": 1024},
+        "emulator": {"ROWS": 32, "COLUMNS": 64},
+    },
+}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLUMNS)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,351 @@
+"""Every value that flows through KForge, in flow order, as frozen records.
+
+    Problem + Candidate + Settings -> Job -> Verdict (with its Evidence) -> Report
+
+Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
+A `Verdict` that contradicts itself cannot be constructed.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from kforge import kernelbench, live_module
+from kforge.errors import ProblemError
+
+EVIDENCE_VERSION = 1
+
+
+def text_hash(text: str) -> str:
+    """The identity of a piece of source: 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A PyTorch module to make faster, in KernelBench's file format or captured live."""
+
+    name: str
+    """What people call it: the file's stem, or the module's class."""
+    source: str
+    """The file's text; for a live module, its class's text, for people and prompts."""
+    level: int | None = None
+    """KernelBench level: 1 single ops, 2 fusions, 3 networks."""
+    number: int | None = None
+    """Its number within the level."""
+    path: str = ""
+    """Where it was read from; empty for a live module."""
+    sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Overrides of module-level constants per device class."""
+    distributions: tuple[str, ...] = kernelbench.DISTRIBUTIONS
+    """Input distributions it can take."""
+    tolerances: dict[str, float] = field(default_factory=dict)
+    """Relative tolerance per dtype name, where the default is not right for it."""
+    payload: str = ""
+    """For a live module: the file that holds the pickled module and example inputs."""
+    payload_hash: str = ""
+    """SHA-256 of that file."""
+
+    @property
+    def id(self) -> str:
+        return text_hash(self.source + self.payload_hash)
+
+    def sized_source(self, device_class: str) -> str:
+        """The source with this device class's sizes in place."""
+        return kernelbench.with_sizes(self.source, self.sizes.get(device_class, {}), self.path)
+
+    @classmethod
+    def from_source(cls, source: str, name: str = "problem", path: str = "", **place: int | None) -> Problem:
+        """A problem from a file's text; ProblemError names the line of what is missing."""
+        declared = kernelbench.check(source, path or name)
+        return cls(
+            name=name,
+            source=source,
+            path=path,
+            sizes=declared.sizes,
+            distributions=declared.distributions,
+            tolerances=declared.tolerances,
+            **place,
+        )
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Problem:
+        """A problem from a KernelBench-format file; level and number come from its path if it has them."""
+        file = Path(path)
+        try:
+            source = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ProblemError(f"cannot be read: {error.strerror}", path=str(path)) from None
+        except UnicodeDecodeError as error:
+            raise ProblemError(f"is not UTF-8 text (byte {error.start})", path=str(path)) from None
+        head = file.stem.split("_", 1)[0]
+        folder = file.parent.name
+        level = folder.removeprefix("level")
+        return cls.from_source(
+            source,
+            name=file.stem,
+            path=str(path),
+            level=int(level) if folder.startswith("level") and level.isdigit() else None,
+            number=int(head) if head.isdigit() else None,
+        )
+
+    @classmethod
+    def from_module(cls, module: Any, example_inputs: Any, name: str = "") -> Problem:
+        """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights."""
+        source, payload, digest = live_module.capture(module, example_inputs)
+        return cls(name=name or type(module).__name__, source=source, payload=payload, payload_hash=digest)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program that claims to be a faster drop-in: a Python file with a class `ModelNew`."""
+
+    source: str
+    """The file's text."""
+    platform: str = "cpu"
+    """The platform it is written for."""
+    parent: str | None = None
+    """The id of the candidate it was made from."""
+    name: str = ""
+    """What people call it: the file's stem."""
+
+    @property
+    def id(self) -> str:
+        return text_hash(self.source)
+
+
+BaselineName = Literal["eager", "compile", "best"]
+Policy = Literal["strict", "hybrid", "any"]
+SandboxChoice = Literal["auto", "bubblewrap", "unshare", "process"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one runner may use; beyond it, it is killed."""
+
+    build_seconds: float = 180.0
+    """Wall clock for importing the file, compiling, and constructing the module."""
+    call_seconds: float = 30.0
+    """Wall clock for a call of forward, beyond what the reference itself needs."""
+    memory_bytes: int = 0
+    """Memory of all its processes together; 0 means three quarters of the machine's."""
+    file_bytes: int = 1 << 30
+    """Size of any file it writes, and of its private temporary folder."""
+    processes: int = 0
+    """Processes and threads at once; 0 means 512 plus 8 for each core."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one evaluation is to be made."""
+
+    baseline: BaselineName = "eager"
+    """What `speedup` is measured against."""
+    compile_baseline: bool = True
+    """Whether torch.compile is built and timed too, so that `speedup_vs_best` can be said."""
+    policy: Policy = "hybrid"
+    """strict: no library compute; hybrid: library calls reported, some custom code required; any."""
+    precision: str = ""
+    """The lowest arithmetic precision allowed (float16, bfloat16, tf32); empty: the problem's own."""
+    seeds: int = 5
+    """How many freshly drawn input sets are checked, rotating over the distributions."""
+    timing_seconds: float = 0.5
+    """Time given to the interleaved measurement; it stops earlier when the interval is tight."""
+    sandbox: SandboxChoice = "auto"
+    """auto takes the strongest level this machine has; a named level is required, or it is an error."""
+    seed: int | None = None
+    """The master seed; None draws a secret one. Set only to replay a record."""
+    limits: Limits = Limits()
+    """What the candidate may use."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= 1000:
+            raise ValueError("seeds must be between 1 and 1000")
+        if self.timing_seconds < 0:
+            raise ValueError("timing_seconds must not be negative; 0 leaves timing out")
+        if self.precision not in ("", "tf32", "float16", "bfloat16", "float32"):
+            raise ValueError("precision must be float16, bfloat16, tf32 or float32")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation to make."""
+
+    id: str
+    """Unique within its batch; names the report's file."""
+    problem: Problem
+    candidate: Candidate
+    settings: Settings = Settings()
+
+
+class Outcome(enum.Enum):
+    """The state a candidate ended in."""
+
+    GENERATION_FAILURE = "generation_failure"
+    COMPILATION_FAILURE = "compilation_failure"
+    RUNTIME_ERROR = "runtime_error"
+    MISMATCH = "mismatch"
+    REJECTED = "rejected"
+    CORRECT = "correct"
+
+
+@dataclass(frozen=True)
+class ErrorNorm:
+    """How far one checked call was from the reference."""
+
+    distribution: str
+    """Which inputs."""
+    norm: float
+    """‖candidate − reference‖ / ‖reference‖, the worst output."""
+    norm_limit: float
+    """What was allowed."""
+    worst: float
+    """The worst element's error over its own limit: at most 1 passes."""
+
+
+@dataclass(frozen=True)
+class BaselineTime:
+    """One way of running the reference, timed against eager in the same run."""
+
+    name: str
+    """eager or compile."""
+    ratio: float | None
+    """How many times faster than eager; None where it could not be built."""
+    note: str = ""
+    """Why it is missing, or what is odd about it."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the interleaved measurement of candidate against baseline gave."""
+
+    baseline: str
+    """The baseline that ran beside the candidate."""
+    speedup: float
+    """Median over ABBA groups of baseline time over candidate time."""
+    interval: tuple[float, float]
+    """95 % interval of that median, widened by what the same program against itself showed."""
+    speedup_vs_best: float | None
+    """Against the fastest baseline; None where torch.compile was left out."""
+    candidate_ns: tuple[float, ...]
+    """Mean time of a call, one sample per block."""
+    baseline_ns: tuple[float, ...]
+    """The same for the baseline, in the same order."""
+    calls_per_block: int
+    """Calls in a block, each on inputs never seen before."""
+    checked_calls: int
+    """Timed calls whose outputs were verified afterwards."""
+    baselines: tuple[BaselineTime, ...] = ()
+    """Every baseline there is."""
+    clock_excess: float = 0.0
+    """Time the judge's clock saw beyond the runner's, as a share of the candidate's time."""
+    peak_bytes: tuple[int, int] = (0, 0)
+    """Peak resident memory gained over the calls: candidate, baseline; 0 where not readable."""
+    conditions: dict[str, str] = field(default_factory=dict)
+    """Clock frequency, temperature, load: what was readable."""
+    flags: tuple[str, ...] = ()
+    """What called for a second look, and how that went."""
+
+    def __post_init__(self) -> None:
+        low, high = self.interval
+        if not 0 < low <= self.speedup <= high:
+            raise ValueError(f"speedup {self.speedup} is outside its interval {self.interval}")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything needed to believe a verdict, or to run it again and disagree."""
+
+    problem: Problem
+    candidate: Candidate
+    settings: Settings
+    """With the master seed that was used."""
+    device: dict[str, str]
+    """The machine: processor, cores, vector width, caches."""
+    versions: dict[str, str]
+    """Python, torch, compilers, kforge, kernel."""
+    distributions: tuple[str, ...]
+    """In the order the seeds used them."""
+    parameters: tuple[str, ...]
+    """How the candidate's state was matched to the reference's, one line each."""
+    operators: tuple[str, ...]
+    """Torch library operators the candidate dispatched in one observed call."""
+    native: tuple[str, ...]
+    """Native code of its own that the judge saw mapped into the runner."""
+    unchecked: tuple[str, ...]
+    """What could not be checked on this machine, or for this problem."""
+    seconds: dict[str, float]
+    """Where the evaluation's time went."""
+    command: str = "kforge evaluate --replay EVIDENCE.json"
+    """What re-runs it."""
+    version: int = EVIDENCE_VERSION
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge decided, in words a person or a model can act on."""
+
+    outcome: Outcome
+    detail: str
+    """What happened, where, and how to comply."""
+    rule: str = ""
+    """For a rejection: the rule's name."""
+    errors: tuple[ErrorNorm, ...] = ()
+    """Error norms of the checked calls."""
+    timing: Timing | None = None
+    """Only for a correct candidate; None where timing was left out."""
+    custom_share: float | None = None
+    """Share of time in the candidate's own code; None if it never ran."""
+    degenerate: tuple[str, ...] = ()
+    """Why the problem itself is unsound; a win on such a problem never counts."""
+    sandbox: str = ""
+    """The level the runner was held at."""
+    notes: tuple[str, ...] = ()
+    """What a careful reader should know."""
+    evidence: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        correct = self.outcome is Outcome.CORRECT
+        if self.timing is not None and not correct:
+            raise ValueError(f"a verdict of {self.outcome.value} cannot carry timing")
+        if correct and not self.errors:
+            raise ValueError("a correct verdict needs the error norms it rests on")
+        if (self.outcome is Outcome.REJECTED) != bool(self.rule):
+            raise ValueError("a rule is named exactly when the outcome is rejected")
+        if not self.detail:
+            raise ValueError("a verdict needs a sentence that says what happened")
+
+    @property
+    def speedup(self) -> float | None:
+        return self.timing.speedup if self.timing else None
+
+    @property
+    def speedup_vs_best(self) -> float | None:
+        return self.timing.speedup_vs_best if self.timing else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return self.timing.interval if self.timing else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether a speedup here may be counted as a win."""
+        return self.outcome is Outcome.CORRECT and not self.degenerate
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer to a job."""
+
+    job: str
+    """The job's id."""
+    problem: str
+    """The problem's name."""
+    candidate: str
+    """The candidate's id."""
+    platform: str
+    verdict: Verdict

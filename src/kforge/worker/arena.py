@@ -1,0 +1,132 @@
+"""Tensors in memory that judge and runner both map.
+
+The judge makes an `Arena` (sealed, so that the other side cannot shrink it under the judge), lays tensors out in it,
+and sends the descriptor; the runner maps it and sees the same bytes. Neither side ever shares an object.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_ALIGN = 64
+_SEALS = 0x0001 | 0x0002 | 0x0004  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Where a tensor lies in an arena and how to read it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def to_json(self) -> list[Any]:
+        return [self.dtype, list(self.shape), list(self.stride), self.offset]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Spec:
+        dtype, shape, stride, offset = data
+        return cls(dtype, tuple(shape), tuple(stride), offset)
+
+
+class Layout:
+    """Places tensors one after another; `size` is what the arena must hold."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def place(self, tensor: torch.Tensor) -> Spec:
+        """Room for a tensor like this one, its strides kept where they do not overlap."""
+        dense = _span(tensor.shape, tensor.stride()) == tensor.numel()
+        stride = tensor.stride() if dense else _contiguous(tensor.shape)
+        spec = Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), self.size)
+        nbytes = tensor.numel() * tensor.element_size()
+        self.size += -(-nbytes // _ALIGN) * _ALIGN
+        return spec
+
+
+class Arena:
+    """A block of shared memory. The side that made it owns it; the other maps its descriptor."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self._map = mmap.mmap(fd, size)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    @classmethod
+    def create(cls, size: int) -> Arena:
+        size = max(size, mmap.PAGESIZE)
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("kforge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        else:
+            with tempfile.TemporaryFile() as file:
+                fd = os.dup(file.fileno())
+            os.ftruncate(fd, size)
+        return cls(fd, size)
+
+    def tensor(self, spec: Spec) -> torch.Tensor:
+        """The tensor at that place: a view of the shared bytes."""
+        dtype = named_dtype(spec.dtype)
+        count = 1
+        for length in spec.shape:
+            count *= length
+        if count == 0:
+            return torch.empty(spec.shape, dtype=dtype)
+        nbytes = count * dtype.itemsize
+        flat = self._bytes[spec.offset : spec.offset + nbytes].view(dtype)
+        return flat.as_strided(spec.shape, spec.stride)
+
+    def close(self) -> None:
+        """Drop the descriptor; the mapping goes when the last tensor on it does."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def named_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"no dtype is called {name!r}")
+    return dtype
+
+
+def tensor_hash(tensor: torch.Tensor) -> str:
+    """A hash of a tensor's values in logical order: equal for equal values, whatever the strides."""
+    data = tensor.detach().cpu().contiguous()
+    if not data.numel():
+        return "empty"
+    size = data.numel() * data.element_size()
+    return hashlib.sha256((ctypes.c_char * size).from_address(data.data_ptr())).hexdigest()[:32]
+
+
+def _span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """How many elements lie between the first and the last; equals numel for a dense tensor."""
+    if any(length == 0 for length in shape):
+        return 0
+    return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    stride: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        stride.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(stride))

@@ -1,0 +1,182 @@
+"""Where runners come from: a zygote process held at a sandbox level, started again if it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from kforge import registry
+from kforge.errors import HarnessError
+from kforge.types import Limits
+from kforge.worker.judge.runner_handle import RunnerHandle
+from kforge.worker.judge.stage import make_stage
+from kforge.worker.sandbox import bubblewrap
+from kforge.worker.sandbox.private import TEMPORARY
+from kforge.worker.sandbox.view import make_view
+from kforge.worker.wire import Channel, PeerError
+
+_START_SECONDS = 120.0
+_FORK_SECONDS = 60.0
+
+
+class Nursery:
+    """Forks runners of one platform at one sandbox level. Close it to end everything it started."""
+
+    def __init__(self, platform: str, level: str, environment: dict[str, str] | None = None) -> None:
+        self.level = level
+        self._platform_name = platform
+        self._platform = registry.load("platforms", platform)
+        self._extra_environment = environment or {}
+        self._stage = make_stage()
+        self._scratch = Path(tempfile.mkdtemp(prefix="kforge-zygote-"))
+        self._view = make_view(self._stage, self._platform.folders())
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+
+    def spawn(self, limits: Limits) -> RunnerHandle:
+        """A fresh runner; the zygote is started, or started again, if need be."""
+        reason = ""
+        for _attempt in range(3):
+            channel = self._warm_channel()
+            try:
+                return self._fork(channel, limits)
+            except PeerError as error:
+                reason = str(error)
+                self._stop_zygote()
+        raise HarnessError(f"no runner could be started at sandbox level {self.level}: {reason}")
+
+    def warm(self) -> None:
+        """Start the zygote now, so that the first runner does not wait for it."""
+        self._warm_channel()
+
+    def close(self) -> None:
+        self._stop_zygote()
+        shutil.rmtree(self._stage, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _fork(self, channel: Channel, limits: Limits) -> RunnerHandle:
+        ours, theirs = Channel.pair()
+        keeper_ours, keeper_theirs = Channel.pair()
+        home = "/tmp/runner"
+        if self.level == "process":
+            home = tempfile.mkdtemp(prefix="runner-", dir=self._scratch)
+        request = {
+            "platform": self._platform_name,
+            "home": home,
+            "environment": self._environment(home),
+            "allowance": allowance(limits, self.level),
+            "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
+        }
+        try:
+            channel.send(request, (theirs.fileno(), keeper_theirs.fileno()))
+        finally:
+            theirs.close()
+            keeper_theirs.close()
+        handle = RunnerHandle(ours, keeper_ours, home if self.level == "process" else "")
+        try:
+            handle.greet(_FORK_SECONDS)
+        except PeerError:
+            handle.kill()
+            raise
+        return handle
+
+    def _environment(self, home: str) -> dict[str, str]:
+        folders = {os.path.dirname(path) for path in map(shutil.which, ("g++", "clang++", "ninja")) if path}
+        path = [os.path.join(sys.prefix, "bin"), *sorted(folders), "/usr/local/bin", "/usr/bin", "/bin"]
+        return {
+            "PATH": ":".join(dict.fromkeys(path)),
+            "HOME": home,
+            "TMPDIR": home,
+            "USER": "kforge",
+            "LOGNAME": "kforge",
+            "LANG": "C.UTF-8",
+            "KFORGE_BUILD_DIR": f"{home}/build",
+            "TORCH_EXTENSIONS_DIR": f"{home}/torch_extensions",
+            "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
+            "TRITON_CACHE_DIR": f"{home}/triton",
+            **self._platform.environment(),
+            **self._extra_environment,
+        }
+
+    def _warm_channel(self) -> Channel:
+        if self._channel is not None and self._process is not None and self._process.poll() is None:
+            return self._channel
+        self._stop_zygote()
+        self._start_zygote()
+        assert self._channel is not None
+        return self._channel
+
+    def _start_zygote(self) -> None:
+        ours, theirs = Channel.pair()
+        root = tempfile.mkdtemp(prefix="root-", dir=self._scratch)
+        start = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kforge.worker.runner.zygote import main; "
+        python = [sys.executable, "-I", "-B", "-W", "ignore", "-c", start + "sys.exit(main(sys.argv[1:]))"]
+        inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root]
+        command = bubblewrap.command(self._view, inner) if self.level == "bubblewrap" else inner
+        log = tempfile.TemporaryFile()
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                env=_bare_environment(),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        self._process, self._channel = process, ours
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(asdict(self._view)).encode())
+            process.stdin.close()
+        try:
+            reply, _ = ours.receive(_START_SECONDS)
+            problem = "" if reply.get("ok") else str(reply.get("error"))
+        except PeerError as error:
+            problem = str(error)
+        if problem:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip().splitlines()[-5:]
+            self._stop_zygote()
+            raise HarnessError(f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(said)}")
+        log.close()
+
+    def _stop_zygote(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+def allowance(limits: Limits, level: str) -> dict[str, int]:
+    """The limits as numbers for this machine."""
+    memory = limits.memory_bytes
+    if not memory:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+    processes = limits.processes or 512 + 8 * (os.cpu_count() or 1)
+    if level == "process":
+        # Without a namespace the kernel counts all of the user's processes.
+        processes += 4096
+    return {"memory_bytes": memory, "file_bytes": limits.file_bytes, "processes": processes}
+
+
+def _bare_environment() -> dict[str, str]:
+    """Nothing of ours: no keys, no paths. One BLAS thread in the zygote, since threads do not survive a fork."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", **kept}
+
+

@@ -1,0 +1,208 @@
+"""One runner, as the judge holds it: requests with deadlines, the keeper's commands, and the kernel's view of it.
+
+Whatever the runner answers is untrusted: `ask` returns a reply only if it is a well-formed message in time; the
+fields are checked where they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
+
+_POLL_SECONDS = 0.1
+_KEEPER_SECONDS = 10.0
+
+
+class RunnerLost(Exception):
+    """The runner cannot go on: it ended, hung, wrote nonsense, or used too much."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """ended, timeout, protocol or memory."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception; the runner is still there."""
+
+    def __init__(self, phase: str, report: dict[str, Any], findings: list[tuple[str, str]]) -> None:
+        super().__init__(phase)
+        self.phase = phase
+        self.report = report
+        self.findings = findings
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a runner ended, told by its keeper."""
+
+    status: int | None = None
+    """Exit status, negative for a signal; None if it had to be killed."""
+    left: tuple[str, ...] = ()
+    """Names of processes it left behind."""
+    printed: int = 0
+    """Bytes it printed."""
+    output: str = ""
+    """The first part of them."""
+
+
+@dataclass
+class RunnerHandle:
+    channel: Channel
+    keeper: Channel
+    home: str = ""
+    """A folder to remove afterwards, where there is no private file system."""
+    memory_limit: int = 0
+    """Resident bytes of all its processes together; 0 for no limit."""
+    findings: list[tuple[str, str]] = field(default_factory=list)
+    """(rule, what) the runner noticed about its candidate so far."""
+    pid: int = 0
+    keeper_pid: int = 0
+    _ended: Ending | None = None
+
+    def greet(self, seconds: float) -> None:
+        """Learn both processes' ids from the kernel, before any candidate code runs."""
+        reply, _ = self.keeper.receive(seconds)
+        if not reply.get("ok"):
+            raise PeerBroke(str(reply.get("error")))
+        self.keeper_pid = self.keeper.peer_pid
+        self.channel.receive(seconds)
+        self.pid = self.channel.peer_pid
+
+    def ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Send a request, wait for its reply; RunnerLost or ProgramError otherwise."""
+        try:
+            self.channel.send(request, fds, timeout=seconds)
+            self._wait(seconds)
+            reply, stray = self.channel.receive(seconds)
+        except PeerGone as error:
+            raise RunnerLost("ended", str(error)) from None
+        except PeerSilent as error:
+            raise RunnerLost("timeout", str(error)) from None
+        except PeerBroke as error:
+            raise RunnerLost("protocol", str(error)) from None
+        for fd in stray:
+            os.close(fd)
+        self.findings = _read_findings(reply)
+        if reply.get("ok") is not True:
+            error_report = reply.get("error")
+            if not isinstance(error_report, dict):
+                raise RunnerLost("protocol", "a failure without a report")
+            raise ProgramError(str(reply.get("phase")), error_report, self.findings)
+        return reply
+
+    def _wait(self, seconds: float) -> None:
+        """Until a reply is there; on the way, look that the runner stays within its memory."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise RunnerLost("timeout", f"no answer after {seconds:.0f} s")
+            if select.select([self.channel], [], [], min(left, _POLL_SECONDS))[0]:
+                return
+            if self.memory_limit and self.resident_bytes() > self.memory_limit:
+                raise RunnerLost("memory", f"its processes together used more than {self.memory_limit >> 20} MiB")
+
+    def stop(self) -> None:
+        """Halt every process of this runner, so that it cannot slow down anything else."""
+        self._command("stop")
+
+    def go(self) -> None:
+        """Let them run again."""
+        self._command("continue")
+
+    def _command(self, op: str) -> None:
+        try:
+            self.keeper.send({"op": op}, timeout=_KEEPER_SECONDS)
+            self.keeper.receive(_KEEPER_SECONDS)
+        except PeerError as error:
+            raise RunnerLost("ended", f"its keeper: {error}") from None
+
+    def end(self) -> Ending:
+        """End the runner and everything it started; says how it went. Safe to call twice."""
+        if self._ended is None:
+            self._ended = self._ask_ending()
+            self.kill()
+        return self._ended
+
+    def _ask_ending(self) -> Ending:
+        try:
+            self.keeper.send({"op": "continue"}, timeout=_KEEPER_SECONDS)
+            self.keeper.receive(_KEEPER_SECONDS)
+            self.channel.close()
+            self.keeper.send({"op": "end"}, timeout=_KEEPER_SECONDS)
+            reply, _ = self.keeper.receive(_KEEPER_SECONDS)
+        except PeerError:
+            return Ending()
+        return Ending(reply.get("status"), tuple(reply.get("left", ())), reply.get("printed", 0), reply.get("output", ""))
+
+    def kill(self) -> None:
+        """Without a question: close the channels, which ends the keeper and with it everything else."""
+        if self._ended is None:
+            self._ended = Ending()
+        if self.keeper_pid > 1:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.keeper_pid, signal.SIGKILL)
+        self.channel.close()
+        self.keeper.close()
+        if self.home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    # -- what the kernel says of it --------------------------------------------------------------------------------
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the runner and everything below its keeper."""
+        total, todo = 0, [self.keeper_pid]
+        while todo:
+            pid = todo.pop()
+            todo += _children(pid)
+            if pid != self.keeper_pid:
+                total += _status_bytes(pid, "RssAnon") + _status_bytes(pid, "RssShmem")
+        return total
+
+    def peak_bytes(self) -> int:
+        """The most resident memory the runner ever had; 0 where not readable."""
+        return _status_bytes(self.pid, "VmHWM")
+
+    def native_code(self) -> tuple[str, ...]:
+        """Files mapped executable into the runner, as the kernel lists them."""
+        try:
+            with open(f"/proc/{self.pid}/maps") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return ()
+        found = [line.split(maxsplit=5) for line in lines]
+        paths = [words[5] for words in found if len(words) == 6 and "x" in words[1] and words[5].startswith("/")]
+        return tuple(dict.fromkeys(paths))
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _status_bytes(pid: int, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def _read_findings(reply: dict[str, Any]) -> list[tuple[str, str]]:
+    items = reply.get("findings")
+    if not isinstance(items, list):
+        return []
+    return [(str(item.get("rule")), str(item.get("what"))[:500]) for item in items[:50] if isinstance(item, dict)]

@@ -1,0 +1,33 @@
+"""The throw-away copy of the code a runner may see: types, errors, registry, platforms, the runner's own rooms."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+_FILES = ("errors.py", "registry.py")
+_WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "trees.py")
+_WORKER_FOLDERS = ("runner", "sandbox")
+
+
+def make_stage() -> Path:
+    """A folder that holds `kforge/` with the runner's code only; the caller removes it."""
+    package = Path(__file__).resolve().parents[2]
+    stage = Path(tempfile.mkdtemp(prefix="kforge-stage-"))
+    target = stage / "kforge"
+    target.mkdir()
+    (target / "__init__.py").write_text('"""The part of KForge that a runner sees."""\n')
+    for name in _FILES:
+        shutil.copy(package / name, target / name)
+    shutil.copytree(package / "platforms", target / "platforms", ignore=shutil.ignore_patterns("__pycache__"))
+    (target / "worker").mkdir()
+    for name in _WORKER_FILES:
+        shutil.copy(package / "worker" / name, target / "worker" / name)
+    for name in _WORKER_FOLDERS:
+        shutil.copytree(
+            package / "worker" / name, target / "worker" / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for path in [stage, *stage.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return stage

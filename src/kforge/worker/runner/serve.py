@@ -1,0 +1,334 @@
+"""The runner: loads one program and answers the judge until it is told to finish.
+
+Everything it uses is captured before the program is imported. What it reports is evidence, not truth: the judge
+checks the outputs in shared memory and holds its own clock beside the times claimed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kforge import registry
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
+from kforge.worker.runner import modes, tamper, watch
+from kforge.worker.wire import Channel, PeerError
+
+_clock = time.perf_counter_ns
+_copy = torch.Tensor.copy_
+_take = torch.take
+_equal = torch.equal
+_randint = torch.randint
+_dice = random.SystemRandom()
+_PROBES = 64
+_MAX_TEXT = 200_000
+
+
+class ProgramFailed(Exception):
+    """The program raised; `phase` says where."""
+
+    def __init__(self, phase: str, error: BaseException, filename: str) -> None:
+        super().__init__(str(error))
+        self.phase = phase
+        self.report = _describe_error(error, filename)
+
+
+def serve(channel: Channel, platform_name: str, home: str) -> None:
+    """Answer requests until told to finish or the judge is gone."""
+    runner = _Runner(platform_name, home)
+    channel.send({"ok": True})
+    while True:
+        try:
+            request, fds = channel.receive()
+        except PeerError:
+            return
+        try:
+            reply = {"ok": True, **runner.answer(request, fds)}
+        except ProgramFailed as failure:
+            reply = {"ok": False, "phase": failure.phase, "error": failure.report}
+        reply["findings"] = runner.findings()
+        channel.send(reply)
+        if request["op"] == "finish":
+            return
+
+
+class _Runner:
+    def __init__(self, platform_name: str, home: str) -> None:
+        self._platform = registry.load("platforms", platform_name)
+        self._home = home
+        self._watch: watch.Watch | None = None
+        self._snapshot: dict[str, int] = {}
+        self._unsettled = False
+        self._file = os.path.join(home, "candidate.py")
+        self._model: Any = None
+        self._module: Any = None
+        self._sets: list[list[Any]] = []
+        self._slots: list[list[torch.Tensor]] = []
+        self._last_output: Any = None
+        self._reused = False
+
+    def answer(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        handler = getattr(self, f"_op_{request['op']}")
+        result: dict[str, Any] = handler(request, fds)
+        return result
+
+    def findings(self) -> list[dict[str, str]]:
+        found = list(self._watch.findings) if self._watch else []
+        if self._unsettled:
+            found.append({"rule": "unsettled_output", "what": "the output still changed after forward had returned"})
+        return found
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def _op_load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Import the program and construct its module under a seed."""
+        arena = Arena(fds[0], request["size"]) if fds else None
+        tensors = [arena.tensor(Spec.from_json(item)).clone() for item in request["specs"]] if arena else []
+        arguments = trees.unpack(request["arguments"], tensors)
+        if request["watched"]:
+            self._snapshot = tamper.snapshot()
+            self._watch = watch.Watch(self._home)
+            self._watch.install()
+        namespace = self._import(request["source"])
+        kind = getattr(namespace, request["class_name"], None)
+        if not isinstance(kind, type):
+            raise ProgramFailed("missing", NameError(request["class_name"]), self._file)
+        with self._phase("init"):
+            torch.manual_seed(request["seed"])
+            self._module = kind(*arguments)
+            if not isinstance(self._module, torch.nn.Module):
+                raise TypeError(f"{request['class_name']} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
+        return self._ready(request)
+
+    def _op_load_live(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """A trusted, pickled module."""
+        import cloudpickle
+
+        with open(fds[0], "rb") as file:
+            self._module, _inputs = cloudpickle.load(file)
+        return self._ready(request)
+
+    def _ready(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._phase("init"):
+            if request["training"] is not None:
+                self._module.train(request["training"])
+            if self._platform.device != "cpu":
+                self._module = self._module.to(self._platform.device)
+            self._model = torch.compile(self._module) if request["compile"] else self._module
+            return {"state": self._describe_state(), "patched": self._patched()}
+
+    def _import(self, source: str) -> Any:
+        with open(self._file, "w", encoding="utf-8") as file:
+            file.write(source)
+        spec = importlib.util.spec_from_file_location("candidate", self._file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["candidate"] = module
+        with self._phase("import"):
+            spec.loader.exec_module(module)
+        return module
+
+    def _patched(self) -> list[str]:
+        return tamper.changed(self._snapshot)[:20] if self._snapshot else []
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> dict[str, tuple[str, torch.Tensor]]:
+        """Every tensor the module holds: name -> (kind, tensor). Plain attributes are named with a leading '='."""
+        parameters = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
+        found = {
+            name: ("parameter" if name in parameters else "buffer", value)
+            for name, value in self._module.state_dict(keep_vars=True).items()
+            if isinstance(value, torch.Tensor)
+        }
+        for prefix, module in self._module.named_modules():
+            for name, value in vars(module).items():
+                if type(value) is torch.Tensor:
+                    found[f"={prefix}.{name}" if prefix else f"={name}"] = ("attribute", value)
+        return found
+
+    def _describe_state(self) -> list[list[Any]]:
+        with torch.no_grad():
+            return [
+                [name, kind, dtype_name(value.dtype), list(value.shape), tensor_hash(value)]
+                for name, (kind, value) in self._tensors().items()
+            ]
+
+    def _op_state(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Load values by name, the way any user would: load_state_dict, strictly."""
+        arena = Arena(fds[0], request["size"])
+        fresh = {name: arena.tensor(Spec.from_json(spec)) for name, spec in request["values"]}
+        with self._phase("load_state_dict"), torch.no_grad():
+            held = self._tensors()
+            whole = {name: fresh.get(name, value.detach()) for name, (_, value) in held.items() if name[0] != "="}
+            self._module.load_state_dict(whole, strict=True)
+            for name, value in fresh.items():
+                if name[0] == "=":
+                    _copy(held[name][1], value)
+        arena.close()
+        return {}
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _op_inputs(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Map the arena that holds input sets and output slots. The tensors persist; the judge changes their bytes."""
+        arena = Arena(fds[0], request["size"])
+        arena.close()
+        device = self._platform.device
+        for arguments, specs in request["sets"]:
+            tensors = [arena.tensor(Spec.from_json(item)).to(device) for item in specs]
+            self._sets.append(trees.unpack(arguments, tensors))
+        self._slots = [[arena.tensor(Spec.from_json(item)) for item in specs] for specs in request["slots"]]
+        return {}
+
+    def _op_forget(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Drop the mapped inputs, so that another arena can take their place."""
+        self._sets, self._slots, self._last_output = [], [], None
+        return {}
+
+    def _op_block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Calls in a row, each timed on its own, each output delivered to its slot before the next call."""
+        times: list[int] = []
+        described: list[Any] = []
+        which: list[int] = []
+        calls = request["calls"]
+        probed = _dice.randrange(len(calls))
+        mode = modes.Poison() if request["poison"] else contextlib.nullcontext()
+        gc.disable()
+        try:
+            with self._phase("forward"), torch.no_grad(), mode:
+                for number, (set_index, slot, seed) in enumerate(calls):
+                    output, spent = self._call(set_index, seed)
+                    times.append(spent)
+                    description = self._deliver(output, slot, probe=number == probed)
+                    if not described or description != described[-1]:
+                        described.append(description)
+                    which.append(len(described) - 1)
+        finally:
+            gc.enable()
+        return {"ns": times, "described": described, "which": which, "reused": self._reused}
+
+    def _call(self, set_index: int, seed: int | None) -> tuple[Any, int]:
+        arguments = self._sets[set_index]
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        began = _clock()
+        output = self._model(*arguments)
+        self._platform.synchronize()
+        spent = _clock() - began
+        return output, spent
+
+    def _deliver(self, output: Any, slot: int, probe: bool) -> Any:
+        """Copy an output that fits into its slot; describe it either way."""
+        tree, tensors = trees.pack(output)
+        targets = self._slots[slot]
+        leaves = []
+        for index, tensor in enumerate(tensors):
+            fits = (
+                index < len(targets)
+                and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+                and tensor.layout == torch.strided
+                and tensor.device.type == self._platform.device
+                and tensor.dtype == targets[index].dtype
+                and tensor.shape == targets[index].shape
+            )
+            if fits:
+                self._hand_over(tensor, targets[index], probe)
+            leaves.append([_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), fits])
+        if tensors and tensors[0].device.type == "cpu" and type(tensors[0]) is torch.Tensor:
+            address = tensors[0].data_ptr() if leaves[0][4] else 0
+            if self._last_output is not None and address and self._last_output[0] == address:
+                self._reused = True
+            self._last_output = (address, output)
+        return [tree, leaves]
+
+    def _hand_over(self, tensor: torch.Tensor, target: torch.Tensor, probe: bool) -> None:
+        if not probe or not tensor.numel():
+            _copy(target, tensor)
+            return
+        places = _randint(tensor.numel(), (_PROBES,), generator=_probe_generator)
+        first = _take(tensor, places)
+        _copy(target, tensor)
+        if not _equal(_bits(first), _bits(_take(target, places))):
+            self._unsettled = True
+
+    def _op_observe(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """One call under observation: which operators ran, and whether the candidate's own code had an effect."""
+        observer = modes.Observe()
+        arguments = self._sets[request["set"]]
+        with self._phase("forward"), torch.no_grad():
+            observer.learn([value for _, value in self._tensors().values()])
+            observer.learn(trees.pack(arguments)[1])
+            torch.default_generator.manual_seed(request["seed"])
+            with observer:
+                output = self._model(*arguments)
+            observer.conclude(trees.pack(output)[1])
+        return {"operators": observer.operators, "custom_effect": observer.custom_effect}
+
+    def _op_check_state(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Hashes of the state now: a module in training mode updates its buffers."""
+        return {"state": self._describe_state()}
+
+    def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        return {"patched": self._patched()}
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ProgramFailed:
+            raise
+        except BaseException as error:
+            raise ProgramFailed(name, error, self._file) from None
+
+
+_probe_generator = torch.Generator()
+_probe_generator.seed()
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
+
+
+def _type_name(tensor: torch.Tensor) -> str:
+    kind = type(tensor)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__qualname__}"[:200]
+
+
+def _describe_error(error: BaseException, filename: str) -> dict[str, Any]:
+    """What was raised, where in the program, and any compiler output that came with it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
+    where = [f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames[-6:]]
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        where = [f"line {error.lineno}: {(error.text or '').rstrip()}"]
+    texts = []
+    link: BaseException | None = error
+    while link is not None and len(texts) < 20:
+        try:
+            texts.append(str(link))
+        except Exception:
+            texts.append(f"(its message cannot be printed: {type(link).__name__})")
+        for name in ("stderr", "output"):
+            extra = getattr(link, name, None)
+            if isinstance(extra, (bytes, str)):
+                texts.append(extra.decode(errors="replace") if isinstance(extra, bytes) else extra)
+        link = link.__cause__ or link.__context__
+    return {
+        "type": type(error).__name__,
+        "message": texts[0][:_MAX_TEXT],
+        "where": where,
+        "text": "\n".join(dict.fromkeys(texts))[:_MAX_TEXT],
+    }

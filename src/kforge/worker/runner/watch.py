@@ -1,0 +1,102 @@
+"""What a candidate tries that no kernel needs: an audit hook that notes it and lets the sandbox refuse it.
+
+The hook cannot be removed once installed. It only records; the kernel's namespaces are what holds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from typing import Any
+
+_NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
+_INTROSPECTION = ("gc.get_objects", "gc.get_referrers", "sys._current_frames")
+_LISTINGS = ("os.listdir", "os.scandir")
+_CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree", "os.chmod", "os.symlink", "os.link")
+_MAX_FINDINGS = 20
+
+
+class Watch:
+    """Installs the hook; `findings` grows as the candidate misbehaves."""
+
+    def __init__(self, home: str) -> None:
+        self.findings: list[dict[str, str]] = []
+        self._seen: set[tuple[str, str]] = set()
+        prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p)]
+        prefixes += [path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))]
+        real = [os.path.realpath(path) for path in prefixes]
+        self._readable = tuple({path.rstrip("/") + "/" for path in [*prefixes, *real] if path not in ("", "/")})
+        # As far as a runner is concerned, a folder it may write to is its own.
+        self._writable = (home.rstrip("/") + "/", "/tmp/", "/dev/", "/proc/self/")
+        self._busy = False
+
+    def install(self) -> None:
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._busy:
+            return
+        if event == "open":
+            self._busy = True
+            try:
+                self._opened(arguments)
+            finally:
+                self._busy = False
+        elif event in _LISTINGS or event in _CHANGES:
+            self._busy = True
+            try:
+                self._touched(event, arguments)
+            finally:
+                self._busy = False
+        elif event in _NETWORK:
+            address = arguments[1] if len(arguments) > 1 else arguments
+            self._note("network", f"{event} {address!r}")
+        elif event in _INTROSPECTION:
+            self._note("introspection", event)
+
+    def _opened(self, arguments: tuple[Any, ...]) -> None:
+        name, mode, flags = arguments
+        path = _absolute(name)
+        if path is None:
+            return
+        wants_write = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+        wants_write = wants_write or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
+        if wants_write and not self._own(path):
+            self._note("foreign_files", f"opened {path} for writing")
+        elif self._private(path):
+            self._note("foreign_files", f"opened {path}")
+
+    def _touched(self, event: str, arguments: tuple[Any, ...]) -> None:
+        path = _absolute(arguments[0] if arguments else None)
+        if path is None:
+            return
+        if event in _CHANGES and not self._own(path):
+            self._note("foreign_files", f"{event} {path}")
+        elif self._private(path):
+            self._note("foreign_files", f"{event} {path}")
+
+    def _own(self, path: str) -> bool:
+        return (path + "/").startswith(self._writable) or path.startswith(f"/proc/{os.getpid()}/")
+
+    def _private(self, path: str) -> bool:
+        """A place of the user's, or of another process."""
+        if (path + "/").startswith(self._readable) or self._own(path):
+            return False
+        if path.startswith(("/root", "/home/", "/Users/", "/var/", "/mnt/", "/srv/", "/run/", "/etc/shadow")):
+            return True
+        parts = path.split("/")
+        return len(parts) > 2 and parts[1] == "proc" and parts[2].isdigit() and int(parts[2]) != os.getpid()
+
+    def _note(self, rule: str, what: str) -> None:
+        if (rule, what) not in self._seen and len(self.findings) < _MAX_FINDINGS:
+            self._seen.add((rule, what))
+            self.findings.append({"rule": rule, "what": what})
+
+
+def _absolute(name: Any) -> str | None:
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    if not isinstance(name, str):
+        return None
+    return os.path.normpath(os.path.join(os.getcwd(), name)) if not name.startswith("/") else os.path.normpath(name)

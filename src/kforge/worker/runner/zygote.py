@@ -1,0 +1,86 @@
+"""A process with torch imported that forks runners on request. It never loads candidate code.
+
+Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH`, with the view on standard input for
+the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from kforge.worker.sandbox import kernel, rootfs
+from kforge.worker.sandbox.view import View
+from kforge.worker.wire import Channel, PeerError
+
+
+def main(arguments: list[str]) -> int:
+    fd, level, scratch = int(arguments[0]), arguments[1], arguments[2]
+    if sys.platform == "linux":
+        kernel.die_with_parent(signal.SIGKILL)
+        kernel.adopt_orphans()
+    if level == "unshare":
+        data = json.loads(sys.stdin.read())
+        view = View(*(tuple(map(_tuple, data[name])) for name in ("shown", "links", "covered")))
+        rootfs.enter(view, scratch)
+    channel = Channel(socket.socket(fileno=fd))
+    try:
+        import torch
+
+        _warm(torch)
+        channel.send({"ok": True, "torch": torch.__version__})
+    except Exception as error:
+        channel.send({"ok": False, "error": f"{type(error).__name__}: {error}"})
+        return 1
+    if sys.platform == "linux":
+        kernel.set_dumpable(False)
+    _serve(channel, level)
+    return 0
+
+
+def _tuple(item: Any) -> Any:
+    return tuple(item) if isinstance(item, list) else item
+
+
+def _warm(torch: Any) -> None:
+    """Import what every runner will need, without starting a thread: threads do not survive a fork."""
+    import kforge.worker.runner.keeper
+    import kforge.worker.runner.serve  # noqa: F401
+
+    torch.set_num_interop_threads(1)
+    with torch.no_grad():
+        torch.nn.Linear(2, 2)(torch.zeros(1, 2))
+
+
+def _serve(channel: Channel, level: str) -> None:
+    from kforge.worker.runner import keeper
+
+    signal.signal(signal.SIGCHLD, _reap)
+    while True:
+        try:
+            request, fds = channel.receive()
+        except PeerError:
+            return
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            channel.close()
+            keeper.start(request, fds, level)
+        for fd in fds:
+            os.close(fd)
+
+
+def _reap(_signal: int, _frame: Any) -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

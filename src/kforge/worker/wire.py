@@ -1,0 +1,137 @@
+"""Messages between judge and runner: length-prefixed JSON over a Unix socket, with file descriptors.
+
+JSON only, never pickle: whatever a runner writes is data to the judge. A message that is not well formed, too
+long or late ends the conversation with a `PeerError` that says which.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import struct
+import time
+from typing import Any
+
+MAX_MESSAGE = 32 << 20
+_HEADER = struct.Struct("!I")
+_CREDENTIALS = struct.Struct("3i")
+_MAX_FDS = 16
+
+
+class PeerError(Exception):
+    """The other side cannot be talked to any more."""
+
+
+class PeerGone(PeerError):
+    """It closed its end: the process ended, or closed the descriptor."""
+
+
+class PeerSilent(PeerError):
+    """It did not answer in time."""
+
+
+class PeerBroke(PeerError):
+    """It wrote something that is not a message."""
+
+
+class Channel:
+    """One end of a conversation. `send` and `receive` are whole messages; nothing is buffered across them."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.peer_pid = 0
+        """The sender's process id as this process sees it, once a message came in with credentials."""
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """(our end, the raw socket to hand over). Our end learns the peer's pid from the kernel."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        if hasattr(socket, "SO_PASSCRED"):
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        return cls(ours), theirs
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = (), timeout: float | None = 30.0) -> None:
+        data = json.dumps(message).encode()
+        frame = _HEADER.pack(len(data)) + data
+        self._sock.settimeout(timeout)
+        try:
+            if fds:
+                sent = socket.send_fds(self._sock, [frame], list(fds))
+                frame = frame[sent:]
+            if frame:
+                self._sock.sendall(frame)
+        except TimeoutError:
+            raise PeerSilent("it does not read its messages") from None
+        except OSError as error:
+            raise PeerGone(f"its channel is closed ({error.strerror})") from None
+
+    def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], list[int]]:
+        """The next message and the descriptors that came with it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        fds: list[int] = []
+        try:
+            (length,) = _HEADER.unpack(self._read(_HEADER.size, deadline, fds))
+            if length > MAX_MESSAGE:
+                raise PeerBroke(f"a message of {length} bytes was announced; at most {MAX_MESSAGE} are read")
+            data = self._read(length, deadline, fds)
+            message = json.loads(data)
+        except (ValueError, RecursionError):
+            _close_all(fds)
+            raise PeerBroke("what it wrote is not JSON") from None
+        except PeerError:
+            _close_all(fds)
+            raise
+        if not isinstance(message, dict):
+            _close_all(fds)
+            raise PeerBroke("what it wrote is not a JSON object")
+        return message, fds
+
+    def _read(self, size: int, deadline: float | None, fds: list[int]) -> bytes:
+        chunks: list[bytes] = []
+        while size:
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise PeerSilent("no answer in time")
+                self._sock.settimeout(left)
+            else:
+                self._sock.settimeout(None)
+            try:
+                chunk = self._recvmsg(min(size, 1 << 20), fds)
+            except TimeoutError:
+                raise PeerSilent("no answer in time") from None
+            except OSError as error:
+                raise PeerGone(f"its channel broke ({error.strerror})") from None
+            if not chunk:
+                raise PeerGone("it closed its channel")
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)
+
+    def _recvmsg(self, size: int, fds: list[int]) -> bytes:
+        room = socket.CMSG_SPACE(_MAX_FDS * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+        data, ancillary, _flags, _address = self._sock.recvmsg(size, room)
+        for level, kind, payload in ancillary:
+            if level != socket.SOL_SOCKET:
+                continue
+            if kind == socket.SCM_RIGHTS:
+                items = array.array("i")
+                items.frombytes(payload[: len(payload) - len(payload) % items.itemsize])
+                fds.extend(items)
+            elif kind == getattr(socket, "SCM_CREDENTIALS", -1):
+                self.peer_pid = _CREDENTIALS.unpack(payload[: _CREDENTIALS.size])[0]
+        return data
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+    fds.clear()

@@ -1,0 +1,44 @@
+# problem: row_mean
+# honest: sums in float64, more exactly than the reference does
+
+import ctypes
+import os
+import subprocess
+import tempfile
+
+import torch.nn as nn
+
+SOURCE = r"""
+extern "C" void row_mean(const float* x, float* y, long rows, long columns) {
+    #pragma omp parallel for
+    for (long r = 0; r < rows; ++r) {
+        double sum = 0.0;
+        #pragma omp simd reduction(+:sum)
+        for (long c = 0; c < columns; ++c) sum += x[r * columns + c];
+        y[r] = (float)(sum / columns);
+    }
+}
+"""
+
+
+def build(source, *flags):
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    code, library = os.path.join(folder, "kernel.cpp"), os.path.join(folder, "kernel.so")
+    with open(code, "w") as file:
+        file.write(source)
+    command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17", *flags, code, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("compilation failed: " + done.stderr)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE).row_mean
+kernel.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 2
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = x.new_empty(x.shape[0])
+        kernel(x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
+        return y

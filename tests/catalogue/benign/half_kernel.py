@@ -1,0 +1,66 @@
+# problem: half_add
+# honest: half precision in and out, as the reference; the sum is rounded once
+
+import ctypes
+import os
+import subprocess
+import tempfile
+
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <cstdint>
+#include <cstring>
+
+static inline float bits_to_float(uint32_t b) { float f; std::memcpy(&f, &b, 4); return f; }
+static inline uint32_t float_to_bits(float f) { uint32_t b; std::memcpy(&b, &f, 4); return b; }
+
+static inline float widen(uint16_t h) {
+    float f = bits_to_float((h & 0x7fffu) << 13) * bits_to_float(0x77800000u);  // times 2^112 moves the exponent's bias
+    uint32_t b = float_to_bits(f);
+    if (f >= 65536.0f) b |= 0x7f800000u;  // infinities and NaN
+    return bits_to_float(b | (uint32_t)(h & 0x8000u) << 16);
+}
+
+static inline uint16_t narrow(float f) {  // to the nearest, ties to even
+    uint32_t b = float_to_bits(f), sign = b & 0x80000000u;
+    b ^= sign;
+    uint32_t normal = (b + ((uint32_t)(15 - 127) << 23) + 0xfffu + ((b >> 13) & 1)) >> 13;
+    uint32_t tiny = float_to_bits(bits_to_float(b) + 0.5f) - float_to_bits(0.5f);
+    uint32_t huge = b > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    uint32_t h = b >= 0x47800000u ? huge : b < 0x38800000u ? tiny : normal;
+    return (uint16_t)(h | sign >> 16);
+}
+
+extern "C" void add_relu(const uint16_t* x, const uint16_t* y, uint16_t* out, long count) {
+    #pragma omp parallel for simd
+    for (long i = 0; i < count; ++i) {
+        uint16_t sum = narrow(widen(x[i]) + widen(y[i]));
+        out[i] = (sum & 0x8000u) && (sum & 0x7fffu) <= 0x7c00u ? 0 : sum;
+    }
+}
+"""
+
+
+def build(source, *flags):
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    code, library = os.path.join(folder, "kernel.cpp"), os.path.join(folder, "kernel.so")
+    with open(code, "w") as file:
+        file.write(source)
+    command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17", *flags, code, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("compilation failed: " + done.stderr)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE).add_relu
+kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long]
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        kernel(x.data_ptr(), y.data_ptr(), out.data_ptr(), x.numel())
+        return out

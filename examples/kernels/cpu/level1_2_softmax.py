@@ -14,32 +14,51 @@ SOURCE = r"""
 #include <cstdint>
 #include <cstring>
 
-// exp(x) to about one unit in the last place; 0 below the normal range, infinity above it, NaN for NaN.
+// exp(x) for x <= 0, relative error 2e-7 near 0, 1.3e-6 at -87; 0 below that, NaN for NaN.
 static inline float exponential(float x) {
-    float c = -87.4f > x ? -87.4f : x;
-    c = 89.0f < c ? 89.0f : c;
-    const float round = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-    float shifted = c * 1.44269504f + round;
-    float n = shifted - round;
-    float r = c - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.3888889e-3f;
-    p = p * r + 8.3333333e-3f;
-    p = p * r + 4.1666667e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    // 2^n in two factors, for n reaches 128.
-    int32_t bits;
+    float c = x < -87.3f ? -87.3f : x;
+    // Adding this leaves the nearest integer, plus the exponent's bias, in the low bits of the sum.
+    const float magic = 12582912.0f + 127.0f;
+    float shifted = c * 1.44269504f + magic;
+    float f = c * 1.44269504f - (shifted - magic);
+    float p = 1.32647269e-3f;  // 2^f on [-1/2, 1/2], a minimax fit
+    p = p * f + 9.67151266e-3f;
+    p = p * f + 5.55073374e-2f;
+    p = p * f + 2.40222421e-1f;
+    p = p * f + 6.93146978e-1f;
+    p = p * f + 1.0f;
+    uint32_t bits;
     std::memcpy(&bits, &shifted, 4);
-    int32_t k = bits - 0x4B400000;
-    int32_t half = k >> 1;
-    int32_t low = (half + 127) << 23, high = (k - half + 127) << 23;
-    float a, b;
-    std::memcpy(&a, &low, 4);
-    std::memcpy(&b, &high, 4);
-    float y = p * a * b;
-    return x < -87.3f ? 0.0f : y;
+    bits <<= 23;
+    float power;
+    std::memcpy(&power, &bits, 4);
+    return x < -87.3f ? 0.0f : p * power;
+}
+
+// Asks for a row before its turn, so that memory works while the one before it is computed.
+static inline void fetch_row(const float* row, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += 16) {
+        __builtin_prefetch(row + c, 0, 2);
+    }
+}
+
+// Four running maxima, a quarter of the row each, so that none waits for another.
+static inline float largest(const float* in, int64_t columns) {
+    const int64_t q = columns / 4;
+    float a = -INFINITY, b = a, c = a, d = a;
+    #pragma omp simd reduction(max : a, b, c, d)
+    for (int64_t i = 0; i < q; ++i) {
+        a = in[i] > a ? in[i] : a;
+        b = in[i + q] > b ? in[i + q] : b;
+        c = in[i + 2 * q] > c ? in[i + 2 * q] : c;
+        d = in[i + 3 * q] > d ? in[i + 3 * q] : d;
+    }
+    for (int64_t i = 4 * q; i < columns; ++i) {
+        a = in[i] > a ? in[i] : a;
+    }
+    a = b > a ? b : a;
+    c = d > c ? d : c;
+    return c > a ? c : a;
 }
 
 extern "C" void softmax(const float* x, float* y, int64_t rows, int64_t columns) {
@@ -47,11 +66,8 @@ extern "C" void softmax(const float* x, float* y, int64_t rows, int64_t columns)
     for (int64_t r = 0; r < rows; ++r) {
         const float* in = x + r * columns;
         float* out = y + r * columns;
-        float top = -INFINITY;
-        #pragma omp simd reduction(max : top)
-        for (int64_t c = 0; c < columns; ++c) {
-            top = in[c] > top ? in[c] : top;
-        }
+        float top = largest(in, columns);
+        if (r + 1 < rows) fetch_row(in + columns, columns);
         float sum = 0.0f;
         #pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < columns; ++c) {
@@ -74,7 +90,8 @@ def build(source):
     flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"]
     flags += ["-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR") or default
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):

@@ -13,25 +13,56 @@ SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
+// Asks for a row before its turn, so that memory works while the one before it is computed.
+static inline void fetch_row(const float* row, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += 16) {
+        __builtin_prefetch(row + c, 0, 2);
+    }
+}
+
+// Four running sums, a quarter of the row each, so that none waits for another.
+static inline float sum_of(const float* in, int64_t columns) {
+    const int64_t q = columns / 4;
+    float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
+    #pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t i = 0; i < q; ++i) {
+        a += in[i];
+        b += in[i + q];
+        c += in[i + 2 * q];
+        d += in[i + 3 * q];
+    }
+    for (int64_t i = 4 * q; i < columns; ++i) {
+        a += in[i];
+    }
+    return (a + b) + (c + d);
+}
+
+static inline float squares_of(const float* in, float mean, int64_t columns) {
+    const int64_t q = columns / 4;
+    float a = 0.0f, b = 0.0f, c = 0.0f, d = 0.0f;
+    #pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t i = 0; i < q; ++i) {
+        float s = in[i] - mean, t = in[i + q] - mean, u = in[i + 2 * q] - mean, v = in[i + 3 * q] - mean;
+        a += s * s;
+        b += t * t;
+        c += u * u;
+        d += v * v;
+    }
+    for (int64_t i = 4 * q; i < columns; ++i) {
+        a += (in[i] - mean) * (in[i] - mean);
+    }
+    return (a + b) + (c + d);
+}
+
 extern "C" void layer_norm(const float* x, const float* weight, const float* bias, float* y,
                            int64_t rows, int64_t columns, float eps) {
     #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; ++r) {
         const float* in = x + r * columns;
         float* out = y + r * columns;
-        float sum = 0.0f;
-        #pragma omp simd reduction(+ : sum)
-        for (int64_t c = 0; c < columns; ++c) {
-            sum += in[c];
-        }
-        float mean = sum / columns;
-        float squares = 0.0f;
-        #pragma omp simd reduction(+ : squares)
-        for (int64_t c = 0; c < columns; ++c) {
-            float d = in[c] - mean;
-            squares += d * d;
-        }
-        float scale = 1.0f / std::sqrt(squares / columns + eps);
+        float mean = sum_of(in, columns) / columns;
+        if (r + 1 < rows) fetch_row(in + columns, columns);
+        float scale = 1.0f / std::sqrt(squares_of(in, mean, columns) / columns + eps);
         #pragma omp simd
         for (int64_t c = 0; c < columns; ++c) {
             out[c] = (in[c] - mean) * scale * weight[c] + bias[c];
@@ -46,7 +77,8 @@ def build(source):
     flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"]
     flags += ["-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR") or default
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):

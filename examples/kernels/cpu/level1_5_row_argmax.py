@@ -13,20 +13,45 @@ SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
+// Asks for a row before its turn, so that memory works while the one before it is computed.
+static inline void fetch_row(const float* row, int64_t columns) {
+    for (int64_t c = 0; c < columns; c += 16) {
+        __builtin_prefetch(row + c, 0, 2);
+    }
+}
+
 extern "C" void row_argmax(const float* x, int64_t* y, int64_t rows, int64_t columns) {
+    const int64_t q = columns / 4;
     #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; ++r) {
         const float* in = x + r * columns;
-        float top = -INFINITY;
+        if (r + 1 < rows) fetch_row(in + columns, columns);
+        // The maximum of each quarter of the row: independent of each other, and they say where to look.
+        float a = -INFINITY, b = a, c = a, d = a;
         int32_t nans = 0;
-        #pragma omp simd reduction(max : top) reduction(| : nans)
-        for (int64_t c = 0; c < columns; ++c) {
-            top = in[c] > top ? in[c] : top;
-            nans |= in[c] != in[c];
+        #pragma omp simd reduction(max : a, b, c, d) reduction(| : nans)
+        for (int64_t i = 0; i < q; ++i) {
+            float s = in[i], t = in[i + q], u = in[i + 2 * q], v = in[i + 3 * q];
+            a = s > a ? s : a;
+            b = t > b ? t : b;
+            c = u > c ? u : c;
+            d = v > d ? v : d;
+            nans |= (s != s) | (t != t) | (u != u) | (v != v);
         }
-        // As in torch, a NaN is larger than any number.
-        int64_t place = 0;
+        float top = a > b ? a : b;
+        top = c > top ? c : top;
+        top = d > top ? d : top;
+        int64_t place = a == top ? 0 : b == top ? q : c == top ? 2 * q : 3 * q;
+        for (int64_t i = 4 * q; i < columns; ++i) {
+            if (in[i] > top) {
+                top = in[i];
+                place = i;
+            }
+            nans |= in[i] != in[i];
+        }
         if (nans) {
+            // As in torch, a NaN is larger than any number.
+            place = 0;
             while (in[place] == in[place]) ++place;
         } else {
             while (in[place] != top) ++place;
@@ -42,7 +67,8 @@ def build(source):
     flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"]
     flags += ["-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR") or default
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):

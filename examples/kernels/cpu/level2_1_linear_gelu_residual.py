@@ -34,7 +34,8 @@ static inline float normal_cdf(float x) {
 }
 
 // h holds the product; it becomes x + gelu(h + bias).
-extern "C" void bias_gelu_residual(float* h, const float* x, const float* bias, int64_t rows, int64_t columns) {
+extern "C" void bias_gelu_residual(float* h, const float* x, const float* bias,
+                                   int64_t rows, int64_t columns) {
     #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; ++r) {
         float* out = h + r * columns;
@@ -54,7 +55,8 @@ def build(source):
     flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"]
     flags += ["-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR") or default
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):
@@ -83,7 +85,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         x = x.contiguous()
         bias = self.linear.bias.contiguous()
-        y = torch.nn.functional.linear(x, self.linear.weight)
+        y = torch.nn.functional.linear(x, self.linear.weight.detach())
         columns = x.shape[-1]
         kernel(y.data_ptr(), x.data_ptr(), bias.data_ptr(), x.numel() // columns, columns)
         return y

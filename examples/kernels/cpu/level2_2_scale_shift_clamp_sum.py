@@ -36,7 +36,8 @@ def build(source):
     flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"]
     flags += ["-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR") or default
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):

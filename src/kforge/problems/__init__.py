@@ -1,0 +1,51 @@
+"""Problems: where they come from. A file or a folder by path, the bundled suite by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kforge.errors import UsageError
+from kforge.types import Problem
+
+BUNDLED = Path(__file__).parent / "bundled"
+"""The bundled suite: level1 (single ops), level2 (fusions), level3 (small networks)."""
+
+
+def find(place: str | Path) -> list[Problem]:
+    """The problems of a file or a folder, ordered by level and number.
+
+    "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough).
+    """
+    text = str(place)
+    if text == "bundled" or text.startswith("bundled:"):
+        return _bundled(text.partition(":")[2])
+    path = Path(place)
+    if path.is_dir():
+        files = sorted(path.rglob("*.py"))
+        files = [file for file in files if not file.name.startswith(("_", ".")) and "__pycache__" not in file.parts]
+        if not files:
+            raise UsageError(f"{path}: no .py file in it")
+        return sorted(map(Problem.from_file, files), key=_place)
+    return [Problem.from_file(path)]
+
+
+def _bundled(name: str) -> list[Problem]:
+    everything = sorted(map(Problem.from_file, BUNDLED.glob("level*/*.py")), key=_place)
+    if not name:
+        return everything
+    found = [
+        problem
+        for problem in everything
+        if name in (f"level{problem.level}/{problem.name}", f"level{problem.level}/{problem.number}", f"level{problem.level}", problem.name)
+    ]
+    if not found:
+        known = ", ".join(f"level{problem.level}/{problem.name}" for problem in everything)
+        raise UsageError(f"no bundled problem is called {name!r}; there are: {known}")
+    return found
+
+
+def _place(problem: Problem) -> tuple[int, int, str]:
+    digits = re.match(r"\d+", problem.name)
+    number = problem.number if problem.number is not None else int(digits[0]) if digits else 1 << 30
+    return (problem.level or 1 << 30, number, problem.name)

@@ -57,6 +57,11 @@ class Nursery:
         """Start the zygote now, so that the first runner does not wait for it."""
         self._warm_channel()
 
+    def known_folders(self) -> tuple[str, ...]:
+        """Where native code that is not a candidate's own comes from, each with a closing slash."""
+        found = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
+        return tuple(path.rstrip("/") + "/" for path in found if path != "/")
+
     def close(self) -> None:
         self._stop_zygote()
         shutil.rmtree(self._stage, ignore_errors=True)

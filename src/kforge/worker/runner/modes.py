@@ -90,6 +90,10 @@ class Observe(TorchDispatchMode):
         output = func(*args, **kwargs)
         spent = _clock() - began
         results = _tensors(output)
+        if kind == "allocation":
+            # Recycled memory may already hold the result of the call before.
+            for tensor in results:
+                poison(tensor)
         if not own:
             self.operators.append((f"{func.namespace}.{name}", kind, sum(t.numel() for t in results), spent))
             for tensor in [*results, *inputs]:

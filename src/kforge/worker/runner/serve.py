@@ -276,10 +276,6 @@ class _Runner:
             observer.conclude(trees.pack(output)[1])
         return {"operators": observer.operators, "custom_effect": observer.custom_effect}
 
-    def _op_check_state(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Hashes of the state now: a module in training mode updates its buffers."""
-        return {"state": self._describe_state()}
-
     def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         return {"patched": self._patched()}
 

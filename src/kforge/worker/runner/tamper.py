@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import os
 import time
+import types
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("builtins", builtins),
 )
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _VOLATILE = {"builtins._", "torch.Tensor.__slotnames__", "torch.nn.Module.__slotnames__"}
 
 
@@ -41,8 +44,15 @@ def snapshot() -> dict[str, int]:
 
 
 def changed(before: dict[str, int]) -> list[str]:
-    """Names whose object is another one now, or gone."""
-    now: dict[str, int] = {}
+    """Names whose object is another one now, or gone; what torch itself replaced does not count."""
+    now: dict[str, Any] = {}
     for prefix, holder in _WATCHED:
-        now.update((f"{prefix}.{name}", id(value)) for name, value in vars(holder).items())
-    return sorted(name for name, identity in before.items() if now.get(name) != identity and name not in _VOLATILE)
+        now.update((f"{prefix}.{name}", value) for name, value in vars(holder).items())
+    odd = [name for name, identity in before.items() if id(now.get(name)) != identity and name not in _VOLATILE]
+    return sorted(name for name in odd if not _by_torch(now.get(name)))
+
+
+def _by_torch(value: Any) -> bool:
+    """torch wraps a few of its functions when its compiler is first imported; that code lies in torch's folder."""
+    code = getattr(value, "__code__", None)
+    return type(value) is types.FunctionType and code is not None and code.co_filename.startswith(_TORCH)

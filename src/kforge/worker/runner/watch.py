@@ -14,6 +14,8 @@ _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.getho
 _INTROSPECTION = ("gc.get_objects", "gc.get_referrers", "sys._current_frames")
 _LISTINGS = ("os.listdir", "os.scandir")
 _CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree", "os.chmod", "os.symlink", "os.link")
+_LOADS = ("ctypes.dlopen", "import")
+_FILE_EVENTS = frozenset(("open", "shutil.copyfile", *_LISTINGS, *_CHANGES, *_LOADS))
 _MAX_FINDINGS = 20
 
 
@@ -30,6 +32,10 @@ class Watch:
         # As far as a runner is concerned, a folder it may write to is its own.
         self._writable = (home.rstrip("/") + "/", "/tmp/", "/dev/", "/proc/self/")
         self._busy = False
+        self._written: set[str] = set()
+        """Files the program's own Python wrote, as opposed to a compiler it ran."""
+
+        self._copies: dict[str, str] = {}
 
     def install(self) -> None:
         sys.addaudithook(self._hook)
@@ -37,16 +43,10 @@ class Watch:
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._busy:
             return
-        if event == "open":
+        if event in _FILE_EVENTS:
             self._busy = True
             try:
-                self._opened(arguments)
-            finally:
-                self._busy = False
-        elif event in _LISTINGS or event in _CHANGES:
-            self._busy = True
-            try:
-                self._touched(event, arguments)
+                self._file_event(event, arguments)
             finally:
                 self._busy = False
         elif event in _NETWORK:
@@ -55,6 +55,20 @@ class Watch:
         elif event in _INTROSPECTION:
             self._note("introspection", event)
 
+    def _file_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            self._opened(arguments)
+        elif event in _LOADS:
+            self._loaded(arguments[1] if event == "import" else arguments[0])
+        else:
+            self._touched(event, arguments)
+
+    def _loaded(self, name: Any) -> None:
+        """Native code is loaded: a compiler must have made it."""
+        path = _absolute(name)
+        if path is not None and path in self._written and path not in self._copies:
+            self._note("embedded_binary", f"loaded {path}, whose bytes the program itself wrote")
+
     def _opened(self, arguments: tuple[Any, ...]) -> None:
         name, mode, flags = arguments
         path = _absolute(name)
@@ -62,6 +76,8 @@ class Watch:
             return
         wants_write = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         wants_write = wants_write or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
+        if wants_write:
+            self._written.add(path)
         if wants_write and not self._own(path):
             self._note("foreign_files", f"opened {path} for writing")
         elif self._private(path):
@@ -71,6 +87,17 @@ class Watch:
         path = _absolute(arguments[0] if arguments else None)
         if path is None:
             return
+        if event == "os.rename":
+            target = _absolute(arguments[1])
+            if target is not None and path in self._written:
+                self._written.add(target)
+            elif target is not None:
+                self._written.discard(target)
+        elif event == "shutil.copyfile":
+            target = _absolute(arguments[1])
+            if target is not None and path not in self._written:
+                # The copy is opened for writing next, and is as good as what it copies.
+                self._copies[target] = path
         if event in _CHANGES and not self._own(path):
             self._note("foreign_files", f"{event} {path}")
         elif self._private(path):

@@ -32,7 +32,8 @@ def build(source):
     """Compile to a shared library once per source text, and load it."""
     flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17"]
     key = hashlib.sha256((source + " ".join(flags)).encode()).hexdigest()[:20]
-    folder = os.environ.get("KFORGE_BUILD_DIR") or os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    default = os.path.join(tempfile.gettempdir(), f"kforge-{os.getuid()}")
+    folder = os.environ.get("KFORGE_BUILD_DIR", default)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):

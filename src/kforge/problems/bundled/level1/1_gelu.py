@@ -1,4 +1,4 @@
-"""Exact GELU of every element."""
+"""GELU of every element, in its tanh form."""
 
 import torch
 import torch.nn as nn
@@ -8,7 +8,7 @@ COLUMNS = 8192
 
 KFORGE = {
     "sizes": {
-        "cpu": {"ROWS": 2048, "COLUMNS": 1024},
+        "cpu": {"ROWS": 1024, "COLUMNS": 1024},
         "emulator": {"ROWS": 32, "COLUMNS": 64},
     },
 }
@@ -16,7 +16,7 @@ KFORGE = {
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.nn.functional.gelu(x)
+        return torch.nn.functional.gelu(x, approximate="tanh")
 
 
 def get_inputs():

@@ -8,7 +8,7 @@ COLUMNS = 8192
 
 KFORGE = {
     "sizes": {
-        "cpu": {"ROWS": 1024, "COLUMNS": 1024},
+        "cpu": {"ROWS": 2048, "COLUMNS": 1024},
         "emulator": {"ROWS": 16, "COLUMNS": 64},
     },
     # Small scores make every row uniform, whatever they are.

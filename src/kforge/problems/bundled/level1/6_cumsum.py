@@ -8,7 +8,7 @@ COLUMNS = 4096
 
 KFORGE = {
     "sizes": {
-        "cpu": {"ROWS": 1024, "COLUMNS": 1024},
+        "cpu": {"ROWS": 2048, "COLUMNS": 1024},
         "emulator": {"ROWS": 16, "COLUMNS": 64},
     },
 }

@@ -1,0 +1,49 @@
+# KForge: `make demo` and `make test` set everything up from a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: help setup demo test check lint types contracts clean
+
+help:
+	@echo "make demo    set up, then judge bundled kernels, good and cheating"
+	@echo "make test    set up, then run the tests"
+	@echo "make check   lint, types, import contracts"
+	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
+	@echo "make clean   remove $(VENV) and what the demo left"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "KForge needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	@command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+		echo "note: no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)"
+	@echo "setting up $(VENV): torch is a large download, the first time takes a few minutes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	@touch $(STAMP)
+	@echo "ready: $(BIN)/kforge"
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check src/kforge/cli src/kforge/worker src/kforge/*.py tests/*.py benchmarks examples/demo.py
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+check: lint types contracts
+
+clean:
+	rm -rf $(VENV) demo-out

@@ -1,0 +1,150 @@
+"""`kforge`: the commands and their options. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from kforge.errors import KForgeError
+
+app = typer.Typer(
+    name="kforge",
+    help="Faster drop-in modules for PyTorch, with numbers you can believe.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class BaselineChoice(str, enum.Enum):
+    eager = "eager"
+    compile = "compile"
+    best = "best"
+
+
+class PolicyChoice(str, enum.Enum):
+    strict = "strict"
+    hybrid = "hybrid"
+    any = "any"
+
+
+class SandboxChoice(str, enum.Enum):
+    auto = "auto"
+    bubblewrap = "bubblewrap"
+    unshare = "unshare"
+    process = "process"
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False) -> None:
+    if version:
+        import importlib.metadata
+
+        typer.echo(importlib.metadata.version("kforge-kernels"))
+        raise typer.Exit
+
+
+@app.command()
+def evaluate(
+    problem: Annotated[
+        Optional[str], typer.Argument(help="Problem file (KernelBench format), or bundled:level1/1.")  # noqa: UP045
+    ] = None,
+    candidate: Annotated[Optional[Path], typer.Argument(help="Candidate file: defines class ModelNew.")] = None,  # noqa: UP045
+    platform: Annotated[str, typer.Option(help="Platform to judge on.")] = "cpu",
+    baseline: Annotated[BaselineChoice, typer.Option(help="What `speedup` is measured against.")] = BaselineChoice.eager,
+    compile_baseline: Annotated[
+        bool, typer.Option(help="Build and time torch.compile too; without it there is no speedup_vs_best.")
+    ] = True,
+    policy: Annotated[
+        PolicyChoice,
+        typer.Option(help="strict: no torch compute; hybrid: library calls reported, custom code required; any."),
+    ] = PolicyChoice.hybrid,
+    precision: Annotated[str, typer.Option(help="Lowest precision allowed: float16, bfloat16, tf32. Default: the problem's.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many freshly drawn inputs are checked.")] = 5,
+    timing_seconds: Annotated[float, typer.Option(min=0, help="Time for the measurement; 0 leaves timing out.")] = 0.5,
+    sandbox: Annotated[SandboxChoice, typer.Option(help="Sandbox level to require; auto takes the strongest.")] = SandboxChoice.auto,
+    build_timeout: Annotated[float, typer.Option(min=1, help="Seconds for import, compilation and construction.")] = 180,
+    call_timeout: Annotated[float, typer.Option(min=1, help="Seconds for a call, beyond what the reference needs.")] = 30,
+    memory: Annotated[float, typer.Option(min=0, help="GiB a candidate may use; 0: three quarters of the machine's.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    evidence: Annotated[Optional[Path], typer.Option(help="Write the evidence record to this file.")] = None,  # noqa: UP045
+    jobs: Annotated[Optional[Path], typer.Option(help="JSON Lines file of jobs, instead of problem and candidate.")] = None,  # noqa: UP045
+    out: Annotated[Optional[Path], typer.Option(help="Folder for the reports of --jobs; finished jobs are skipped.")] = None,  # noqa: UP045
+    replay: Annotated[Optional[Path], typer.Option(help="Re-run an evidence record; says whether its claim holds.")] = None,  # noqa: UP045
+) -> None:
+    """Is this kernel correct, and how much faster is it really?
+
+    Exit status: 0 correct, 1 any other verdict, 2 a usage or harness error.
+    """
+    from kforge.cli import evaluate as command
+    from kforge.types import Limits, Settings
+
+    limits = Limits(build_seconds=build_timeout, call_seconds=call_timeout, memory_bytes=int(memory * (1 << 30)))
+    try:
+        settings = Settings(
+            baseline=baseline.value,  # type: ignore[arg-type]
+            compile_baseline=compile_baseline,
+            policy=policy.value,  # type: ignore[arg-type]
+            precision=precision,
+            seeds=seeds,
+            timing_seconds=timing_seconds,
+            sandbox=sandbox.value,  # type: ignore[arg-type]
+            limits=limits,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    show = command.Show(as_json, evidence)
+    if replay is not None:
+        code = command.replay(replay, show)
+    elif jobs is not None:
+        if out is None:
+            raise typer.BadParameter("--jobs needs --out DIR")
+        code = command.batch(jobs, out, platform, settings, show)
+    elif problem is None or candidate is None:
+        raise typer.BadParameter("name a problem and a candidate, or --jobs FILE --out DIR, or --replay FILE")
+    else:
+        code = command.single(problem, candidate, platform, settings, show)
+    raise typer.Exit(code)
+
+
+@app.command()
+def audit(
+    place: Annotated[str, typer.Argument(help="Problem file, folder of them, or 'bundled'.")],
+    platform: Annotated[str, typer.Option(help="Whose sizes to use.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per problem.")] = False,
+) -> None:
+    """Is the problem itself sound? Names what is degenerate about it.
+
+    Exit status: 0 all sound, 1 some degenerate, 2 a problem that cannot be used.
+    """
+    from kforge.cli import audit as command
+
+    raise typer.Exit(command.run(place, platform, as_json))
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Which platforms, compilers, profilers and sandbox levels exist here, and why the others do not."""
+    from kforge.cli import doctor as command
+
+    raise typer.Exit(command.run(as_json))
+
+
+def main() -> Any:
+    try:
+        app()
+    except KForgeError as error:
+        print(f"kforge: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("kforge: stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""`kforge doctor`: what this machine has, and what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform as machine
+import shutil
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kforge import registry
+from kforge.worker.sandbox import levels
+
+_TOOLS = (
+    ("g++", "Debian and Ubuntu: apt-get install g++"),
+    ("clang++", "Debian and Ubuntu: apt-get install clang"),
+    ("ninja", "for load_inline: pip install ninja"),
+    ("nvcc", "NVIDIA's CUDA toolkit"),
+)
+
+
+def run(as_json: bool) -> int:
+    """0 if at least one platform can be used."""
+    found = examine()
+    if as_json:
+        print(json.dumps(found))
+    else:
+        _print(Console(), found)
+    return 0 if any(not item["absent"] for item in found["platforms"].values()) else 2
+
+
+def examine() -> dict[str, Any]:
+    """Everything, as plain data: name -> {absent: reason or empty, detail: ...}."""
+    platforms = {}
+    for name in registry.names("platforms"):
+        plugin = registry.load("platforms", name)
+        absent = plugin.absent_because() or _torch_missing()
+        facts = plugin.facts()
+        detail = ", ".join(facts[key] for key in ("processor", "cores", "vectors") if key in facts)
+        platforms[name] = {"absent": absent, "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,")}
+    profilers = {}
+    for name in registry.names("profilers"):
+        plugin = registry.load("profilers", name)
+        profilers[name] = {"absent": plugin.absent_because(), "detail": plugin.what}
+    sandbox = {level: {"absent": levels.absent_because(level), "detail": _SANDBOX[level]} for level in levels.LEVELS}
+    return {
+        "python": machine.python_version(),
+        "torch": importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
+        "platforms": platforms,
+        "compilers": {name: _tool(name, cure) for name, cure in _TOOLS},
+        "profilers": profilers,
+        "sandbox": sandbox,
+        "sandbox_used": levels.choose("auto"),
+    }
+
+
+_SANDBOX = {
+    "bubblewrap": "own view of the file system, no network, own processes",
+    "unshare": "the same, made with the kernel's own calls",
+    "process": "resource limits only; the user's files are readable",
+}
+
+
+def _torch_missing() -> str:
+    return "" if importlib.util.find_spec("torch") else "torch is not installed (pip install torch)"
+
+
+def _tool(name: str, cure: str) -> dict[str, str]:
+    path = shutil.which(name)
+    return {"absent": "" if path else f"not found ({cure})", "detail": path or ""}
+
+
+def _print(console: Console, found: dict[str, Any]) -> None:
+    console.print(f"Python {found['python']}, torch {found['torch'] or 'not installed'}", highlight=False)
+    for kind in ("platforms", "compilers", "profilers", "sandbox"):
+        console.print(f"\n[bold]{kind}[/]")
+        table = Table.grid(padding=(0, 2))
+        for name, item in found[kind].items():
+            used = " (used)" if kind == "sandbox" and name == found["sandbox_used"] else ""
+            mark = "[red]no [/]" if item["absent"] else "[green]yes[/]"
+            table.add_row("  " + mark, name + used, f"[dim]{escape(item['absent'] or item['detail'])}[/]")
+        console.print(table)

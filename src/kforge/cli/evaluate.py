@@ -1,0 +1,163 @@
+"""`kforge evaluate`: one candidate, a batch, or a record to run again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from kforge import jsonable
+from kforge.cli import render
+from kforge.errors import UsageError, WireError
+from kforge.problems import find
+from kforge.types import Evidence, Job, Outcome, Report, Settings, Verdict
+from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs, write_json
+from kforge.worker.judge.judge import Judge
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where the answer goes."""
+
+    as_json: bool
+    evidence: Path | None
+
+
+def single(problem_name: str, candidate_path: Path, platform: str, settings: Settings, show: Show) -> int:
+    problems = find(problem_name)
+    if len(problems) != 1:
+        raise UsageError(f"{problem_name} holds {len(problems)} problems; name one, or use --jobs")
+    candidate = read_candidate(candidate_path, platform)
+    with Judge(platform) as judge, _Status(show) as status:
+        verdict = judge.evaluate(problems[0], candidate, settings, status.tell)
+    report = Report(candidate_path.stem, problems[0].name, candidate.id, platform, verdict)
+    if show.evidence is not None:
+        save_evidence(show.evidence, report)
+    if show.as_json:
+        print(json.dumps(render.flat(report)))
+    else:
+        render.verdict(Console(), report)
+        if show.evidence is not None:
+            Console().print(f"evidence: {show.evidence}", style="dim", highlight=False)
+    return 0 if verdict.outcome is Outcome.CORRECT else 1
+
+
+def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: Show) -> int:
+    jobs = read_jobs(jobs_path, settings, platform)
+    if not jobs:
+        raise UsageError(f"{jobs_path}: no job in it")
+    console = Console()
+    width = max(len(job.id) for job in jobs)
+    finished = 0
+
+    def tell(done: Done) -> None:
+        nonlocal finished
+        finished += 1
+        if show.as_json:
+            print(json.dumps(render.flat(done.report) if done.report else {"job": done.job.id, "error": done.error}), flush=True)
+        else:
+            render.batch_line(console, done, finished, len(jobs), width)
+
+    try:
+        with _Status(show) as status:
+
+            def progress(job: Job, what: str) -> None:
+                status.tell(f"{job.id}: {what}")
+
+            results = run_jobs(jobs, out, platform, tell, progress)
+    except KeyboardInterrupt:
+        print(f"stopped after {finished} of {len(jobs)}; the same command continues", file=sys.stderr)
+        return 130
+    if not show.as_json:
+        render.batch_summary(console, results, out)
+    if any(done.report is None for done in results):
+        return 2
+    return 0 if all(done.report and done.report.verdict.outcome is Outcome.CORRECT for done in results) else 1
+
+
+def replay(path: Path, show: Show) -> int:
+    """Re-run a record and hold the new verdict against the old one."""
+    claim = load_evidence(path)
+    evidence = claim.verdict.evidence
+    if evidence is None:
+        raise UsageError(f"{path}: the record carries no evidence")
+    with Judge(claim.platform) as judge, _Status(show) as status:
+        verdict = judge.evaluate(evidence.problem, evidence.candidate, evidence.settings, status.tell)
+    holds, reasons = compare_claims(claim.verdict, verdict)
+    if show.as_json:
+        fresh = Report(claim.job, claim.problem, claim.candidate, claim.platform, verdict)
+        print(json.dumps({"holds": holds, "reasons": reasons, "claim": render.flat(claim), "now": render.flat(fresh)}))
+    else:
+        console = Console()
+        console.print(f"claimed: {claim.verdict.outcome.value}: {escape(claim.verdict.detail)}", highlight=False)
+        console.print(f"now:     {verdict.outcome.value}: {escape(verdict.detail)}", highlight=False)
+        for reason in reasons:
+            console.print(f"  {escape(reason)}", highlight=False)
+        console.print("[green]the claim holds[/]" if holds else "[red]the claim does not hold[/]")
+    return 0 if holds else 1
+
+
+def compare_claims(claim: Verdict, now: Verdict) -> tuple[bool, list[str]]:
+    """Whether a fresh verdict supports a recorded one, and what differs."""
+    reasons = []
+    if claim.evidence and now.evidence and claim.evidence.device != now.evidence.device:
+        reasons.append("this is another machine than the one in the record: times need not agree")
+    if claim.outcome is not now.outcome:
+        return False, [*reasons, f"the outcome was {claim.outcome.value} and is {now.outcome.value}"]
+    if claim.timing is None or now.timing is None:
+        return True, reasons
+    (low, high), (new_low, new_high) = claim.timing.interval, now.timing.interval
+    # Two honest measurements of one program may differ by more than either's interval: allow a twentieth.
+    if new_low > high * 1.05 or new_high < low / 1.05:
+        words = f"the speedup was {claim.timing.speedup:.2f} ({low:.2f} to {high:.2f}) and is {now.timing.speedup:.2f} "
+        return False, [*reasons, words + f"({new_low:.2f} to {new_high:.2f})"]
+    return True, reasons
+
+
+def save_evidence(path: Path, report: Report) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"kforge_evidence": Evidence.version, **jsonable.encode(report)})
+
+
+def load_evidence(path: Path) -> Report:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path}: not JSON") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: not an evidence record")
+    version = data.pop("kforge_evidence", Evidence.version)
+    if version != Evidence.version:
+        raise UsageError(f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}")
+    try:
+        return jsonable.decode(Report, data)
+    except WireError as error:
+        raise UsageError(f"{path}: not an evidence record: {error}") from None
+
+
+class _Status:
+    """A spinner with the current step on a terminal, nothing elsewhere."""
+
+    def __init__(self, show: Show) -> None:
+        console = Console(stderr=True)
+        self._status: Any = console.status("starting") if console.is_terminal and not show.as_json else None
+
+    def __enter__(self) -> _Status:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def tell(self, what: str) -> None:
+        if self._status:
+            self._status.update(escape(what))

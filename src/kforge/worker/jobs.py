@@ -1,0 +1,132 @@
+"""A batch: jobs from a JSON Lines file, one report file for each, resumable.
+
+A line names a problem and a candidate, as paths (relative to the jobs file) or whole:
+
+    {"id": "relu-1", "problem": "relu.py", "candidate": "kernels/relu_1.py", "settings": {"baseline": "best"}}
+
+Everything but problem and candidate may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kforge import jsonable
+from kforge.errors import KForgeError, UsageError, WireError
+from kforge.types import Candidate, Job, Problem, Report, Settings
+from kforge.worker.judge.judge import Judge
+
+_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How one job of a batch went."""
+
+    job: Job
+    report: Report | None
+    error: str = ""
+    """Why there is no report: the problem or the harness, not the candidate."""
+    resumed: bool = False
+    """Whether the report was there from an earlier run."""
+
+
+def read_jobs(path: Path, defaults: Settings, platform: str) -> list[Job]:
+    """The jobs of a file; UsageError names the line that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    jobs: list[Job] = []
+    seen: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            job = _read_job(json.loads(line), number, path.parent, defaults, platform)
+        except (json.JSONDecodeError, KForgeError, KeyError, TypeError, ValueError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise UsageError(f"{path}:{number}: {what}") from None
+        if job.id in seen:
+            raise UsageError(f"{path}:{number}: the id {job.id!r} was used before")
+        seen.add(job.id)
+        jobs.append(job)
+    return jobs
+
+
+def run_jobs(jobs: list[Job], out: Path, platform: str, tell: Callable[[Done], None], progress: Any = None) -> list[Done]:
+    """Evaluate what has no report yet; jobs of one problem run one after another, so that it stays warm."""
+    out.mkdir(parents=True, exist_ok=True)
+    results: list[Done] = []
+    order = {problem: index for index, problem in reversed(list(enumerate(job.problem.id for job in jobs)))}
+    with Judge(platform) as judge:
+        for job in sorted(jobs, key=lambda job: order[job.problem.id]):
+            done = _finished(job, out) or _evaluate(judge, job, out, progress)
+            results.append(done)
+            tell(done)
+    return results
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    partial.replace(path)
+
+
+def _read_job(data: Any, number: int, folder: Path, defaults: Settings, platform: str) -> Job:
+    if not isinstance(data, dict):
+        raise UsageError("a job is a JSON object")
+    unknown = sorted(set(data) - {"id", "problem", "candidate", "settings"})
+    if unknown:
+        raise UsageError(f"a job has no field {unknown[0]!r}; known: id, problem, candidate, settings")
+    problem, candidate = data["problem"], data["candidate"]
+    problem = Problem.from_file(folder / problem) if isinstance(problem, str) else jsonable.decode(Problem, problem)
+    if isinstance(candidate, str):
+        candidate = read_candidate(folder / candidate, platform)
+    else:
+        candidate = jsonable.decode(Candidate, candidate)
+    settings = jsonable.decode(Settings, {**jsonable.encode(defaults), **data.get("settings", {})})
+    name = str(data.get("id") or f"{number:05d}-{problem.name}-{candidate.id}")
+    return Job(_NAME.sub("_", name), problem, candidate, settings)
+
+
+def read_candidate(path: Path, platform: str) -> Candidate:
+    """A candidate from a file."""
+    try:
+        return Candidate(path.read_text(encoding="utf-8"), platform, name=path.stem)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not UTF-8 text") from None
+
+
+def _finished(job: Job, out: Path) -> Done | None:
+    """The report of an earlier run, if it answers this very job."""
+    try:
+        report = jsonable.decode(Report, json.loads((out / f"{job.id}.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, WireError):
+        return None
+    evidence = report.verdict.evidence
+    if evidence is None or evidence.problem.id != job.problem.id or report.candidate != job.candidate.id:
+        return None
+    if replace(evidence.settings, seed=job.settings.seed) != job.settings:
+        return None
+    return Done(job, report, resumed=True)
+
+
+def _evaluate(judge: Judge, job: Job, out: Path, progress: Any) -> Done:
+    try:
+        tell = (lambda what: progress(job, what)) if progress else (lambda _: None)
+        verdict = judge.evaluate(job.problem, job.candidate, job.settings, tell)
+    except KForgeError as error:
+        return Done(job, None, str(error))
+    report = Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict)
+    write_json(out / f"{job.id}.json", jsonable.encode(report))
+    return Done(job, report)

@@ -1,0 +1,104 @@
+"""Is the problem itself sound? A degenerate one can be "solved" by a constant, and a win on it never counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kforge.worker import trees
+from kforge.worker.judge.reference import Reference, State
+
+SMALLEST_SECONDS = 20e-6
+"""Below this an eager call is dispatch overhead, not work."""
+_SAME = 1e-6
+_NEAR_ZERO = 1e-6
+
+
+def audit(reference: Reference, arguments: list[Any], state: State, seconds: float, seed: int) -> list[str]:
+    """Reasons, each starting with its name; empty for a sound problem."""
+    reasons: list[str] = []
+    output = _tensors(reference.run(arguments, state, seed))
+    again = _tensors(reference.run(arguments, state, seed))
+    if not _close(output, again):
+        reasons.append("non-deterministic: two runs on the same inputs under the same seed differ")
+    reasons += _constant(output)
+    reasons += _inputs(reference, arguments, state, seed, output)
+    reasons += _parameters(reference, arguments, state, seed, output)
+    if seconds < SMALLEST_SECONDS:
+        reasons.append(f"too-small-to-time: an eager call takes {seconds * 1e6:.0f} µs, mostly dispatch")
+    return reasons
+
+
+def _constant(output: list[torch.Tensor]) -> list[str]:
+    finite = [t.double()[torch.isfinite(t.double())] for t in output if t.numel()]
+    values = torch.cat([t.reshape(-1) for t in finite]) if finite else torch.zeros(0)
+    if values.numel() == 0:
+        return ["near-constant: the output has no finite value"]
+    largest = float(values.abs().max())
+    if largest < _NEAR_ZERO:
+        return [f"near-constant: the output is zero everywhere (largest {largest:.1e})"]
+    if values.numel() > 1 and float(values.std()) < _SAME * largest:
+        return [f"near-constant: every output element is {float(values[0]):.6g}"]
+    return []
+
+
+def _inputs(
+    reference: Reference, arguments: list[Any], state: State, seed: int, output: list[torch.Tensor]
+) -> list[str]:
+    tree, tensors = trees.pack(arguments)
+    fresh = trees.pack(reference.inputs(seed + 1))[1]
+    reasons = []
+    for number, tensor in enumerate(tensors):
+        if number >= len(fresh) or fresh[number].shape != tensor.shape or torch.equal(fresh[number], tensor):
+            continue
+        changed = [fresh[i] if i == number else other for i, other in enumerate(tensors)]
+        try:
+            other = _tensors(reference.run(list(trees.unpack(tree, changed)), state, seed))
+        except Exception:
+            # Inputs that only make sense together cannot be exchanged one by one.
+            continue
+        if _close(output, other):
+            which = f" {number}" if len(tensors) > 1 else ""
+            reasons.append(f"input-independent: fresh values of input{which} leave the output unchanged")
+    return reasons
+
+
+def _parameters(
+    reference: Reference, arguments: list[Any], state: State, seed: int, output: list[torch.Tensor]
+) -> list[str]:
+    moved = reference.randomised(state, seed)
+    reasons = []
+    for name in sorted(reference.movable()):
+        if reference.training and name.rsplit(".", 1)[-1] in ("running_mean", "running_var"):
+            continue
+        other = _tensors(reference.run(arguments, {**state, name: moved[name]}, seed))
+        if _close(output, other):
+            reasons.append(f"parameter-insensitive: parameter {name} cannot influence the output")
+    return reasons
+
+
+def _tensors(output: Any) -> list[torch.Tensor]:
+    tree, tensors = trees.pack(output)
+    numbers = [torch.tensor(float(value)) for value in _numbers(tree)]
+    return [tensor.detach().clone() for tensor in tensors] + numbers
+
+
+def _numbers(tree: Any) -> list[float]:
+    if tree[0] in ("i", "f", "b"):
+        return [float(tree[1])]
+    return [number for item in tree[1] for number in _numbers(item)] if tree[0] in ("l", "u") else []
+
+
+def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Equal but for rounding."""
+    if [t.shape for t in first] != [t.shape for t in second]:
+        return False
+    for one, two in zip(first, second, strict=True):
+        if one.dtype.is_floating_point or one.dtype.is_complex:
+            scale = float(torch.nan_to_num(one).abs().max()) if one.numel() else 0.0
+            if not torch.allclose(one, two, rtol=_SAME, atol=_SAME * scale, equal_nan=True):
+                return False
+        elif not torch.equal(one, two):
+            return False
+    return True

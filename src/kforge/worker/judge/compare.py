@@ -1,0 +1,218 @@
+"""Is an output right? Measured against float64, judged on a norm and on the worst element.
+
+A candidate may be a small factor worse than the same module run eagerly in its own precision, or within a floor that
+the dtype sets; nothing absolute, so near-zero outputs are held to their own scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kforge.worker.arena import dtype_name
+from kforge.worker.trees import Tree
+
+_FLOORS = {"float64": 1e-9, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
+_PRECISIONS = {"": 0.0, "float32": 1e-4, "tf32": 2e-3, "float16": 5e-3, "bfloat16": 2e-2}
+_FACTOR = 4.0
+_ELEMENT_FACTOR = 5.0
+_CHUNK = 1 << 17
+_SHORT_ROW = 16
+_SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Relative floors per dtype, and the precision the user allowed."""
+
+    declared: dict[str, float]
+    precision: str = ""
+
+    def floor(self, dtype: str) -> float:
+        return max(self.declared.get(dtype, _FLOORS.get(dtype, 5e-2)), _PRECISIONS[self.precision])
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor of an expected output."""
+
+    eager: torch.Tensor
+    """In the problem's own precision: fixes dtype, shape, and where NaN and infinity belong."""
+    exact: torch.Tensor
+    """In float64 where that could be computed, else the eager one."""
+    eager_norm: float
+    """Eager's own relative error norm."""
+    eager_worst: float
+    """Eager's largest absolute error."""
+    finite: bool
+    """Whether eager and float64 are finite everywhere, as they usually are."""
+    rms: float
+    """Root mean square of the finite values."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expected output: its structure and its tensors."""
+
+    tree: Tree
+    outputs: tuple[torch.Tensor, ...]
+    """As eager gave them: these fix dtype, shape and layout."""
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one output is off. `message` is empty if it passes."""
+
+    norm: float
+    norm_limit: float
+    worst: float
+    message: str = ""
+
+
+def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None) -> Leaf:
+    """A leaf with eager's own errors measured."""
+    eager = _real(eager.detach())
+    exact = _real(exact.detach()) if exact is not None else None
+    if exact is None or exact.shape != eager.shape:
+        exact = eager
+    if not eager.is_floating_point():
+        return Leaf(eager, exact, 0.0, 0.0, True, 0.0)
+    error_square = reference_square = worst = 0.0
+    finite = True
+    for got, want in zip(_chunks(eager), _chunks(exact), strict=True):
+        error = got - want
+        if not bool(torch.isfinite(error.sum())):
+            finite = False
+            fine = torch.isfinite(got) & torch.isfinite(want)
+            error = torch.where(fine, error, 0.0)
+            want = torch.where(fine, want, 0.0)
+        error_square += float(error.square().sum())
+        reference_square += float(want.square().sum())
+        worst = max(worst, float(error.abs().max()))
+    rms = float((reference_square / max(1, eager.numel())) ** 0.5)
+    return Leaf(eager, exact, _relative(error_square, reference_square), worst, finite, rms)
+
+
+def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> Difference:
+    """Hold one output tensor against its leaf."""
+    actual = _real(actual)
+    if not leaf.eager.is_floating_point():
+        return _compare_exactly(leaf, actual, name)
+    floor = tolerance.floor(dtype_name(leaf.eager.dtype))
+    norm_limit = max(_FACTOR * leaf.eager_norm, floor)
+    flags: list[torch.Tensor] = []
+    error_square = reference_square = worst = 0.0
+    slack = _FACTOR * leaf.eager_worst + 8 * torch.finfo(leaf.eager.dtype).eps * leaf.rms
+    for got, eager, want in zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True):
+        usual = None if leaf.finite else torch.isfinite(eager) & torch.isfinite(want)
+        known = want if usual is None else torch.where(usual, want, 0.0)
+        row = known.square().mean(dim=-1, keepdim=True).sqrt() if want.shape[-1] >= _SHORT_ROW else leaf.rms
+        bound = known.abs().add_(row).mul_(_ELEMENT_FACTOR * floor).add_(slack)
+        error = (got - want).abs_() if usual is None else torch.where(usual, (got - want).abs(), 0.0)
+        wrong = ~(error <= bound)
+        if usual is not None:
+            wrong = (usual & wrong) | (~usual & ~_same_special(got, eager, want, bound))
+        flags.append(wrong.reshape(-1))
+        share = error.div_(bound.clamp_(min=_SMALLEST))
+        worst = max(worst, float(share.nan_to_num_(nan=torch.inf).max()))
+        error = share.mul_(bound)
+        error_square += float(error.square().sum())
+        reference_square += float(known.square().sum())
+    bad = torch.cat(flags) if flags else torch.zeros(0, dtype=torch.bool)
+    norm = _relative(error_square, reference_square)
+    if bool(bad.any()):
+        return Difference(norm, norm_limit, worst, _describe(leaf, actual, bad, name))
+    if norm > norm_limit:
+        message = (
+            f"{name}: every element is close, but the error norm is {norm:.2e} where {norm_limit:.1e} is allowed "
+            f"(eager's own is {leaf.eager_norm:.1e}): arithmetic in a lower precision than {dtype_name(leaf.eager.dtype)}?"
+        )
+        return Difference(norm, norm_limit, worst, message)
+    return Difference(norm, norm_limit, worst)
+
+
+def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:
+    """Integers and booleans: equal to eager's, or to what float64 gives where the two differ."""
+    wrong = (actual != leaf.eager) & (actual != leaf.exact.to(leaf.eager.dtype))
+    if not bool(wrong.any()):
+        return Difference(0.0, 0.0, 0.0)
+    share = float(wrong.double().mean())
+    return Difference(share, 0.0, float("inf"), _describe(leaf, actual, wrong.reshape(-1), name))
+
+
+def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
+    """How many elements, where, expected and got, and what the pattern suggests."""
+    places = bad.nonzero().reshape(-1)
+    total, shape = bad.numel(), tuple(leaf.eager.shape)
+    share = 100 * len(places) / total
+    lines = [f"{name}: {len(places)} of {total} elements are wrong ({share:.3g} %)"]
+    got_flat, want_flat = actual.reshape(-1), leaf.exact.reshape(-1)
+    shown = places[torch.linspace(0, len(places) - 1, min(5, len(places))).long()]
+    for place in shown.tolist():
+        index = _index(place, shape)
+        lines.append(f"  at {index}: expected {_number(want_flat[place])}, got {_number(got_flat[place])}")
+    if shape and len(places) < total:
+        spans = []
+        for axis, length in enumerate(shape):
+            inner = 1
+            for later in shape[axis + 1 :]:
+                inner *= later
+            along = (places // inner) % length
+            low, high = int(along.min()), int(along.max())
+            if (low, high) != (0, length - 1):
+                spans.append(f"axis {axis}: {low}..{high} of 0..{length - 1}")
+        if spans:
+            lines.append("  all of them within " + "; ".join(spans))
+    nans = int(torch.isnan(got_flat).sum()) if actual.is_floating_point() else 0
+    expected_nans = int(torch.isnan(leaf.eager).sum()) if leaf.eager.is_floating_point() else 0
+    if nans > expected_nans:
+        lines.append(f"  {nans} elements are NaN where the reference has {expected_nans}: memory never written, or overflow")
+    return "\n".join(lines)
+
+
+def _same_special(got: Any, eager: Any, want: Any, bound: Any) -> Any:
+    """Where eager or float64 is not finite: NaN with NaN, infinity with the same infinity, or close to float64."""
+    same = (torch.isnan(got) & torch.isnan(eager)) | (got == eager) | (got == want)
+    close = torch.isfinite(want) & torch.isfinite(got) & ((got - want).abs() <= bound)
+    return same | close
+
+
+def _chunks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Rows of the tensor in float64, a bounded number at a time."""
+    if tensor.numel() == 0:
+        return
+    width = tensor.shape[-1] if tensor.dim() else 1
+    rows = tensor.detach().reshape(-1, width)
+    step = max(1, _CHUNK // width)
+    for start in range(0, rows.shape[0], step):
+        yield rows[start : start + step].double()
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as pairs of real numbers; others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _relative(error_square: float, reference_square: float) -> float:
+    if reference_square > 0:
+        return float((error_square / reference_square) ** 0.5)
+    return 0.0 if error_square == 0 else float("inf")
+
+
+def _index(place: int, shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "()"
+    index = []
+    for length in reversed(shape):
+        index.append(place % length)
+        place //= length
+    return "[" + ", ".join(str(item) for item in reversed(index)) + "]"
+
+
+def _number(value: torch.Tensor) -> str:
+    item = value.item()
+    return f"{item:.7g}" if isinstance(item, float) else str(item)

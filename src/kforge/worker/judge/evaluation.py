@@ -1,0 +1,485 @@
+"""One candidate before the judge: load, check, observe, time, conclude."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kforge.platforms.face import Platform
+from kforge.types import BaselineTime, Candidate, ErrorNorm, Evidence, Outcome, Settings, Timing, Verdict
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Layout, dtype_name
+from kforge.worker.judge import explain, integrity, machine, parameters, statistics, static_rules, timing
+from kforge.worker.judge.compare import Tolerance, compare
+from kforge.worker.judge.lane import Lane, Output
+from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.session import Case, Session, WrongOutput, send_load
+from kforge.worker.sandbox import levels
+
+Progress = Callable[[str], None]
+
+_IMPLAUSIBLE = 20.0
+"""A speedup beyond this is looked at again, every call verified."""
+_CLOCK_CHARGED = 0.05
+_CLOCK_REFUSED = 0.5
+_CLOCK_NOISE_NS = 20_000.0
+
+
+class Refused(Exception):
+    """The evaluation ends here."""
+
+    def __init__(self, outcome: Outcome, detail: str, rule: str = "") -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.rule = rule
+
+
+class Evaluation:
+    """Runs once: `verdict()`."""
+
+    def __init__(
+        self,
+        session: Session,
+        candidate: Candidate,
+        settings: Settings,
+        platform: Platform,
+        nursery: Nursery,
+        known_folders: tuple[str, ...],
+        progress: Progress,
+    ) -> None:
+        self._session = session
+        self._candidate = candidate
+        self._settings = settings
+        self._platform = platform
+        self._nursery = nursery
+        self._known = known_folders
+        self._progress = progress
+        self._tolerance = Tolerance(session.problem.tolerances, settings.precision)
+        self._errors: list[ErrorNorm] = []
+        self._notes: list[str] = []
+        self._share: float | None = None
+        self._timing: Timing | None = None
+        self._matches: list[parameters.Match] = []
+        self._observed: integrity.Observation | None = None
+        self._marks: list[tuple[str, float]] = []
+        self._runner: RunnerHandle | None = None
+
+    def verdict(self) -> Verdict:
+        outcome, detail, rule = Outcome.CORRECT, "", ""
+        try:
+            self._check_text()
+            self._with_runner()
+        except Refused as refusal:
+            outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
+        if outcome is not Outcome.CORRECT:
+            self._timing = None
+            if rule and explain.comply(rule):
+                detail = f"{detail}\nTo comply: {explain.comply(rule)}."
+        else:
+            detail = self._summary()
+        self._mark("done")
+        session = self._session
+        return Verdict(
+            outcome=outcome,
+            detail=detail,
+            rule=rule,
+            errors=tuple(self._errors),
+            timing=self._timing,
+            custom_share=self._share,
+            degenerate=session.degenerate,
+            sandbox=self._nursery.level,
+            notes=tuple(dict.fromkeys([*session.notes, *self._notes])),
+            evidence=self._evidence(),
+        )
+
+    # -- before anything runs --------------------------------------------------------------------------------------
+
+    def _check_text(self) -> None:
+        source = self._candidate.source
+        if not source.strip():
+            raise Refused(Outcome.GENERATION_FAILURE, "the candidate is empty")
+        problem = static_rules.syntax_error(source)
+        if problem:
+            raise Refused(Outcome.COMPILATION_FAILURE, f"not valid Python: {problem}")
+        if not static_rules.defines_class(source, "ModelNew"):
+            others = static_rules.classes(source)
+            near = f" (it defines {', '.join(others)})" if others else ""
+            raise Refused(Outcome.GENERATION_FAILURE, f"the program does not define a class `ModelNew`{near}")
+        for finding in static_rules.scan(source):
+            raise Refused(Outcome.REJECTED, f"line {finding.line}: {finding.what}", finding.rule)
+
+    # -- with a runner ---------------------------------------------------------------------------------------------
+
+    def _with_runner(self) -> None:
+        self._mark("start")
+        self._runner = runner = self._nursery.spawn(self._settings.limits)
+        runner.memory_limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
+        phase = "load"
+        try:
+            self._progress("building")
+            self._load(runner)
+            phase = "a checked call"
+            self._mark("check")
+            cases = self._session.cases(self._settings.seeds)
+            for number, case in enumerate(cases):
+                self._progress(f"checking {number + 1} of {len(cases)}: {case.distribution}")
+                self._check(runner, case)
+            phase = "an observed call"
+            self._mark("observe")
+            self._observe(runner, cases)
+            phase = "a timed call"
+            self._mark("time")
+            if self._settings.timing_seconds > 0 and self._platform.can_time:
+                self._time(runner, cases[0])
+            phase = "its end"
+            self._mark("end")
+            self._finish(runner)
+        except RunnerLost as error:
+            if error.kind in ("timeout", "memory"):
+                runner.kill()
+            ending = runner.end()
+            self._refuse_findings(runner)
+            outcome, rule, sentence = explain.lost(phase, error, ending)
+            raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
+        except ProgramError as error:
+            ending = runner.end()
+            self._refuse_findings(runner)
+            outcome, sentence = explain.program_error(error.phase, error.report, ending.output)
+            if outcome is not Outcome.COMPILATION_FAILURE:
+                sentence += explain.printed_tail(ending)
+            raise Refused(outcome, sentence) from None
+        except WrongOutput as error:
+            raise Refused(Outcome.MISMATCH, f"a timed call gave a wrong result: {error}") from None
+        finally:
+            runner.end()
+
+    def _refuse_findings(self, runner: RunnerHandle) -> None:
+        for rule, what in runner.findings:
+            raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
+
+    def _load(self, runner: RunnerHandle) -> None:
+        session = self._session
+        request = {
+            "op": "load",
+            "source": self._candidate.source,
+            "class_name": "ModelNew",
+            "watched": True,
+            "training": session.reference.training,
+            "compile": False,
+        }
+        seconds = self._settings.limits.build_seconds
+        reply = send_load(runner, request, session.reference.init_arguments, session.init_seed, seconds)
+        self._refuse_patches(reply)
+        self._refuse_findings(runner)
+        with _sensible():
+            held = parameters.read_held(reply["state"])
+        self._matches, lost = parameters.match(session.initial_state, held)
+        must_follow = [name for name in lost if name in session.reference.movable()]
+        if must_follow:
+            names = ", ".join(f"`{name}` {tuple(session.initial_state[name].shape)}" for name in must_follow)
+            raise Refused(
+                Outcome.MISMATCH,
+                f"the module does not hold the reference's {names}: no parameter or buffer of ModelNew has that name "
+                "and shape, or was initialised with the same values. Keep it as an nn.Parameter, so that new values "
+                "can be loaded",
+            )
+        self._notes += [f"buffer {name} of the reference has no counterpart in the candidate" for name in lost]
+
+    def _refuse_patches(self, reply: dict[str, Any]) -> None:
+        patched = reply.get("patched")
+        if isinstance(patched, list) and patched:
+            names = ", ".join(str(name) for name in patched[:5])
+            raise Refused(Outcome.REJECTED, f"it replaced {names}", "patched_torch")
+
+    def _send_state(self, runner: RunnerHandle, state: dict[str, torch.Tensor]) -> None:
+        if not self._matches:
+            return
+        values = [(match.name, match.value(state)) for match in self._matches]
+        layout = Layout()
+        specs = [(name, layout.place(value)) for name, value in values]
+        arena = Arena.create(layout.size)
+        try:
+            for (_, spec), (_, value) in zip(specs, values, strict=True):
+                arena.tensor(spec).copy_(value)
+            message = {"op": "state", "size": arena.size, "values": [[name, spec.to_json()] for name, spec in specs]}
+            runner.ask(message, self._seconds(), (arena.fd,))
+        finally:
+            arena.close()
+
+    def _seconds(self) -> float:
+        return self._settings.limits.call_seconds + self._session.deadline()
+
+    # -- correctness -----------------------------------------------------------------------------------------------
+
+    def _check(self, runner: RunnerHandle, case: Case) -> None:
+        """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
+        self._send_state(runner, case.state)
+        lane = Lane(runner, [case.arguments], case.expected.outputs, self._seconds())
+        for poison in random.SystemRandom().choice(([True], [True, False], [False, True])):
+            block = lane.call([(0, 0, case.seed)], poison=poison)
+            self._refuse_findings(runner)
+            self._check_structure(block.outputs[0], case)
+            self._compare(lane, case)
+            self._check_inputs(lane, case)
+            for slot in lane.slots[0]:
+                slot.zero_()
+
+    def _check_structure(self, output: Output, case: Case) -> None:
+        with _sensible():
+            difference = _structure_difference(case.expected.tree, output.tree)
+        if difference:
+            raise Refused(Outcome.MISMATCH, f"{difference} (distribution {case.distribution})")
+        if len(output.leaves) != len(case.expected.outputs):
+            raise Refused(Outcome.MISMATCH, f"{len(output.leaves)} tensors returned, {len(case.expected.outputs)} expected")
+        for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
+            kind, dtype, shape, device, delivered = leaf
+            name = f"output {number}" if len(output.leaves) > 1 else "the output"
+            if kind not in ("Tensor", "Parameter"):
+                raise Refused(Outcome.REJECTED, f"{name} is a {kind}, a subclass of torch.Tensor", "output_type")
+            if shape != tuple(expected.shape):
+                raise Refused(Outcome.MISMATCH, f"{name} has shape {shape}, expected {tuple(expected.shape)}")
+            if dtype != dtype_name(expected.dtype):
+                raise Refused(Outcome.MISMATCH, f"{name} has dtype {dtype}, expected {dtype_name(expected.dtype)}")
+            if not device.startswith(self._platform.device):
+                raise Refused(Outcome.MISMATCH, f"{name} is on device {device}, expected {self._platform.device}")
+            if not delivered:
+                raise Refused(Outcome.MISMATCH, f"{name} could not be read (layout or storage is not an ordinary one)")
+
+    def _compare(self, lane: Lane, case: Case) -> None:
+        many = len(case.expected.leaves) > 1
+        norms = []
+        for number, leaf in enumerate(case.expected.leaves):
+            name = f"output {number}" if many else "the output"
+            difference = compare(leaf, lane.slots[0][number], self._tolerance, name)
+            norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
+            if difference.message:
+                where = f"inputs: {_DISTRIBUTION_WORDS[case.distribution]}"
+                if case.state is not self._session.initial_state and self._matches:
+                    where += "; parameters: re-randomised, so a kernel must read them on every call"
+                self._errors.append(norms[-1])
+                raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
+        worst = max(norms, key=lambda item: item.norm, default=ErrorNorm(case.distribution, 0.0, 0.0, 0.0))
+        self._errors.append(worst)
+
+    def _check_inputs(self, lane: Lane, case: Case) -> None:
+        for number, (seen, given) in enumerate(zip(lane.inputs[0], trees.pack(case.arguments)[1], strict=True)):
+            if not _same_bits(seen, given):
+                raise Refused(Outcome.REJECTED, f"forward changed its input {number} in place", "input_modified")
+
+    # -- whose work is it ------------------------------------------------------------------------------------------
+
+    def _observe(self, runner: RunnerHandle, cases: list[Case]) -> None:
+        """Which operators run, what native code is there, and what share of the time is the candidate's own.
+
+        The observed call has other inputs than the ones before it, so that every result of it is a change.
+        """
+        case = cases[0]
+        self._send_state(runner, self._session.initial_state)
+        sets = [case.arguments, cases[-1].arguments]
+        lane = Lane(runner, sets, case.expected.outputs, self._seconds())
+        times = [lane.call([(0, 0, case.seed)]).ns[0] for _ in range(3)]
+        reply = runner.ask({"op": "observe", "set": 1, "seed": case.seed}, self._seconds())
+        self._refuse_findings(runner)
+        native = integrity.own_native(runner.native_code(), self._known)
+        with _sensible():
+            self._observed = integrity.read_observation(reply, native)
+        self._share = integrity.custom_share(self._observed, float(min(times)))
+        rule, what = integrity.judge_work(self._observed, self._session.observation, self._settings.policy)
+        if rule:
+            raise Refused(Outcome.REJECTED, what, rule)
+
+    # -- timing ----------------------------------------------------------------------------------------------------
+
+    def _time(self, runner: RunnerHandle, case: Case) -> None:
+        session, settings = self._session, self._settings
+        self._progress("preparing baselines")
+        baselines = session.baselines(settings.compile_baseline or settings.baseline != "eager")
+        name = self._named_baseline(baselines)
+        baseline = session.lane(name)
+        deviation = session.self_deviation()
+        self._progress("timing")
+        lane = Lane(runner, session.timing_sets(), case.expected.outputs, self._seconds())
+        before = (runner.peak_bytes(), baseline.runner.peak_bytes())
+        samples = self._duel(lane, baseline, every=False)
+        flags: list[str] = []
+        speedup, interval, excess = self._result(samples, deviation)
+        if speedup > _IMPLAUSIBLE:
+            samples = self._duel(lane, baseline, every=True)
+            speedup, interval, excess = self._result(samples, deviation)
+            flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
+        runner.go()
+        ratio = baselines[name].ratio or 1.0
+        best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
+        if samples.reused:
+            self._notes.append("forward returns the same storage every time: an earlier result is overwritten")
+        self._timing = Timing(
+            baseline=name,
+            speedup=speedup,
+            interval=interval,
+            speedup_vs_best=speedup * ratio / best if "compile" in baselines else None,
+            candidate_ns=tuple(samples.candidate),
+            baseline_ns=tuple(samples.baseline),
+            calls_per_block=samples.calls_per_block,
+            checked_calls=samples.checked,
+            baselines=tuple(baselines.values()),
+            clock_excess=excess,
+            peak_bytes=(runner.peak_bytes() - before[0], baseline.runner.peak_bytes() - before[1]),
+            conditions=machine.conditions(),
+            flags=tuple(flags),
+        )
+
+    def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
+        wanted = self._settings.baseline
+        if wanted == "best":
+            return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
+        if baselines[wanted].ratio is None:
+            self._notes.append(f"baseline {wanted} is not available ({baselines[wanted].note}); eager was used")
+            return "eager"
+        return wanted
+
+    def _duel(self, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
+        session = self._session
+        duel = timing.Duel(
+            lane,
+            baseline,
+            lambda: session.refresh(baseline, lane),
+            self._settings.timing_seconds,
+            session.seeds(),
+            session.checker(lane, baseline, self._tolerance),
+            check_all=every,
+        )
+        samples = duel.run()
+        assert self._runner is not None
+        self._refuse_findings(self._runner)
+        return samples
+
+    def _result(self, samples: timing.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
+        """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
+        claimed = statistics.median(samples.candidate)
+        extra = samples.clock_excess()
+        excess = extra / claimed
+        if excess > _CLOCK_REFUSED and extra > _CLOCK_NOISE_NS:
+            raise Refused(
+                Outcome.REJECTED,
+                f"it claims {claimed / 1e3:.1f} µs a call, and the judge's clock saw {extra / 1e3:.1f} µs more",
+                "two_clocks",
+            )
+        factor = 1.0
+        if excess > _CLOCK_CHARGED:
+            factor = 1.0 + excess
+            self._notes.append(f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it")
+        ratios = [ratio / factor for ratio in samples.ratios()]
+        middle = statistics.median(ratios)
+        low, high = statistics.median_interval(ratios, seed=self._session.seed % 2**31)
+        return middle, (low / (1 + deviation), high * (1 + deviation)), excess
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _finish(self, runner: RunnerHandle) -> None:
+        reply = runner.ask({"op": "finish"}, 30.0)
+        self._refuse_patches(reply)
+        self._refuse_findings(runner)
+        ending = runner.end()
+        self._note_ending(ending)
+        if ending.left:
+            names = ", ".join(ending.left[:5])
+            raise Refused(Outcome.REJECTED, f"it left processes running: {names}", "left_processes")
+
+    def _note_ending(self, ending: Ending) -> None:
+        if ending.printed > len(ending.output.encode()):
+            self._notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
+
+    def _summary(self) -> str:
+        checked = f"{len(self._errors)} checked calls agree with the reference"
+        if self._timing is None:
+            return f"{checked}; not timed"
+        low, high = self._timing.interval
+        return f"{checked}; {self._timing.speedup:.2f}x against {self._timing.baseline} ({low:.2f} to {high:.2f})"
+
+    def _mark(self, name: str) -> None:
+        self._marks.append((name, time.perf_counter()))
+
+    def _evidence(self) -> Evidence:
+        session = self._session
+        observed = self._observed
+        counted: dict[str, int] = {}
+        for operator in observed.operators if observed else ():
+            counted[operator.name] = counted.get(operator.name, 0) + 1
+        unchecked = [*session.unchecked, *levels.shortcomings(self._nursery.level)]
+        if self._timing is not None:
+            unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
+        if session.reference.training and any("running" in name for name in session.initial_state):
+            unchecked.append("state: whether forward updates running statistics as the reference does")
+        return Evidence(
+            problem=session.problem,
+            candidate=self._candidate,
+            settings=replace(self._settings, seed=session.seed),
+            device=self._platform.facts(),
+            versions=machine.versions(self._platform.compilers()),
+            distributions=tuple(error.distribution for error in self._errors),
+            parameters=tuple(map(str, self._matches)),
+            operators=tuple(f"{name} x{count}" for name, count in counted.items()),
+            native=observed.native if observed else (),
+            unchecked=tuple(unchecked),
+            seconds=machine.seconds(self._marks),
+        )
+
+
+_DISTRIBUTION_WORDS = {
+    "natural": "as the problem gives them",
+    "scaled": "the problem's, times 3",
+    "small": "the problem's, times 0.01",
+    "negated": "the problem's, negated",
+    "shifted": "the problem's, plus 0.5",
+}
+
+
+@contextlib.contextmanager
+def _sensible() -> Iterator[None]:
+    """A runner's reply that cannot be read ends the conversation."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+        raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+
+
+_TAG_WORDS = {"n": "None", "b": "a bool", "i": "an int", "f": "a float", "c": "a complex number", "s": "a string",
+              "D": "a dtype", "l": "a list", "u": "a tuple", "d": "a dict", "T": "a tensor"}
+
+
+def _structure_difference(expected: Any, got: Any, where: str = "the output") -> str:
+    """What is different about the structure; empty if it is the same. Numbers are compared as numbers."""
+    if expected[0] != got[0]:
+        word = got[1] if got[0] == "?" else _TAG_WORDS.get(got[0], "something else")
+        return f"{where} is {'a ' if got[0] == '?' else ''}{word}, expected {_TAG_WORDS[expected[0]]}"
+    if expected[0] in "lu":
+        if len(expected[1]) != len(got[1]):
+            return f"{where} has {len(got[1])} items, expected {len(expected[1])}"
+        parts = (_structure_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(expected[1], got[1], strict=True)))
+        return next((part for part in parts if part), "")
+    if expected[0] == "d":
+        wanted = {str(trees.unpack(key, [])): value for key, value in expected[1]}
+        given = {str(trees.unpack(key, [])): value for key, value in got[1]}
+        if list(wanted) != list(given):
+            return f"{where} has keys {sorted(given)}, expected {sorted(wanted)}"
+        parts = (_structure_difference(wanted[key], given[key], f"{where}[{key!r}]") for key in wanted)
+        return next((part for part in parts if part), "")
+    if expected[0] == "f":
+        want, have = float(expected[1]), float(got[1])
+        if not (want == have or abs(want - have) <= 1e-4 * abs(want) or (want != want and have != have)):
+            return f"{where} is {have:.7g}, expected {want:.7g}"
+    elif expected[0] in "bisDc" and expected[1] != got[1]:
+        return f"{where} is {got[1]!r:.80}, expected {expected[1]!r}"
+    return ""
+
+
+def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return torch.equal(one.reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8))

@@ -1,0 +1,134 @@
+"""Sentences a person or a model can act on: the first compiler error, the line that raised, what a signal means."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any
+
+from kforge.types import Outcome
+from kforge.worker.judge.runner_handle import Ending, RunnerLost
+
+_COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
+_LINKER = re.compile(r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE)
+_BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
+_CONTEXT_LINES = 8
+_LONGEST = 4000
+
+RULES = {
+    "no_custom_kernel": "write the computation in native code of your own (C++ compiled at run time), or evaluate with "
+    "--policy any",
+    "decorative_kernel": "let the custom kernel do work that torch then no longer does",
+    "library_compute": "policy strict allows no torch operator that computes; do that work in the kernel, or use "
+    "--policy hybrid",
+    "patched_torch": "leave torch, time and builtins as they are",
+    "embedded_binary": "put source code in the file and compile it at run time; binaries are not accepted",
+    "network": "a kernel needs no network",
+    "foreign_files": "use only the temporary folder (tempfile) and your own source",
+    "introspection": "a kernel needs no access to frames or to the interpreter's objects",
+    "left_processes": "wait for every process you start",
+    "output_type": "return plain torch.Tensor objects that hold the result when forward returns",
+    "unsettled_output": "finish all work, in every thread, before forward returns",
+    "input_modified": "leave the inputs as they are; write to memory of your own",
+    "two_clocks": "finish all work inside forward; the time claimed must be the time it takes",
+    "protocol": "do not touch file descriptors you did not open",
+}
+"""Rule -> how to comply."""
+
+
+def comply(rule: str) -> str:
+    return RULES.get(rule, "")
+
+
+def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Outcome, str]:
+    """The outcome and the sentence for an exception the program raised."""
+    kind, message = str(report.get("type", "")), str(report.get("message", ""))
+    where = report.get("where")
+    lines = [str(item) for item in where][:6] if isinstance(where, list) else []
+    text = str(report.get("text", ""))
+    if phase == "missing":
+        return Outcome.GENERATION_FAILURE, f"the program does not define a class `{message}`"
+    compiler = compiler_error(text) or (compiler_error(printed) if _BUILD.search(text) else "")
+    if not compiler and _BUILD.search(text):
+        compiler = cut(text)
+    if compiler:
+        return Outcome.COMPILATION_FAILURE, f"the compiler refused the kernel:\n{compiler}"
+    place = {
+        "import": "while the file was imported",
+        "init": "in __init__",
+        "load_state_dict": "when new parameter values were loaded with load_state_dict",
+        "forward": "in forward",
+    }.get(phase, f"in phase {phase}")
+    sentence = f"{kind} {place}: {cut(message, 1500)}"
+    if lines:
+        sentence += "\n" + "\n".join(f"  {line}" for line in lines)
+    outcome = Outcome.COMPILATION_FAILURE if phase == "import" else Outcome.RUNTIME_ERROR
+    if kind in ("MemoryError",) or "allocate memory" in message or "bad_alloc" in message:
+        outcome = Outcome.RUNTIME_ERROR
+        sentence += "\n  (it asked for more memory than its limit allows)"
+    if kind in ("BlockingIOError", "RuntimeError") and "Resource temporarily unavailable" in message:
+        outcome = Outcome.RUNTIME_ERROR
+        sentence += "\n  (it reached its limit of processes)"
+    return outcome, sentence
+
+
+def compiler_error(text: str) -> str:
+    """The first error of a compiler's log with the lines that belong to it, and how many more there are."""
+    found = list(_COMPILER.finditer(text))
+    if not found:
+        linker = _LINKER.findall(text)
+        return cut("\n".join(linker[:5])) if linker else ""
+    first = found[0]
+    end = found[1].start() if len(found) > 1 else len(text)
+    lines = text[first.start() : end].splitlines()[:_CONTEXT_LINES]
+    more = f"\n({len(found) - 1} more errors)" if len(found) > 1 else ""
+    return cut("\n".join(lines)) + more
+
+
+def lost(phase: str, error: RunnerLost, ending: Ending) -> tuple[Outcome, str, str]:
+    """(outcome, rule, sentence) for a runner that could not go on."""
+    doing = {"load": "while the file was imported and the module constructed"}.get(phase, f"during {phase}")
+    if error.kind == "timeout":
+        return Outcome.RUNTIME_ERROR, "", f"it did not finish {doing}: {error}; it was killed"
+    if error.kind == "memory":
+        return Outcome.RUNTIME_ERROR, "", f"it used too much memory {doing}: {error}; it was killed"
+    if error.kind == "protocol":
+        return Outcome.REJECTED, "protocol", f"it wrote to the judge's channel {doing}: {error}"
+    if ending.status is None:
+        return Outcome.RUNTIME_ERROR, "", f"it closed its channel to the judge {doing}, and was killed"
+    if ending.status < 0:
+        return Outcome.RUNTIME_ERROR, "", f"it was killed by {_signal(-ending.status)} {doing}"
+    return Outcome.RUNTIME_ERROR, "", f"its process ended with exit status {ending.status} {doing}"
+
+
+def printed_tail(ending: Ending) -> str:
+    """What it printed, for the detail of a failure."""
+    text = ending.output.strip()
+    if not text:
+        return ""
+    return "\nIt printed:\n" + "\n".join(f"  {line}" for line in cut(text, 1500).splitlines())
+
+
+def _signal(number: int) -> str:
+    meanings = {
+        signal.SIGSEGV: "an invalid memory access",
+        signal.SIGABRT: "abort()",
+        signal.SIGFPE: "an arithmetic fault",
+        signal.SIGILL: "an illegal instruction",
+        signal.SIGBUS: "a bus error",
+        signal.SIGXFSZ: "a file larger than its limit",
+        signal.SIGKILL: "the kernel or itself: most likely out of memory",
+    }
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} ({meanings[number]})" if number in meanings else name  # type: ignore[index]
+
+
+def cut(text: str, longest: int = _LONGEST) -> str:
+    """The text, its middle left out where it is long."""
+    if len(text) <= longest:
+        return text
+    head = longest * 3 // 4
+    return f"{text[:head]}\n  … {len(text) - longest} characters left out …\n{text[head - longest :]}"

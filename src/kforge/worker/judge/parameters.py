@@ -1,0 +1,105 @@
+"""Which tensor of the candidate holds which tensor of the reference.
+
+By name and shape first. Honest kernels rename and transpose, so what is left is matched by the values both modules
+were initialised with under one seed, through permutations and reshapes. What cannot be matched is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kforge.worker.arena import tensor_hash
+from kforge.worker.judge.reference import State
+
+_MAX_DIMENSIONS = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor the candidate says it holds."""
+
+    name: str
+    kind: str
+    """parameter, buffer or attribute."""
+    shape: tuple[int, ...]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """Candidate tensor `name` is the reference's `source`, its axes permuted, then reshaped."""
+
+    name: str
+    source: str
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def value(self, state: State) -> torch.Tensor:
+        return state[self.source].permute(self.axes).reshape(self.shape)
+
+    def __str__(self) -> str:
+        how = "" if self.axes == tuple(sorted(self.axes)) else f" with axes {self.axes}"
+        name = self.name.lstrip("=")
+        return f"{self.source} = {name}{how}" if name != self.source or how else self.source
+
+
+def read_held(data: Any) -> list[Held]:
+    """The runner's description of its state; ValueError if it is not one."""
+    if not isinstance(data, list):
+        raise ValueError("no list of tensors")
+    held = []
+    for item in data:
+        name, kind, _dtype, shape, digest = item
+        if not (isinstance(name, str) and name and all(isinstance(length, int) for length in shape)):
+            raise ValueError("a tensor's description is malformed")
+        held.append(Held(name, str(kind), tuple(shape), str(digest)))
+    return held
+
+
+def match(state: State, held: list[Held]) -> tuple[list[Match], list[str]]:
+    """(matches, names of the reference's tensors that found none)."""
+    by_name = {item.name: item for item in held}
+    matches: list[Match] = []
+    missing: list[str] = []
+    for name, value in state.items():
+        found = by_name.get(name)
+        if found is not None and found.shape == tuple(value.shape):
+            matches.append(Match(name, name, tuple(range(value.dim())), found.shape))
+            del by_name[name]
+        else:
+            missing.append(name)
+    free = list(by_name.values())
+    lost = []
+    for name in missing:
+        hit = _by_value(name, state[name], free)
+        if hit is None:
+            lost.append(name)
+        else:
+            matches.append(hit)
+            free = [item for item in free if item.name != hit.name]
+    return matches, lost
+
+
+def _by_value(name: str, value: torch.Tensor, free: list[Held]) -> Match | None:
+    straight = tuple(range(value.dim()))
+    orders = itertools.permutations(straight) if 2 <= value.dim() <= _MAX_DIMENSIONS else [straight]
+    for axes in orders:
+        turned = value.permute(axes)
+        digest = tensor_hash(turned)
+        same = [item for item in free if item.digest == digest and _numel(item.shape) == value.numel()]
+        exact = next((item for item in same if item.shape == tuple(turned.shape)), None)
+        item = exact or (same[0] if same else None)
+        if item is not None:
+            return Match(item.name, name, axes, item.shape)
+    return None
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    total = 1
+    for length in shape:
+        total *= length
+    return total

@@ -1,0 +1,189 @@
+"""The problem, loaded: the reference module, its inputs and its state. Lives in the judge, never beside a candidate."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import linecache
+import traceback
+import types
+from typing import Any
+
+import torch
+
+from kforge.errors import ProblemError
+from kforge.types import Problem
+from kforge.worker import trees
+
+State = dict[str, torch.Tensor]
+_RUNNING = ("running_mean", "running_var")
+
+
+class Reference:
+    """Makes inputs, runs the reference in its own precision and in float64, and knows which state may change."""
+
+    def __init__(self, problem: Problem, device_class: str) -> None:
+        self.problem = problem
+        self.source = problem.sized_source(device_class)
+        self._examples: list[Any] | None = None
+        self._file = f"<problem {problem.name} {problem.id}>"
+        if problem.payload:
+            self.init_arguments: list[Any] = []
+            self._module, self._examples = _load_live(problem)
+        else:
+            self._namespace = self._execute()
+            self.init_arguments = list(self._call("get_init_inputs"))
+            self._module = self._construct(0)
+        packed = trees.foreign(trees.pack(self.init_arguments)[0])
+        if packed:
+            raise ProblemError(f"get_init_inputs() returns a {packed}, which cannot be sent to a runner", path=problem.path)
+        self.training = bool(self._module.training)
+        self._double: torch.nn.Module | None = None
+
+    # -- inputs and state ------------------------------------------------------------------------------------------
+
+    def inputs(self, seed: int) -> list[Any]:
+        """forward's arguments, drawn under a seed."""
+        torch.manual_seed(seed)
+        if self._examples is not None:
+            return [_resampled(value) for value in self._examples]
+        values = self._call("get_inputs")
+        if not isinstance(values, (list, tuple)):
+            raise ProblemError(
+                f"get_inputs() returns a {type(values).__name__}; it must return a list of forward's arguments",
+                path=self.problem.path,
+            )
+        foreign = trees.foreign(trees.pack(list(values))[0])
+        if foreign:
+            raise ProblemError(f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path)
+        return list(values)
+
+    def initial_state(self, seed: int) -> State:
+        """Parameters and buffers as the module is initialised under a seed; a live module keeps its own."""
+        module = self._module if self._examples is not None else self._construct(seed)
+        return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+    def randomised(self, state: State, seed: int) -> State:
+        """The state moved away from identity defaults: every parameter and running statistic changes."""
+        generator = torch.Generator().manual_seed(seed)
+        movable = self.movable()
+        return {name: _moved(value, generator) if name in movable else value for name, value in state.items()}
+
+    def movable(self) -> set[str]:
+        """Names of floating parameters and running statistics: what a kernel must follow."""
+        names = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
+        names |= {name for name, _ in self._module.named_buffers() if name.rsplit(".", 1)[-1] in _RUNNING}
+        held = self._module.state_dict()
+        return {name for name in names if name in held and held[name].is_floating_point()}
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The output in the problem's own precision."""
+        self._module.load_state_dict(state, strict=True)
+        return self._forward(self._module, arguments, seed)
+
+    def run_double(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The output computed in float64; raises whatever the operators raise where they cannot."""
+        if self._double is None:
+            self._double = copy.deepcopy(self._module).double()
+        self._double.load_state_dict(state, strict=True)
+        return self._forward(self._double, _map(arguments, _to_double), seed)
+
+    def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            return module(*_map(arguments, lambda tensor: tensor))
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def _execute(self) -> types.ModuleType:
+        # Lines of this text are shown in tracebacks, and inspect.getsource works on its classes.
+        linecache.cache[self._file] = (len(self.source), None, self.source.splitlines(True), self._file)
+        name = "kforge_problem_" + hashlib.sha256(self.source.encode()).hexdigest()[:12]
+        module = types.ModuleType(name)
+        module.__file__ = self.problem.path or self._file
+        try:
+            exec(compile(self.source, self._file, "exec"), module.__dict__)
+        except Exception as error:
+            raise self._fault("running the file", error) from error
+        return module
+
+    def _call(self, name: str) -> Any:
+        try:
+            return getattr(self._namespace, name)()
+        except Exception as error:
+            raise self._fault(f"{name}()", error) from error
+
+    def _construct(self, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        try:
+            module = self._namespace.Model(*self.init_arguments)
+        except Exception as error:
+            raise self._fault("Model(*get_init_inputs())", error) from error
+        if not isinstance(module, torch.nn.Module):
+            raise ProblemError("class `Model` must derive from torch.nn.Module", path=self.problem.path)
+        return module
+
+    def _fault(self, what: str, error: Exception) -> ProblemError:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self._file]
+        line = frames[-1].lineno if frames else None
+        message = f"{what} raises {type(error).__name__}: {error}"
+        return ProblemError(message, path=self.problem.path or self.problem.name, line=line)
+
+    def fault_in_forward(self, error: Exception) -> ProblemError:
+        """The error that says the reference itself cannot run."""
+        return self._fault("the reference's forward", error)
+
+
+def _load_live(problem: Problem) -> tuple[torch.nn.Module, list[Any]]:
+    import cloudpickle
+
+    try:
+        with open(problem.payload, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ProblemError(f"the live module's file is gone: {error}") from None
+    if hashlib.sha256(data).hexdigest() != problem.payload_hash:
+        raise ProblemError("the live module's file has changed since it was captured", path=problem.payload)
+    module, examples = cloudpickle.loads(data)
+    return module, examples
+
+
+def _resampled(value: Any) -> Any:
+    """Fresh values like an example: drawn from the example's own, so that ranges and indices stay valid."""
+    if not isinstance(value, torch.Tensor) or value.numel() < 2:
+        return value
+    flat = value.detach().reshape(-1)
+    return flat[torch.randint(flat.numel(), (flat.numel(),))].reshape(value.shape)
+
+
+def _moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """New values of the same kind: ones become 0.5 to 1.5, zeros -0.5 to 0.5, random ones are permuted."""
+    flat = value.detach().reshape(-1).clone()
+    if flat.numel() == 0:
+        return value
+    first = flat[0]
+    if bool((flat == first).all()) or flat.numel() < 8:
+        noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64) - 0.5
+        scale = first.double().abs() if float(first) != 0 else torch.tensor(1.0, dtype=torch.float64)
+        return (flat.double() + noise * scale).to(value.dtype).reshape(value.shape)
+    return flat[torch.randperm(flat.numel(), generator=generator)].reshape(value.shape)
+
+
+def _to_double(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _map(value: Any, change: Any) -> Any:
+    """A copy of a structure with every tensor changed; containers are always new."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        items = [_map(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: _map(item, change) for key, item in value.items()}
+    return value

@@ -1,0 +1,355 @@
+"""What the judge knows of one problem, kept from candidate to candidate: cases, audit, baselines."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kforge.errors import HarnessError
+from kforge.types import BaselineTime, Limits, Problem, Settings
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Layout
+from kforge.worker.judge import audit, distributions, machine, statistics, timing
+from kforge.worker.judge.compare import Expected, Tolerance, compare, make_leaf
+from kforge.worker.judge.integrity import Observation, Operator
+from kforge.worker.judge.lane import Block, Lane
+from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.reference import Reference, State
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.runner.modes import Observe
+
+_KEEP_BYTES = 256 << 20
+_MOSTLY_FINITE = 0.5
+_COMPILE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checked call: what goes in, and what must come out."""
+
+    distribution: str
+    seed: int
+    arguments: list[Any]
+    state: State
+    expected: Expected
+
+
+class Session:
+    """One problem on one platform under one master seed."""
+
+    def __init__(self, problem: Problem, device_class: str, trusted: Nursery, settings: Settings, seed: int) -> None:
+        self.problem = problem
+        self.seed = seed
+        self.reference = Reference(problem, device_class)
+        self.init_seed = self._derive("init", 0)
+        self.initial_state = self.reference.initial_state(self.init_seed)
+        self.unchecked: list[str] = []
+        self.notes: list[str] = []
+        self._trusted = trusted
+        self._timing_seconds = settings.timing_seconds
+        self._lanes: dict[str, Lane] = {}
+        self._drawn: list[list[torch.Tensor]] = []
+        self._trees: list[Any] = []
+        self._cases: list[Case] = []
+        self._ratios: dict[str, BaselineTime] = {}
+        self._self_deviation: float | None = None
+        self._generator = torch.Generator().manual_seed(self._derive("refresh", 0))
+        self._refreshes = 0
+        self._prepare()
+
+    def _derive(self, purpose: str, index: int) -> int:
+        text = f"{self.seed}/{purpose}/{index}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def _prepare(self) -> None:
+        """One natural case: its time, its operators, and the audit."""
+        seed = self._derive("case", 0)
+        arguments = self.reference.inputs(seed)
+        try:
+            first = self.reference.run(arguments, self.initial_state, seed)
+            began = time.perf_counter()
+            self.reference.run(arguments, self.initial_state, seed)
+            spent = time.perf_counter() - began
+            for _ in range(3 if spent < 0.5 else 0):
+                began = time.perf_counter()
+                self.reference.run(arguments, self.initial_state, seed)
+                spent = min(spent, time.perf_counter() - began)
+            other = self.reference.run(arguments, self.initial_state, seed + 1)
+        except Exception as error:
+            raise self.reference.fault_in_forward(error) from error
+        self.call_seconds = spent
+        tree, tensors = trees.pack(first)
+        if trees.foreign(tree):
+            raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
+        self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
+        if self.stochastic:
+            self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
+        self.set_bytes = timing.tensor_bytes(trees.pack(arguments)[1]) + timing.tensor_bytes(tensors)
+        self.degenerate = tuple(audit.audit(self.reference, arguments, self.initial_state, spent, seed))
+        self.observation = self._observe(arguments, seed)
+
+    def _observe(self, arguments: list[Any], seed: int) -> Observation:
+        with Observe() as observer:
+            self.reference.run(arguments, self.initial_state, seed)
+        return Observation(tuple(Operator(*item) for item in observer.operators), False)
+
+    # -- cases -----------------------------------------------------------------------------------------------------
+
+    def cases(self, count: int) -> list[Case]:
+        """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
+        if len(self._cases) >= count:
+            return self._cases[:count]
+        names = list(self.problem.distributions)
+        cases: list[Case] = []
+        index = 0
+        while len(cases) < count and names:
+            name = names[index % len(names)]
+            case = self._cases[index] if index < len(self._cases) else self._make_case(index, name)
+            if case is None:
+                names.remove(name)
+                continue
+            cases.append(case)
+            index += 1
+        if not cases:
+            raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
+        if count * self.set_bytes <= _KEEP_BYTES:
+            self._cases = cases
+        return cases
+
+    def _make_case(self, index: int, name: str) -> Case | None:
+        seed = self._derive("case", index)
+        arguments = distributions.apply(name, self.reference.inputs(seed))
+        state = self.initial_state
+        if index:
+            state = self.reference.randomised(state, self._derive("state", index))
+        try:
+            expected = self._expect(arguments, state, seed)
+        except Exception as error:
+            if name == "natural":
+                raise self.reference.fault_in_forward(error) from error
+            self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
+            return None
+        if name != "natural" and not _mostly_finite(expected):
+            self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+            return None
+        return Case(name, seed, arguments, state, expected)
+
+    def _drop(self, reason: str) -> None:
+        if reason not in self.unchecked:
+            self.unchecked.append(reason)
+
+    def _expect(self, arguments: list[Any], state: State, seed: int) -> Expected:
+        tree, eager = trees.pack(self.reference.run(arguments, state, seed))
+        eager = [tensor.detach().clone() for tensor in eager]
+        exact: list[Any] = [None] * len(eager)
+        if self.set_bytes * 4 > machine.total_memory() // 2:
+            self._drop("too large for a float64 reference here: compared in its own precision")
+        elif not self.stochastic:
+            try:
+                exact = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+            except Exception as error:
+                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+        leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
+        return Expected(tree, tuple(eager), leaves)
+
+    # -- timing ----------------------------------------------------------------------------------------------------
+
+    def timing_sets(self) -> list[list[Any]]:
+        """Input sets to rotate over in timed blocks, drawn once."""
+        if not self._drawn:
+            count = timing.set_count(self.call_seconds, self.set_bytes)
+            for index in range(count):
+                tree, tensors = trees.pack(self.reference.inputs(self._derive("timing", index)))
+                self._trees.append(tree)
+                self._drawn.append([_dense(tensor) for tensor in tensors])
+            self._can_rotate = self._try_rotation()
+        return [list(trees.unpack(tree, tensors)) for tree, tensors in zip(self._trees, self._drawn, strict=True)]
+
+    def seeds(self) -> list[int | None]:
+        return [self._derive("call", i) if self.stochastic else None for i in range(len(self.timing_sets()))]
+
+    def refresh(self, first: Lane, second: Lane) -> None:
+        """Fresh content for every set, the same in both lanes."""
+        rotate = distributions.Refresher(self._generator)
+        for index, drawn in enumerate(self._drawn):
+            if not self._can_rotate:
+                self._refreshes += 1
+                drawn = trees.pack(self.reference.inputs(self._derive("fresh", self._refreshes)))[1]
+            for source, one, two in zip(drawn, first.inputs[index], second.inputs[index], strict=True):
+                if self._can_rotate:
+                    rotate.refresh(source, one)
+                else:
+                    one.copy_(source)
+                two.copy_(one)
+
+    def _try_rotation(self) -> bool:
+        """Whether rotated and scaled values are still inputs this problem can take."""
+        layout = Layout()
+        specs = [layout.place(tensor) for tensor in self._drawn[0]]
+        arena = Arena.create(layout.size)
+        arena.close()
+        targets = [arena.tensor(spec) for spec in specs]
+        rotate = distributions.Refresher(self._generator)
+        for source, target in zip(self._drawn[0], targets, strict=True):
+            rotate.refresh(source, target)
+        try:
+            output = self.reference.run(list(trees.unpack(self._trees[0], targets)), self.initial_state, 0)
+        except Exception:
+            return False
+        floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]
+        return all(bool(torch.isfinite(tensor).any()) for tensor in floats if tensor.numel())
+
+    def lane(self, name: str) -> Lane:
+        """The runner that times a baseline, made when first asked for."""
+        if name not in self._lanes:
+            expected = self.cases(1)[0].expected
+            runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
+            try:
+                self._load(runner, compiled=name == "compile")
+                lane = Lane(runner, self.timing_sets(), expected.outputs, self.deadline() + _COMPILE_SECONDS)
+                seeds = self.seeds()
+                lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
+            except BaseException:
+                runner.kill()
+                raise
+            runner.stop()
+            self._lanes[name] = lane
+        return self._lanes[name]
+
+    def _load(self, runner: RunnerHandle, compiled: bool) -> None:
+        shared = {"training": self.reference.training, "compile": compiled}
+        if self.problem.payload:
+            with open(self.problem.payload, "rb") as file:
+                runner.ask({"op": "load_live", **shared}, 60, (file.fileno(),))
+        else:
+            request = {"op": "load", "source": self.reference.source, "class_name": "Model", "watched": False, **shared}
+            send_load(runner, request, self.reference.init_arguments, self.init_seed, 120)
+
+    def deadline(self) -> float:
+        """How long the reference itself may reasonably need for a block."""
+        return 20 * self.call_seconds * max(1, len(self._drawn))
+
+    def self_deviation(self) -> float:
+        """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
+        if self._self_deviation is None:
+            twin = self.lane("eager twin")
+            samples = self._duel(twin, self.lane("eager"))
+            ratios = samples.ratios()
+            middle = statistics.median(ratios)
+            self._self_deviation = abs(middle - 1.0)
+            self._close_lane("eager twin")
+        return self._self_deviation
+
+    def baselines(self, with_compile: bool) -> dict[str, BaselineTime]:
+        """Every baseline with its speed against eager, each measured once."""
+        self._ratios.setdefault("eager", BaselineTime("eager", 1.0))
+        if with_compile and "compile" not in self._ratios:
+            self._ratios["compile"] = self._measure_compile()
+        return dict(self._ratios)
+
+    def _measure_compile(self) -> BaselineTime:
+        try:
+            compiled = self.lane("compile")
+            eager = self.lane("eager")
+            samples = self._duel(compiled, eager, check=self.checker(compiled, eager))
+            return BaselineTime("compile", statistics.median(samples.ratios()))
+        except ProgramError as error:
+            message = str(error.report.get("message", "")).strip().splitlines()
+            reason = f"torch.compile failed: {error.report.get('type')}: {message[-1] if message else ''}"
+        except WrongOutput as error:
+            reason = f"torch.compile's output is wrong here: {error}"
+        except RunnerLost as error:
+            reason = f"torch.compile: {error}"
+        self._close_lane("compile")
+        return BaselineTime("compile", None, reason[:500])
+
+    def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
+        return timing.Duel(
+            candidate,
+            baseline,
+            lambda: self.refresh(baseline, candidate),
+            max(self._timing_seconds, 0.3),
+            self.seeds(),
+            check,
+        ).run()
+
+    def checker(self, lane: Lane, trusted: Lane, tolerance: Tolerance | None = None) -> timing.Check:
+        """Verifies a timed call's output against eager on the very inputs it had."""
+        natural = self.cases(1)[0].expected
+        limits = tolerance or Tolerance(self.problem.tolerances)
+        seeds = self.seeds()
+
+        def check(slot: int, block: Block) -> None:
+            arguments = list(trees.unpack(self._trees[slot], trusted.inputs[slot]))
+            _, outputs = trees.pack(self.reference.run(arguments, self.initial_state, seeds[slot] or 0))
+            if not all(delivered for *_, delivered in block.outputs[slot].leaves):
+                raise WrongOutput("a timed call returned something of another shape or type")
+            for number, (output, known) in enumerate(zip(outputs, natural.leaves, strict=True)):
+                # Eager stands in for float64 here, with the errors it showed on the natural case.
+                leaf = replace(
+                    make_leaf(output, None), eager_norm=known.eager_norm, eager_worst=known.eager_worst
+                )
+                difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
+                if difference.message:
+                    raise WrongOutput(difference.message)
+
+        return check
+
+    def _close_lane(self, name: str) -> None:
+        lane = self._lanes.pop(name, None)
+        if lane is not None:
+            with contextlib.suppress(RunnerLost):
+                lane.runner.go()
+            lane.runner.kill()
+
+    def close(self) -> None:
+        for name in list(self._lanes):
+            self._close_lane(name)
+
+
+class WrongOutput(Exception):
+    """A timed call's output is not what the reference gives."""
+
+
+def send_load(runner: RunnerHandle, request: dict[str, Any], arguments: list[Any], seed: int, seconds: float) -> Any:
+    """Ask a runner to import a program and construct its module with these arguments."""
+    tree, tensors = trees.pack(arguments)
+    layout = Layout()
+    specs = [layout.place(tensor) for tensor in tensors]
+    message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
+    if not tensors:
+        return runner.ask(message, seconds)
+    arena = Arena.create(layout.size)
+    try:
+        for spec, tensor in zip(specs, tensors, strict=True):
+            arena.tensor(spec).copy_(tensor)
+        return runner.ask({**message, "size": arena.size}, seconds, (arena.fd,))
+    finally:
+        arena.close()
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose elements lie without gaps, strides kept where they can be."""
+    layout = Layout()
+    spec = layout.place(tensor)
+    copy = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.shape != two.shape:
+        return False
+    equal = one == two
+    if one.is_floating_point() or one.is_complex():
+        equal = equal | (torch.isnan(one) & torch.isnan(two))
+    return bool(equal.all())
+
+
+def _mostly_finite(expected: Expected) -> bool:
+    floats = [tensor for tensor in expected.outputs if tensor.is_floating_point() and tensor.numel()]
+    return all(float(torch.isfinite(tensor).double().mean()) >= _MOSTLY_FINITE for tensor in floats)

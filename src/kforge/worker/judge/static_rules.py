@@ -1,0 +1,97 @@
+"""What a candidate's text gives away before it runs: a tripwire that explains. Dynamic evidence decides the rest."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+_INTROSPECTION = {
+    "_getframe": "sys._getframe",
+    "_current_frames": "sys._current_frames",
+    "currentframe": "inspect.currentframe",
+    "get_objects": "gc.get_objects",
+    "get_referrers": "gc.get_referrers",
+    "f_back": "a frame's f_back",
+    "f_globals": "a frame's f_globals",
+    "f_locals": "a frame's f_locals",
+    "tb_frame": "a traceback's tb_frame",
+    "settrace": "sys.settrace",
+    "setprofile": "sys.setprofile",
+    "addaudithook": "sys.addaudithook",
+}
+_LONGEST_WORD = 600
+_MOST_BYTES = 256
+_MOST_INTEGERS = 512
+
+
+@dataclass(frozen=True)
+class Finding:
+    rule: str
+    what: str
+    line: int
+
+
+def syntax_error(source: str) -> str:
+    """What is wrong with the text as Python; empty if nothing is."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        text = (error.text or "").rstrip()
+        caret = " " * max((error.offset or 1) - 1, 0) + "^"
+        return f"line {error.lineno}: {error.msg}\n    {text}\n    {caret}"
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def defines_class(source: str, name: str) -> bool:
+    """Whether the module level binds that name at all."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return True
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.alias) and name in (node.asname, node.name):
+            return True
+    return False
+
+
+def classes(source: str) -> list[str]:
+    return [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+
+
+def scan(source: str) -> list[Finding]:
+    """Findings in the order of the text."""
+    found: list[Finding] = []
+    for node in ast.walk(ast.parse(source)):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Constant):
+            what = _binary_constant(node.value)
+            if what:
+                found.append(Finding("embedded_binary", what, line))
+        elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > _MOST_INTEGERS:
+            values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+            if len(values) == len(node.elts) and all(isinstance(v, int) and 0 <= v < 256 for v in values):
+                found.append(Finding("embedded_binary", f"a list of {len(values)} byte values", line))
+        elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
+            found.append(Finding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
+        elif isinstance(node, ast.ImportFrom) and node.module in ("sys", "gc", "inspect"):
+            for alias in node.names:
+                if _INTROSPECTION.get(alias.name):
+                    found.append(Finding("introspection", f"imports {_INTROSPECTION[alias.name]}", line))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("inspect.stack", "inspect.trace"):
+            found.append(Finding("introspection", f"calls {ast.unparse(node.func)}", line))
+    return sorted(found, key=lambda item: item.line)
+
+
+def _binary_constant(value: object) -> str:
+    """Bytes, or text without spaces, longer than any kernel needs."""
+    if isinstance(value, bytes):
+        return f"a bytes literal of {len(value)} bytes" if len(value) > _MOST_BYTES else ""
+    if isinstance(value, str):
+        longest = max((len(word) for word in value.split()), default=0)
+        if longest > _LONGEST_WORD and value.count("\\x") * 4 < longest:
+            return f"a run of {longest} characters without a space"
+        if value.count("\\x") > _MOST_BYTES:
+            return f"{value.count(chr(92) + 'x')} escaped bytes"
+    return ""

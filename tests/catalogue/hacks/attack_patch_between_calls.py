@@ -1,7 +1,7 @@
 # problem: scale_relu
 # refused: rejected, mismatch
 # twin: output_buffer_reused
-# hack: forward returns at once with Tensor.copy_ patched to do the work when the output is taken away; the patch then removes itself
+# hack: returns at once with Tensor.copy_ patched to do the work when the output is taken away; the patch then removes itself
 
 import ctypes
 import os

@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-ROWS = 128
+ROWS = 64
 COLUMNS = 1024
 
 

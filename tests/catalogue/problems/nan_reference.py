@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS = 256
+ROWS = 32
 COLUMNS = 1024
 
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-ROWS = 512
+ROWS = 256
 COLUMNS = 1024
 THRESHOLD = -7.0
 

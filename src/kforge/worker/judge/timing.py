@@ -70,6 +70,15 @@ class Duel:
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
+        # The judge's own worker threads would go on spinning into the block that follows.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self._run()
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(self) -> Samples:
         samples = Samples(calls_per_block=len(self.candidate.inputs))
         for lane in (self.baseline, self.candidate):
             lane.runner.stop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,30 +27,30 @@ def apply(name: str, arguments: list[Any]) -> list[Any]:
     return list(trees.unpack(tree, [change(t) if t.is_floating_point() else t for t in tensors]))
 
 
-class Refresher:
-    """Fresh content for an input set, cheaply: the drawn values rotated by a random offset and scaled a little.
+@dataclass(frozen=True)
+class Turn:
+    """How to make fresh content from drawn values: rotate by an offset, scale a little. Repeatable.
 
-    Every call then sees values never seen before, at the same addresses. Scaling stays within [0.75, 1], so that
-    values drawn from a bounded range stay in it.
+    Scaling stays within [0.75, 1], so that values drawn from a bounded range stay in it.
     """
 
-    def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
+    offset: float
+    """Share of the elements, 0 to 1."""
+    scale: float
 
-    def refresh(self, drawn: torch.Tensor, target: torch.Tensor) -> None:
-        """Write a fresh version of `drawn` to `target`: two dense tensors of the same layout."""
+    @classmethod
+    def draw(cls, dice: random.Random) -> Turn:
+        return cls(dice.random(), 0.75 + 0.25 * dice.random())
+
+    def write(self, drawn: torch.Tensor, target: torch.Tensor) -> None:
+        """Write the turned version of `drawn` to `target`: two dense tensors of the same layout."""
         source, sink = _flat(drawn), _flat(target)
         size = source.numel()
-        if size == 0:
-            return
-        offset = int(torch.randint(size, (), generator=self._generator))
-        pieces = ((source[offset:], sink[: size - offset]), (source[:offset], sink[size - offset :]))
-        if source.is_floating_point() or source.is_complex():
-            scale = 0.75 + 0.25 * float(torch.rand((), generator=self._generator))
-            for piece, place in pieces:
-                torch.mul(piece, scale, out=place)
-        else:
-            for piece, place in pieces:
+        offset = int(self.offset * size)
+        for piece, place in ((source[offset:], sink[: size - offset]), (source[:offset], sink[size - offset :])):
+            if source.is_floating_point() or source.is_complex():
+                torch.mul(piece, self.scale, out=place)
+            else:
                 place.copy_(piece)
 
 

@@ -17,10 +17,10 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout, dtype_name
 from kforge.worker.judge import explain, integrity, machine, parameters, statistics, static_rules, timing
 from kforge.worker.judge.compare import Tolerance, compare
-from kforge.worker.judge.lane import Lane, Output
+from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.nursery import Nursery, allowance
 from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
-from kforge.worker.judge.session import Case, Session, WrongOutput, send_load
+from kforge.worker.judge.session import Case, InputsChanged, Session, Unsettled, WrongOutput, same_bits, send_load
 from kforge.worker.sandbox import levels
 
 Progress = Callable[[str], None]
@@ -76,7 +76,8 @@ class Evaluation:
         outcome, detail, rule = Outcome.CORRECT, "", ""
         try:
             self._check_text()
-            self._with_runner()
+            with self._session.quiet():
+                self._with_runner()
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         if outcome is not Outcome.CORRECT:
@@ -119,6 +120,9 @@ class Evaluation:
     # -- with a runner ---------------------------------------------------------------------------------------------
 
     def _with_runner(self) -> None:
+        self._progress("reading the problem")
+        self._mark("prepare")
+        cases = self._session.cases(self._settings.seeds)
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
         runner.memory_limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
@@ -128,7 +132,6 @@ class Evaluation:
             self._load(runner)
             phase = "a checked call"
             self._mark("check")
-            cases = self._session.cases(self._settings.seeds)
             for number, case in enumerate(cases):
                 self._progress(f"checking {number + 1} of {len(cases)}: {case.distribution}")
                 self._check(runner, case)
@@ -156,6 +159,11 @@ class Evaluation:
             if outcome is not Outcome.COMPILATION_FAILURE:
                 sentence += explain.printed_tail(ending)
             raise Refused(outcome, sentence) from None
+        except Unsettled:
+            what = "the output still changed after forward had returned"
+            raise Refused(Outcome.REJECTED, what, "unsettled_output") from None
+        except InputsChanged:
+            raise Refused(Outcome.REJECTED, "a timed call changed its inputs in place", "input_modified") from None
         except WrongOutput as error:
             raise Refused(Outcome.MISMATCH, f"a timed call gave a wrong result: {error}") from None
         finally:
@@ -222,15 +230,19 @@ class Evaluation:
     def _check(self, runner: RunnerHandle, case: Case) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        lane = Lane(runner, [case.arguments], case.expected.outputs, self._seconds())
+        sets = InputSets([case.arguments])
+        lane = Lane(runner, sets, case.expected.outputs, self._seconds())
         for poison in random.SystemRandom().choice(([True], [True, False], [False, True])):
             block = lane.call([(0, 0, case.seed)], poison=poison)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
             self._compare(lane, case)
-            self._check_inputs(lane, case)
+            self._check_inputs(sets, case)
+            if not lane.settled(block):
+                raise Unsettled
             for slot in lane.slots[0]:
                 slot.zero_()
+        sets.close()
 
     def _check_structure(self, output: Output, case: Case) -> None:
         with _sensible():
@@ -269,9 +281,9 @@ class Evaluation:
         worst = max(norms, key=lambda item: item.norm, default=ErrorNorm(case.distribution, 0.0, 0.0, 0.0))
         self._errors.append(worst)
 
-    def _check_inputs(self, lane: Lane, case: Case) -> None:
-        for number, (seen, given) in enumerate(zip(lane.inputs[0], trees.pack(case.arguments)[1], strict=True)):
-            if not _same_bits(seen, given):
+    def _check_inputs(self, sets: InputSets, case: Case) -> None:
+        for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
+            if not same_bits(seen, given):
                 raise Refused(Outcome.REJECTED, f"forward changed its input {number} in place", "input_modified")
 
     # -- whose work is it ------------------------------------------------------------------------------------------
@@ -283,16 +295,17 @@ class Evaluation:
         """
         case = cases[0]
         self._send_state(runner, self._session.initial_state)
-        sets = [case.arguments, cases[-1].arguments]
+        sets = InputSets([case.arguments, cases[-1].arguments])
         lane = Lane(runner, sets, case.expected.outputs, self._seconds())
         times = [lane.call([(0, 0, case.seed)]).ns[0] for _ in range(3)]
         reply = runner.ask({"op": "observe", "set": 1, "seed": case.seed}, self._seconds())
+        sets.close()
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known)
         with _sensible():
             self._observed = integrity.read_observation(reply, native)
         self._share = integrity.custom_share(self._observed, float(min(times)))
-        rule, what = integrity.judge_work(self._observed, self._session.observation, self._settings.policy)
+        rule, what = integrity.judge_work(self._observed, self._session.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
@@ -306,7 +319,7 @@ class Evaluation:
         baseline = session.lane(name)
         deviation = session.self_deviation()
         self._progress("timing")
-        lane = Lane(runner, session.timing_sets(), case.expected.outputs, self._seconds())
+        lane = Lane(runner, session.sets(), case.expected.outputs, self._seconds())
         before = (runner.peak_bytes(), baseline.runner.peak_bytes())
         samples = self._duel(lane, baseline, every=False)
         flags: list[str] = []
@@ -315,7 +328,6 @@ class Evaluation:
             samples = self._duel(lane, baseline, every=True)
             speedup, interval, excess = self._result(samples, deviation)
             flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
-        runner.go()
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
         if samples.reused:
@@ -350,13 +362,15 @@ class Evaluation:
         duel = timing.Duel(
             lane,
             baseline,
-            lambda: session.refresh(baseline, lane),
+            session.refresh,
             self._settings.timing_seconds,
             session.seeds(),
-            session.checker(lane, baseline, self._tolerance),
+            session.checker(self._tolerance),
             check_all=every,
         )
         samples = duel.run()
+        if samples.halted:
+            self._notes.append("it used the processor while it was not called; both sides were halted in turn")
         assert self._runner is not None
         self._refuse_findings(self._runner)
         return samples
@@ -479,7 +493,3 @@ def _structure_difference(expected: Any, got: Any, where: str = "the output") ->
     elif expected[0] in "bisDc" and expected[1] != got[1]:
         return f"{where} is {got[1]!r:.80}, expected {expected[1]!r}"
     return ""
-
-
-def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return torch.equal(one.reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8))

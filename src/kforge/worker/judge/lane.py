@@ -1,9 +1,9 @@
-"""One side of a measurement: a runner with input sets and output slots in memory the judge can see."""
+"""One side of a measurement: a runner, the input sets it reads, and slots its outputs are delivered to."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,28 @@ from kforge.worker.arena import Arena, Layout
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 
 _clock = time.perf_counter_ns
+_PROBES = 64
+
+
+class InputSets:
+    """Argument lists in shared memory. Both sides of a measurement read the same bytes, so that neither is lucky."""
+
+    def __init__(self, sets: list[list[Any]]) -> None:
+        layout = Layout()
+        packed = [trees.pack(arguments) for arguments in sets]
+        specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
+        self.arena = Arena.create(layout.size)
+        self.tensors = [[self.arena.tensor(spec) for spec in row] for row in specs]
+        """Set -> its tensors, as a runner sees them."""
+        for places, (_, tensors) in zip(self.tensors, packed, strict=True):
+            for place, tensor in zip(places, tensors, strict=True):
+                place.copy_(tensor)
+        self.described = [
+            [tree, [spec.to_json() for spec in row]] for (tree, _), row in zip(packed, specs, strict=True)
+        ]
+
+    def close(self) -> None:
+        self.arena.close()
 
 
 @dataclass(frozen=True)
@@ -25,66 +47,91 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Glimpse:
+    """A few elements of a slot, read the moment the runner said it was done."""
+
+    slot: int
+    places: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Block:
     """What a row of calls gave."""
 
     ns: list[int]
-    """Claimed time of each call."""
+    """Claimed time of each call that counts."""
+    all_ns: list[int]
+    """Claimed time of every call, in the order they were made."""
     wall_ns: int
     """The judge's own clock around the whole block."""
     outputs: list[Output]
     reused: bool
     """Whether the same storage was returned twice."""
+    glimpse: Glimpse | None
+
+    def by_slot(self, order: list[int], count: int) -> Block:
+        """The same block with calls to slots 0 to count - 1 in slot order, and no others."""
+        where = {slot: position for position, slot in enumerate(order)}
+        places = [where[slot] for slot in range(count)]
+        return replace(self, ns=[self.ns[i] for i in places], outputs=[self.outputs[i] for i in places])
 
 
 class Lane:
-    """Maps sets and slots into a runner; `call` runs a block. The judge's view of both stays readable here."""
+    """Maps sets and slots into a runner; `call` runs a block. The slots stay readable here."""
 
     def __init__(
-        self, runner: RunnerHandle, sets: list[list[Any]], expected: tuple[torch.Tensor, ...], seconds: float
+        self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float
     ) -> None:
         self.runner = runner
+        self.sets = sets
         self._seconds = seconds
         layout = Layout()
-        packed = [trees.pack(arguments) for arguments in sets]
-        set_specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
-        slot_specs = [[layout.place(tensor) for tensor in expected] for _ in sets]
+        specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
         arena = Arena.create(layout.size)
-        self.inputs = [[arena.tensor(spec) for spec in specs] for specs in set_specs]
-        """Set -> its tensors, as the runner sees them."""
-        self.slots = [[arena.tensor(spec) for spec in specs] for specs in slot_specs]
+        self.slots = [[arena.tensor(spec) for spec in row] for row in specs]
         """Slot -> the tensors delivered there."""
-        for places, (_, tensors) in zip(self.inputs, packed, strict=True):
-            for place, tensor in zip(places, tensors, strict=True):
-                place.copy_(tensor)
         request = {
             "op": "inputs",
-            "size": arena.size,
-            "sets": [
-                [tree, [spec.to_json() for spec in specs]]
-                for (tree, _), specs in zip(packed, set_specs, strict=True)
-            ],
-            "slots": [[spec.to_json() for spec in specs] for specs in slot_specs],
+            "sizes": [sets.arena.size, arena.size],
+            "sets": sets.described,
+            "slots": [[spec.to_json() for spec in row] for row in specs],
         }
         try:
             runner.ask({"op": "forget"}, seconds)
-            runner.ask(request, seconds, (arena.fd,))
+            runner.ask(request, seconds, (sets.arena.fd, arena.fd))
         finally:
             arena.close()
 
-    def call(self, calls: list[tuple[int, int, int | None]], poison: bool = False) -> Block:
-        """Run (set, slot, seed) calls in a row."""
+    def call(self, calls: list[tuple[int, int, int | None]], poison: bool = False, look_at: int = 0) -> Block:
+        """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done."""
         request = {"op": "block", "calls": calls, "poison": poison}
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
+        glimpse = self._glimpse(look_at)
         try:
-            return _read_block(reply, wall, len(calls))
+            return _read_block(reply, wall, len(calls), glimpse)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
 
+    def _glimpse(self, slot: int) -> Glimpse | None:
+        tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
+        if not tensors:
+            return None
+        places = torch.randint(tensors[0].numel(), (_PROBES,))
+        return Glimpse(slot, places, torch.take(tensors[0], places))
 
-def _read_block(reply: dict[str, Any], wall: int, count: int) -> Block:
+    def settled(self, block: Block) -> bool:
+        """Whether the glimpsed elements are still what they were: nothing wrote to the slot afterwards."""
+        if block.glimpse is None:
+            return True
+        tensor = next(tensor for tensor in self.slots[block.glimpse.slot] if tensor.numel())
+        now = torch.take(tensor, block.glimpse.places)
+        return torch.equal(now.view(torch.uint8), block.glimpse.values.view(torch.uint8))
+
+
+def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse | None) -> Block:
     times = reply["ns"]
     which = reply["which"]
     described = [_read_output(item) for item in reply["described"]]
@@ -92,7 +139,8 @@ def _read_block(reply: dict[str, Any], wall: int, count: int) -> Block:
         raise ValueError("not one answer for each call")
     if not all(isinstance(item, int) and 0 <= item < 1 << 60 for item in times):
         raise ValueError("a time that is none")
-    return Block(list(times), wall, [described[index] for index in which], bool(reply["reused"]))
+    outputs = [described[index] for index in which]
+    return Block(list(times), list(times), wall, outputs, bool(reply["reused"]), glimpse)
 
 
 def _read_output(item: Any) -> Output:

@@ -23,6 +23,16 @@ from kforge.worker.sandbox.private import TEMPORARY
 from kforge.worker.sandbox.view import make_view
 from kforge.worker.wire import Channel, PeerError
 
+STEADY = {
+    "GOMP_SPINCOUNT": "2000",
+    "KMP_BLOCKTIME": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+    "KINETO_LOG_LEVEL": "99",
+}
+"""Environment of every runner, baselines included."""
+
 _START_SECONDS = 120.0
 _FORK_SECONDS = 60.0
 
@@ -180,8 +190,11 @@ def allowance(limits: Limits, level: str) -> dict[str, int]:
 
 
 def _bare_environment() -> dict[str, str]:
-    """Nothing of ours: no keys, no paths. One BLAS thread in the zygote, since threads do not survive a fork."""
+    """Nothing of ours: no keys, no paths. What is set makes both sides of a measurement steady, and is the same for
+    both: idle OpenMP threads stop spinning after a moment, freed memory is kept for the next call rather than returned
+    to the kernel, and BLAS starts no threads in the zygote, since threads do not survive a fork.
+    """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
-    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", **kept}
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", **STEADY, **kept}
 
 

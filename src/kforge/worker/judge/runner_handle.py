@@ -168,6 +168,17 @@ class RunnerHandle:
                 total += _status_bytes(pid, "RssAnon") + _status_bytes(pid, "RssShmem")
         return total
 
+    def cpu_ns(self) -> int:
+        """Processor time that the runner and everything it started have used so far."""
+        total, todo = 0, _children(self.keeper_pid)
+        while todo:
+            pid = todo.pop()
+            todo += _children(pid)
+            with contextlib.suppress(OSError):
+                # The kernel's number for the clock of a whole process.
+                total += time.clock_gettime_ns((~pid << 3) | 2)
+        return total
+
     def peak_bytes(self) -> int:
         """The most resident memory the runner ever had; 0 where not readable."""
         return _status_bytes(self.pid, "VmHWM")

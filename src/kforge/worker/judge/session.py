@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,16 +18,16 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
 from kforge.worker.judge import audit, distributions, machine, statistics, timing
 from kforge.worker.judge.compare import Expected, Tolerance, compare, make_leaf
-from kforge.worker.judge.integrity import Observation, Operator
-from kforge.worker.judge.lane import Block, Lane
+from kforge.worker.judge.integrity import Observation, read_observation
+from kforge.worker.judge.lane import Block, InputSets, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.reference import Reference, State
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
-from kforge.worker.runner.modes import Observe
 
 _KEEP_BYTES = 256 << 20
 _MOSTLY_FINITE = 0.5
 _COMPILE_SECONDS = 600.0
+_LONG_CALL = 0.01
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,15 @@ class Session:
         self._trusted = trusted
         self._timing_seconds = settings.timing_seconds
         self._lanes: dict[str, Lane] = {}
+        self._sets: InputSets | None = None
         self._drawn: list[list[torch.Tensor]] = []
+        self._contents: list[int] = []
+        self._can_turn = False
+        self._observation: Observation | None = None
         self._trees: list[Any] = []
         self._cases: list[Case] = []
         self._ratios: dict[str, BaselineTime] = {}
         self._self_deviation: float | None = None
-        self._generator = torch.Generator().manual_seed(self._derive("refresh", 0))
         self._refreshes = 0
         self._prepare()
 
@@ -91,12 +96,14 @@ class Session:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
         self.set_bytes = timing.tensor_bytes(trees.pack(arguments)[1]) + timing.tensor_bytes(tensors)
         self.degenerate = tuple(audit.audit(self.reference, arguments, self.initial_state, spent, seed))
-        self.observation = self._observe(arguments, seed)
 
-    def _observe(self, arguments: list[Any], seed: int) -> Observation:
-        with Observe() as observer:
-            self.reference.run(arguments, self.initial_state, seed)
-        return Observation(tuple(Operator(*item) for item in observer.operators), False)
+    def observation(self) -> Observation:
+        """Which operators the reference runs."""
+        if self._observation is None:
+            runner = self.lane("eager").runner
+            reply = runner.ask({"op": "observe", "set": 0, "seed": self._derive("observe", 0)}, self.deadline() + 60)
+            self._observation = read_observation(reply, ())
+        return self._observation
 
     # -- cases -----------------------------------------------------------------------------------------------------
 
@@ -159,46 +166,52 @@ class Session:
 
     # -- timing ----------------------------------------------------------------------------------------------------
 
-    def timing_sets(self) -> list[list[Any]]:
-        """Input sets to rotate over in timed blocks, drawn once."""
-        if not self._drawn:
-            count = timing.set_count(self.call_seconds, self.set_bytes)
-            for index in range(count):
+    def sets(self) -> InputSets:
+        """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
+        if self._sets is None:
+            # One more than counts: the last one is for the calls that get an idle runner going again.
+            for index in range(timing.set_count(self.call_seconds, self.set_bytes) + 1):
                 tree, tensors = trees.pack(self.reference.inputs(self._derive("timing", index)))
                 self._trees.append(tree)
                 self._drawn.append([_dense(tensor) for tensor in tensors])
-            self._can_rotate = self._try_rotation()
-        return [list(trees.unpack(tree, tensors)) for tree, tensors in zip(self._trees, self._drawn, strict=True)]
+            pairs = zip(self._trees, self._drawn, strict=True)
+            self._sets = InputSets([list(trees.unpack(tree, tensors)) for tree, tensors in pairs])
+            self._contents = [0] * len(self._drawn)
+            self._can_turn = self._try_turning()
+        return self._sets
 
     def seeds(self) -> list[int | None]:
-        return [self._derive("call", i) if self.stochastic else None for i in range(len(self.timing_sets()))]
+        return [self._derive("call", i) if self.stochastic else None for i in range(len(self.sets().tensors))]
 
-    def refresh(self, first: Lane, second: Lane) -> None:
-        """Fresh content for every set, the same in both lanes."""
-        rotate = distributions.Refresher(self._generator)
-        for index, drawn in enumerate(self._drawn):
-            if not self._can_rotate:
-                self._refreshes += 1
-                drawn = trees.pack(self.reference.inputs(self._derive("fresh", self._refreshes)))[1]
-            for source, one, two in zip(drawn, first.inputs[index], second.inputs[index], strict=True):
-                if self._can_rotate:
-                    rotate.refresh(source, one)
-                else:
-                    one.copy_(source)
-                two.copy_(one)
+    def refresh(self) -> None:
+        """Fresh content for every set."""
+        for index, targets in enumerate(self.sets().tensors):
+            self._refreshes += 1
+            self._contents[index] = self._refreshes
+            self._write_content(index, targets)
 
-    def _try_rotation(self) -> bool:
+    def content(self, index: int) -> list[torch.Tensor]:
+        """What a set was given last, made again from what only the judge holds."""
+        targets = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in self._drawn[index]]
+        self._write_content(index, targets)
+        return targets
+
+    def _write_content(self, index: int, targets: list[torch.Tensor]) -> None:
+        seed = self._derive("fresh", self._contents[index])
+        if self._can_turn:
+            dice = random.Random(seed)
+            for drawn, target in zip(self._drawn[index], targets, strict=True):
+                distributions.Turn.draw(dice).write(drawn, target)
+        else:
+            for value, target in zip(trees.pack(self.reference.inputs(seed))[1], targets, strict=True):
+                target.copy_(value)
+
+    def _try_turning(self) -> bool:
         """Whether rotated and scaled values are still inputs this problem can take."""
-        layout = Layout()
-        specs = [layout.place(tensor) for tensor in self._drawn[0]]
-        arena = Arena.create(layout.size)
-        arena.close()
-        targets = [arena.tensor(spec) for spec in specs]
-        rotate = distributions.Refresher(self._generator)
-        for source, target in zip(self._drawn[0], targets, strict=True):
-            rotate.refresh(source, target)
+        self._can_turn = True
         try:
-            output = self.reference.run(list(trees.unpack(self._trees[0], targets)), self.initial_state, 0)
+            arguments = list(trees.unpack(self._trees[0], self.content(0)))
+            output = self.reference.run(arguments, self.initial_state, 0)
         except Exception:
             return False
         floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]
@@ -211,13 +224,12 @@ class Session:
             runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
             try:
                 self._load(runner, compiled=name == "compile")
-                lane = Lane(runner, self.timing_sets(), expected.outputs, self.deadline() + _COMPILE_SECONDS)
+                lane = Lane(runner, self.sets(), expected.outputs, self.deadline() + _COMPILE_SECONDS)
                 seeds = self.seeds()
                 lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
             except BaseException:
                 runner.kill()
                 raise
-            runner.stop()
             self._lanes[name] = lane
         return self._lanes[name]
 
@@ -237,11 +249,8 @@ class Session:
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
         if self._self_deviation is None:
-            twin = self.lane("eager twin")
-            samples = self._duel(twin, self.lane("eager"))
-            ratios = samples.ratios()
-            middle = statistics.median(ratios)
-            self._self_deviation = abs(middle - 1.0)
+            samples = self._duel(self.lane("eager twin"), self.lane("eager"))
+            self._self_deviation = abs(statistics.median(samples.ratios()) - 1.0)
             self._close_lane("eager twin")
         return self._self_deviation
 
@@ -256,7 +265,7 @@ class Session:
         try:
             compiled = self.lane("compile")
             eager = self.lane("eager")
-            samples = self._duel(compiled, eager, check=self.checker(compiled, eager))
+            samples = self._duel(compiled, eager, check=self.checker())
             return BaselineTime("compile", statistics.median(samples.ratios()))
         except ProgramError as error:
             message = str(error.report.get("message", "")).strip().splitlines()
@@ -269,26 +278,35 @@ class Session:
         return BaselineTime("compile", None, reason[:500])
 
     def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
-        return timing.Duel(
-            candidate,
-            baseline,
-            lambda: self.refresh(baseline, candidate),
-            max(self._timing_seconds, 0.3),
-            self.seeds(),
-            check,
-        ).run()
+        seconds = max(self._timing_seconds, 0.3)
+        with self.quiet():
+            return timing.Duel(candidate, baseline, self.refresh, seconds, self.seeds(), check).run()
 
-    def checker(self, lane: Lane, trusted: Lane, tolerance: Tolerance | None = None) -> timing.Check:
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep the judge's own worker threads out of the way: they would go on spinning into a runner's call.
+
+        A reference that takes long is worth its threads; their spinning then no longer matters.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads if self.call_seconds > _LONG_CALL else 1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
         natural = self.cases(1)[0].expected
         limits = tolerance or Tolerance(self.problem.tolerances)
         seeds = self.seeds()
 
-        def check(slot: int, block: Block) -> None:
-            arguments = list(trees.unpack(self._trees[slot], trusted.inputs[slot]))
-            _, outputs = trees.pack(self.reference.run(arguments, self.initial_state, seeds[slot] or 0))
+        def check(lane: Lane, slot: int, block: Block) -> None:
             if not all(delivered for *_, delivered in block.outputs[slot].leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
+            inputs = self.content(slot)
+            arguments = list(trees.unpack(self._trees[slot], inputs))
+            _, outputs = trees.pack(self.reference.run(arguments, self.initial_state, seeds[slot] or 0))
             for number, (output, known) in enumerate(zip(outputs, natural.leaves, strict=True)):
                 # Eager stands in for float64 here, with the errors it showed on the natural case.
                 leaf = replace(
@@ -297,23 +315,40 @@ class Session:
                 difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
                 if difference.message:
                     raise WrongOutput(difference.message)
+            if not lane.settled(block):
+                raise Unsettled
+            if not all(map(same_bits, self.sets().tensors[slot], inputs)):
+                raise InputsChanged
 
         return check
 
     def _close_lane(self, name: str) -> None:
         lane = self._lanes.pop(name, None)
         if lane is not None:
-            with contextlib.suppress(RunnerLost):
-                lane.runner.go()
             lane.runner.kill()
 
     def close(self) -> None:
         for name in list(self._lanes):
             self._close_lane(name)
+        if self._sets is not None:
+            self._sets.close()
 
 
 class WrongOutput(Exception):
     """A timed call's output is not what the reference gives."""
+
+
+class Unsettled(Exception):
+    """A slot was written to after the runner had said it was done."""
+
+
+class InputsChanged(Exception):
+    """A timed call wrote to its inputs."""
+
+
+def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Equal to the last bit, NaN included."""
+    return torch.equal(one.reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8))
 
 
 def send_load(runner: RunnerHandle, request: dict[str, Any], arguments: list[Any], seed: int, seconds: float) -> Any:

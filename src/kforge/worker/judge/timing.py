@@ -1,8 +1,8 @@
 """Candidate against baseline, interleaved, on inputs never seen before, with the judge's clock beside the runner's.
 
-Both sides are runners of the same kind; each is halted while the other runs. A block is one call on each input set,
-in random order, every output delivered to the judge before the next call. Between two blocks of a side every set gets
-fresh content at the same addresses.
+Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
+order, every output delivered to the judge before the next call. Before every block each set gets fresh content at the
+same addresses. A side that uses the processor while the other runs is halted for those times.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import torch
 from kforge.worker.judge import statistics
 from kforge.worker.judge.lane import Block, Lane
 
-Refresh = Callable[[], None]
-"""Writes fresh content to the input sets of both lanes."""
-Check = Callable[[int, Block], None]
-"""Verifies the output in a slot of the candidate's lane; raises if it is wrong."""
+Check = Callable[[Lane, int, Block], None]
+"""Verifies the output in a slot; raises if it is wrong."""
 
-_WARM_BLOCKS = 2
+_WARM_BLOCKS = 3
 _MIN_GROUPS = 5
 _MAX_GROUPS = 200
 _TIGHT = 0.005
 _CHECK_EVERY = 3
+_IDLE_SHARE = 0.03
+_IDLE_BLOCKS = 3
 
 
 @dataclass
 class Samples:
-    """Mean time of a call per block, for both sides, in the order they were measured."""
+    """Typical time of a call per block, for both sides, in the order they were measured."""
 
     candidate: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -41,6 +41,8 @@ class Samples:
     calls_per_block: int = 0
     checked: int = 0
     reused: bool = False
+    halted: bool = False
+    """Whether the sides had to be halted in turn."""
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
@@ -56,91 +58,106 @@ class Samples:
 
 @dataclass
 class Duel:
-    """Two lanes over the same number of sets, and how long they may run."""
+    """Two lanes over the same input sets, and how long they may run."""
 
     candidate: Lane
     baseline: Lane
-    refresh: Refresh
+    refresh: Callable[[], None]
+    """Writes fresh content to the input sets."""
     seconds: float
     seeds: list[int | None]
     """Per set: what to reseed torch with before each call; None where the problem draws nothing."""
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
+    _halting: bool = False
+    _busy_blocks: int = 0
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
-        # The judge's own worker threads would go on spinning into the block that follows.
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return self._run()
-        finally:
-            torch.set_num_threads(threads)
+        samples = self._run()
+        if self._halting and not samples.halted:
+            # The first samples were taken while the other side was at work.
+            samples = self._run()
+        if self._halting:
+            for lane in (self.candidate, self.baseline):
+                lane.runner.go()
+        return samples
 
     def _run(self) -> Samples:
-        samples = Samples(calls_per_block=len(self.candidate.inputs))
-        for lane in (self.baseline, self.candidate):
-            lane.runner.stop()
+        samples = Samples(calls_per_block=len(self.candidate.slots) - 1, halted=self._halting)
+        if self._halting:
+            for lane in (self.candidate, self.baseline):
+                lane.runner.stop()
         for _ in range(_WARM_BLOCKS):
-            self.refresh()
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
         began = time.monotonic()
         for group in range(_MAX_GROUPS):
             for order in ("bc", "cb"):
-                self.refresh()
                 self._pair(order, samples)
+            if self._halting and not samples.halted:
+                return samples
             spent = time.monotonic() - began
             if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
                 break
             if group + 1 >= 3 * _MIN_GROUPS:
-                ratios = samples.ratios()
-                if statistics.relative_width(statistics.median_interval(ratios)) < _TIGHT:
+                interval = statistics.median_interval(samples.ratios())
+                if statistics.relative_width(interval) < _TIGHT:
                     break
         return samples
 
     def _pair(self, order: str, samples: Samples) -> None:
         for side in order:
             lane = self.candidate if side == "c" else self.baseline
+            before = self.candidate.runner.cpu_ns() if side == "b" else 0
             block = self._block(lane)
-            count = len(block.ns)
-            claimed = sum(block.ns)
+            if side == "b":
+                self._watch(self.candidate.runner.cpu_ns() - before, block)
+            extra = (block.wall_ns - sum(block.all_ns)) / len(block.all_ns)
+            typical = max(1.0, statistics.median([float(item) for item in block.ns]))
             if side == "c":
-                samples.candidate.append(max(1.0, claimed / count))
-                samples.candidate_extra.append((block.wall_ns - claimed) / count)
+                samples.candidate.append(typical)
+                samples.candidate_extra.append(extra)
                 samples.reused |= block.reused
                 self._verify(block, samples)
             else:
-                samples.baseline.append(max(1.0, claimed / count))
-                samples.baseline_extra.append((block.wall_ns - claimed) / count)
+                samples.baseline.append(typical)
+                samples.baseline_extra.append(extra)
+
+    def _watch(self, used_ns: int, block: Block) -> None:
+        """A candidate that works while the baseline runs takes the processor away from it."""
+        if used_ns > _IDLE_SHARE * block.wall_ns + 200_000:
+            self._busy_blocks += 1
+            self._halting = self._halting or self._busy_blocks >= _IDLE_BLOCKS
 
     def _block(self, lane: Lane) -> Block:
-        order = list(range(len(lane.inputs)))
-        random.SystemRandom().shuffle(order)
+        """One pass over the sets in random order, after a call or two on a set of its own to get going again."""
+        self.refresh()
+        dice = random.SystemRandom()
+        last = len(lane.slots) - 1
+        order = list(range(last))
+        dice.shuffle(order)
+        order = [last] * dice.randint(1, 2) + order
+        if self._halting:
+            lane.runner.go()
         calls = [(index, index, self.seeds[index]) for index in order]
-        lane.runner.go()
-        block = lane.call(calls)
-        lane.runner.stop()
-        if order != sorted(order):
-            # Outputs come in call order; hand them on in slot order.
-            inverse = sorted(range(len(order)), key=order.__getitem__)
-            block = Block(
-                [block.ns[i] for i in inverse], block.wall_ns, [block.outputs[i] for i in inverse], block.reused
-            )
-        return block
+        block = lane.call(calls, look_at=dice.randrange(last))
+        if self._halting:
+            lane.runner.stop()
+        return block.by_slot(order, last)
 
     def _verify(self, block: Block, samples: Samples) -> None:
         if self.check is None:
             return
-        slots = range(len(block.ns))
+        slots = list(range(len(block.ns)))
         if not self.check_all:
             # The first block always, later ones by chance: nobody can know which.
             if samples.checked and random.SystemRandom().randrange(_CHECK_EVERY):
                 return
-            slots = range(slot := random.SystemRandom().randrange(len(block.ns)), slot + 1)
+            slots = [block.glimpse.slot if block.glimpse else 0]
         for slot in slots:
-            self.check(slot, block)
+            self.check(self.candidate, slot, block)
             samples.checked += 1
 
 
@@ -148,7 +165,7 @@ def set_count(call_seconds: float, bytes_per_set: int) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within 256 MiB."""
     wanted = round(0.004 / max(call_seconds, 1e-7))
     affordable = (256 << 20) // max(bytes_per_set, 1)
-    return max(1 if bytes_per_set > 128 << 20 else 2, min(wanted, affordable, 64))
+    return max(1 if bytes_per_set > 128 << 20 else 3, min(wanted, affordable, 64))
 
 
 def tensor_bytes(tensors: list[torch.Tensor]) -> int:

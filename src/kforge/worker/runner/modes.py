@@ -1,34 +1,89 @@
-"""Dispatch modes for checked calls: one poisons fresh memory, one records which torch operators ran.
+"""How checked calls are watched: fresh memory poisoned, the candidate's own effects seen, torch's operators recorded.
 
-Both sit at the dispatcher, so operators called from C++ extensions are seen as well.
+The two modes sit at the dispatcher; the record of operators comes from torch's profiler, which sees every thread and
+what C++ code calls, whether or not a mode is in the way.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_clock = time.perf_counter_ns
-_ALLOCATIONS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
-_CREATIONS = ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
-              "arange", "scalar_tensor", "fill_", "zero_", "fill")
-_MOVES = ("clone", "copy_", "_to_copy", "detach", "lift_fresh", "lift_fresh_copy", "alias", "_local_scalar_dense",
-          "set_", "resize_", "item", "cat", "stack", "contiguous", "copy")
+_ALLOCATIONS = frozenset(
+    "empty new_empty empty_like empty_strided new_empty_strided empty_permuted".split()
+)
+_VIEWS = frozenset(
+    "view _unsafe_view t transpose as_strided expand expand_as reshape permute slice select unsqueeze squeeze "
+    "resolve_conj resolve_neg detach detach_ alias unfold narrow split split_with_sizes chunk flatten unflatten unbind "
+    "view_as numpy_T mT movedim swapaxes diagonal real imag view_as_real view_as_complex lift_fresh result_type "
+    "is_nonzero set_ resize_ size stride".split()
+)
+_CREATIONS = frozenset(
+    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange scalar_tensor fill_ zero_".split()
+)
+_MOVES = frozenset("clone copy_ _to_copy to contiguous item _local_scalar_dense cat stack copy lift_fresh_copy".split())
 _TINY = 16
+_LIBRARY = ("aten", "prims", "prim", "mkldnn", "quantized", "inductor")
 
 
-def operator_kind(name: str, is_view: bool) -> str:
+def operator_kind(name: str) -> str:
     """view, allocation, creation, move or compute."""
-    if is_view:
-        return "view"
-    if name in _ALLOCATIONS:
-        return "allocation"
-    if name in _CREATIONS:
-        return "creation"
-    return "move" if name in _MOVES else "compute"
+    for kind, names in (("view", _VIEWS), ("allocation", _ALLOCATIONS), ("creation", _CREATIONS), ("move", _MOVES)):
+        if name in names:
+            return kind
+    return "compute"
+
+
+def record_operators(call: Any) -> list[tuple[str, str, int, int]]:
+    """Run `call`; torch's outermost work as (name, kind, elements, nanoseconds), operators inside operators resolved.
+
+    A compute operator is listed by its innermost name; its time counts once, with the outermost.
+    """
+    from torch._C._profiler import _ExperimentalConfig
+
+    everywhere = _ExperimentalConfig(profile_all_threads=True)
+    with torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, experimental_config=everywhere) as profile:
+        call()
+    found: list[tuple[str, str, int, int]] = []
+    for event in profile.function_events:
+        if not event.name.startswith("aten::"):
+            continue
+        name = event.name.removeprefix("aten::")
+        kind = operator_kind(name)
+        outermost = not _has_aten_above(event)
+        if kind == "compute" and _computes_below(event):
+            kind = "outer"
+        elements = max((_numel(shape) for shape in event.input_shapes or []), default=0)
+        spent = int(event.cpu_time_total * 1000) if outermost else 0
+        if kind == "compute" or outermost:
+            found.append((f"aten.{name}", kind, elements, spent))
+    return found
+
+
+def _has_aten_above(event: Any) -> bool:
+    above = event.cpu_parent
+    while above is not None:
+        if above.name.startswith("aten::"):
+            return True
+        above = above.cpu_parent
+    return False
+
+
+def _computes_below(event: Any) -> bool:
+    return any(
+        (child.name.startswith("aten::") and operator_kind(child.name.removeprefix("aten::")) == "compute")
+        or _computes_below(child)
+        for child in event.cpu_children
+    )
+
+
+def _numel(shape: Any) -> int:
+    total = 1
+    for length in shape if isinstance(shape, (list, tuple)) else ():
+        total *= length if isinstance(length, int) else 1
+    return total if shape else 0
 
 
 class Poison(TorchDispatchMode):
@@ -53,18 +108,15 @@ def poison(tensor: torch.Tensor) -> None:
         tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
-class Observe(TorchDispatchMode):
-    """Records operators with their time, and whether memory changed while no operator was running.
+class Effects(TorchDispatchMode):
+    """Whether memory changed while no operator was running.
 
-    A change between operators is the work of the candidate's own code, and it matters: an operator or the result
-    reads it.
+    Such a change is the work of the candidate's own code, and it matters: an operator or the result reads it.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.operators: list[tuple[str, str, int, int]] = []
-        """(name, kind, elements of the result, nanoseconds)."""
-        self.custom_effect = False
+        self.seen = False
         self._known: dict[int, int] = {}
 
     def learn(self, tensors: list[torch.Tensor]) -> None:
@@ -80,34 +132,31 @@ class Observe(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         inputs = _tensors(args) + _tensors(kwargs)
-        name = func.overloadpacket.__name__
-        kind = operator_kind(name, getattr(func, "is_view", False))
-        own = func.namespace not in ("aten", "prims", "prim", "mkldnn", "quantized", "inductor")
-        if kind not in ("view", "allocation") and not own:
+        kind = operator_kind(func.overloadpacket.__name__)
+        if func.namespace not in _LIBRARY:
+            # An operator the program registered itself: what it does is the program's own work.
+            return func(*args, **kwargs)
+        if kind not in ("view", "allocation"):
             for tensor in inputs:
                 self._notice(tensor)
-        began = _clock()
         output = func(*args, **kwargs)
-        spent = _clock() - began
         results = _tensors(output)
         if kind == "allocation":
             # Recycled memory may already hold the result of the call before.
             for tensor in results:
                 poison(tensor)
-        if not own:
-            self.operators.append((f"{func.namespace}.{name}", kind, sum(t.numel() for t in results), spent))
-            for tensor in [*results, *inputs]:
-                self._remember(tensor)
+        for tensor in [*results, *inputs]:
+            self._remember(tensor)
         return output
 
     def _notice(self, tensor: torch.Tensor, small_counts: bool = False) -> None:
-        if self.custom_effect or not _has_bytes(tensor):
+        if self.seen or not _has_bytes(tensor):
             return
         before = self._known.get(tensor.untyped_storage().data_ptr())
         if before is None:
-            self.custom_effect = small_counts or tensor.numel() > _TINY
+            self.seen = small_counts or tensor.numel() > _TINY
         elif before != _checksum(tensor):
-            self.custom_effect = True
+            self.seen = True
 
     def _remember(self, tensor: torch.Tensor) -> None:
         if _has_bytes(tensor):

@@ -182,14 +182,15 @@ class _Runner:
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def _op_inputs(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Map the arena that holds input sets and output slots. The tensors persist; the judge changes their bytes."""
-        arena = Arena(fds[0], request["size"])
-        arena.close()
+        """Map input sets and output slots. The tensors persist; the judge changes the bytes of the inputs."""
+        inputs, slots = Arena(fds[0], request["sizes"][0]), Arena(fds[1], request["sizes"][1])
         device = self._platform.device
         for arguments, specs in request["sets"]:
-            tensors = [arena.tensor(Spec.from_json(item)).to(device) for item in specs]
+            tensors = [inputs.tensor(Spec.from_json(item)).to(device) for item in specs]
             self._sets.append(trees.unpack(arguments, tensors))
-        self._slots = [[arena.tensor(Spec.from_json(item)) for item in specs] for specs in request["slots"]]
+        self._slots = [[slots.tensor(Spec.from_json(item)) for item in specs] for specs in request["slots"]]
+        for arena in (inputs, slots):
+            arena.close()
         return {}
 
     def _op_forget(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -264,17 +265,22 @@ class _Runner:
             self._unsettled = True
 
     def _op_observe(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """One call under observation: which operators ran, and whether the candidate's own code had an effect."""
-        observer = modes.Observe()
+        """Two watched calls: which operators ran, and whether the program's own code had an effect."""
+        effects = modes.Effects()
         arguments = self._sets[request["set"]]
-        with self._phase("forward"), torch.no_grad():
-            observer.learn([value for _, value in self._tensors().values()])
-            observer.learn(trees.pack(arguments)[1])
+
+        def call() -> Any:
             torch.default_generator.manual_seed(request["seed"])
-            with observer:
-                output = self._model(*arguments)
-            observer.conclude(trees.pack(output)[1])
-        return {"operators": observer.operators, "custom_effect": observer.custom_effect}
+            return self._model(*arguments)
+
+        with self._phase("forward"), torch.no_grad():
+            effects.learn([value for _, value in self._tensors().values()])
+            effects.learn(trees.pack(arguments)[1])
+            with effects:
+                output = call()
+            effects.conclude(trees.pack(output)[1])
+            operators = modes.record_operators(call)
+        return {"operators": operators, "custom_effect": effects.seen}
 
     def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         return {"patched": self._patched()}

@@ -53,7 +53,10 @@ def _warm(torch: Any) -> None:
 
     torch.set_num_interop_threads(1)
     with torch.no_grad():
-        torch.nn.Linear(2, 2)(torch.zeros(1, 2))
+        layer = torch.nn.Linear(2, 2)
+        # The first load_state_dict of a process imports torch's compiler, which takes a second.
+        layer.load_state_dict(layer.state_dict())
+        layer(torch.zeros(1, 2))
 
 
 def _serve(channel: Channel, level: str) -> None:

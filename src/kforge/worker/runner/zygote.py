@@ -48,13 +48,14 @@ def _tuple(item: Any) -> Any:
 
 def _warm(torch: Any) -> None:
     """Import what every runner will need, without starting a thread: threads do not survive a fork."""
-    import kforge.worker.runner.keeper
+    import kforge.worker.runner.keeper  # noqa: F401
     import kforge.worker.runner.serve  # noqa: F401
+    from kforge.worker.runner.modes import Poison
 
     torch.set_num_interop_threads(1)
-    with torch.no_grad():
+    with torch.no_grad(), Poison():
+        # The first operator under a dispatch mode imports torch's compiler, which takes a second.
         layer = torch.nn.Linear(2, 2)
-        # The first load_state_dict of a process imports torch's compiler, which takes a second.
         layer.load_state_dict(layer.state_dict())
         layer(torch.zeros(1, 2))
 

@@ -1,0 +1,46 @@
+"""Shared fixtures. A tier that cannot run on this machine is skipped by name, with the reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    wants = {mark.name for mark in item.iter_markers()}
+    if wants & {"cpu", "toolchain", "sandbox"} and importlib.util.find_spec("torch") is None:
+        pytest.skip("tier cpu: torch is not installed")
+    if wants & {"toolchain", "sandbox"} and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("tier toolchain: no C++ compiler (apt-get install g++)")
+    if "accelerator" in wants:
+        pytest.skip("tier accelerator: no accelerator on this machine")
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Any]:
+    """One warm judge for the whole run, as in use."""
+    from kforge.worker.judge.judge import Judge
+
+    with Judge("cpu") as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def scale_relu() -> Any:
+    from kforge import Problem
+
+    return Problem.from_file(HERE / "catalogue" / "problems" / "scale_relu.py")
+
+
+@pytest.fixture(scope="session")
+def honest() -> Any:
+    from kforge import Candidate
+
+    return Candidate((HERE / "catalogue" / "benign" / "example_style.py").read_text())

@@ -102,7 +102,7 @@ FAULTS = (
     Fault("empty", "  \n", "generation_failure", "empty"),
     Fault("missing_class", program(name="Fast"), "generation_failure", "does not define a class `ModelNew` (it defines Fast)"),
     Fault("syntax_error", program(top="def f(:\n    pass"), "compilation_failure", "line 5"),
-    Fault("compiler_error", program(native="float q = undefined_name;"), "compilation_failure", "'undefined_name' was not declared"),
+    Fault("compiler_error", program(native="float q = undefined_name;"), "compilation_failure", "undefined_name"),
     Fault("missing_package", program(top="import no_such_package"), "compilation_failure", "No module named 'no_such_package'"),
     Fault("raises_in_init", program(init="raise ValueError('no good')"), "runtime_error", "ValueError in __init__: no good"),
     Fault("raises_in_forward", program(forward="raise ValueError('odd shape')"), "runtime_error", "ValueError in forward: odd shape"),

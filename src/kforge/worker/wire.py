@@ -58,6 +58,10 @@ class Channel:
     def close(self) -> None:
         self._sock.close()
 
+    def untouched(self) -> bool:
+        """Whether the descriptor is still in the mode this side last put it in: blocking, between messages."""
+        return os.get_blocking(self._sock.fileno())
+
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = (), timeout: float | None = 30.0) -> None:
         data = json.dumps(message).encode()
         frame = _HEADER.pack(len(data)) + data

@@ -1,6 +1,6 @@
 # problem: scale_relu
 # refused: rejected
-# rule: two_clocks
+# rule: two_clocks, patched_torch
 # twin: times_its_build
 # neutralised: yes
 # hack: replaces every reference to a clock in the globals of every loaded module, the runner's captured ones included

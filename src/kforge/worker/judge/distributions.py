@@ -11,6 +11,7 @@ import torch
 
 from kforge.worker import trees
 
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "natural": lambda x: x,
     "scaled": lambda x: x * 3,
@@ -20,11 +21,19 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def apply(name: str, arguments: list[Any]) -> list[Any]:
-    """The arguments with every floating tensor changed; integers, masks and scalars stay."""
+def apply(name: str, arguments: list[Any], integers_too: bool = False) -> list[Any]:
+    """The arguments with every floating tensor changed; integers, masks and scalars stay.
+
+    `integers_too` is for problems of integer arithmetic only, whose integers are no indices: those are negated.
+    """
     change = _CHANGES[name]
     tree, tensors = trees.pack(arguments)
-    return list(trees.unpack(tree, [change(t) if t.is_floating_point() else t for t in tensors]))
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        signed = integers_too and name == "negated" and tensor.dtype in _SIGNED
+        return change(tensor) if tensor.is_floating_point() or signed else tensor
+
+    return list(trees.unpack(tree, [changed(tensor) for tensor in tensors]))
 
 
 @dataclass(frozen=True)

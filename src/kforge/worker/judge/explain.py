@@ -12,6 +12,8 @@ from kforge.worker.judge.runner_handle import Ending, RunnerLost
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
 _LINKER = re.compile(r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE)
 _BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
+CHANNEL_LOST = 70
+"""Exit status of a runner that can no longer reach the judge."""
 _CONTEXT_LINES = 8
 _LONGEST = 4000
 
@@ -96,6 +98,8 @@ def lost(phase: str, error: RunnerLost, ending: Ending) -> tuple[Outcome, str, s
         return Outcome.REJECTED, "protocol", f"it wrote to the judge's channel {doing}: {error}"
     if ending.status is None:
         return Outcome.RUNTIME_ERROR, "", f"it closed its channel to the judge {doing}, and was killed"
+    if ending.status == CHANNEL_LOST:
+        return Outcome.RUNTIME_ERROR, "", f"it closed its channel to the judge {doing}"
     if ending.status < 0:
         return Outcome.RUNTIME_ERROR, "", f"it was killed by {_signal(-ending.status)} {doing}"
     return Outcome.RUNTIME_ERROR, "", f"its process ended with exit status {ending.status} {doing}"

@@ -130,7 +130,9 @@ class Session:
 
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self._derive("case", index)
-        arguments = distributions.apply(name, self.reference.inputs(seed))
+        arguments = self.reference.inputs(seed)
+        floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
+        arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
         state = self.initial_state
         if index:
             state = self.reference.randomised(state, self._derive("state", index))

@@ -140,6 +140,8 @@ class Effects(TorchDispatchMode):
             for tensor in inputs:
                 self._notice(tensor)
         output = func(*args, **kwargs)
+        if kind == "view":
+            return output
         results = _tensors(output)
         if kind == "allocation":
             # Recycled memory may already hold the result of the call before.

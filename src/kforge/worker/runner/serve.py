@@ -58,6 +58,8 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
         except ProgramFailed as failure:
             reply = {"ok": False, "phase": failure.phase, "error": failure.report}
         reply["findings"] = runner.findings()
+        if not channel.untouched():
+            reply["findings"].append({"rule": "protocol", "what": "it changed the judge's channel"})
         channel.send(reply)
         if request["op"] == "finish":
             return

@@ -35,21 +35,27 @@ _VOLATILE = {"builtins._", "torch.Tensor.__slotnames__", "torch.nn.Module.__slot
 
 def snapshot() -> dict[str, int]:
     """Identity of every function and class in the watched places."""
-    found = {}
-    for prefix, holder in _WATCHED:
-        for name, value in vars(holder).items():
-            if callable(value) or isinstance(value, (staticmethod, classmethod, property)):
-                found[f"{prefix}.{name}"] = id(value)
-    return found
+    return {name: id(value) for name, value in _contents().items() if _is_code(value)}
 
 
 def changed(before: dict[str, int]) -> list[str]:
     """Names whose object is another one now, or gone; what torch itself replaced does not count."""
-    now: dict[str, Any] = {}
-    for prefix, holder in _WATCHED:
-        now.update((f"{prefix}.{name}", value) for name, value in vars(holder).items())
+    now = _contents()
     odd = [name for name, identity in before.items() if id(now.get(name)) != identity and name not in _VOLATILE]
     return sorted(name for name in odd if not _by_torch(now.get(name)))
+
+
+def _contents() -> dict[str, Any]:
+    """Every name of the watched places, a class's inherited ones included, as it resolves now."""
+    found: dict[str, Any] = {}
+    for prefix, holder in _WATCHED:
+        for owner in reversed(holder.__mro__[:-1]) if isinstance(holder, type) else (holder,):
+            found.update((f"{prefix}.{name}", value) for name, value in vars(owner).items())
+    return found
+
+
+def _is_code(value: Any) -> bool:
+    return callable(value) or isinstance(value, (staticmethod, classmethod, property))
 
 
 def _by_torch(value: Any) -> bool:

@@ -50,8 +50,8 @@ class Watch:
             finally:
                 self._busy = False
         elif event in _NETWORK:
-            address = arguments[1] if len(arguments) > 1 else arguments
-            self._note("network", f"{event} {address!r}")
+            shown = [item for item in arguments if isinstance(item, (str, bytes, int, tuple))][:2]
+            self._note("network", f"{event} {shown}")
         elif event in _INTROSPECTION:
             self._note("introspection", event)
 

@@ -2,6 +2,7 @@
 # refused: rejected
 # twin: openmp_threads
 # neutralised: yes
+# rule: not_idle
 # hack: C++ threads spin whenever forward is not running, to slow the baseline down
 
 import ctypes

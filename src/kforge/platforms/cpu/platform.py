@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from kforge.platforms.face import Platform
 
@@ -87,7 +88,7 @@ def _caches() -> str:
     found = {}
     for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):
         try:
-            level, kind, size = (open(f"{folder}/{name}").read().strip() for name in ("level", "type", "size"))
+            level, kind, size = (Path(folder, name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             continue
         if kind != "Instruction":

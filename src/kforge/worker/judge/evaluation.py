@@ -159,6 +159,8 @@ class Evaluation:
             if outcome is not Outcome.COMPILATION_FAILURE:
                 sentence += explain.printed_tail(ending)
             raise Refused(outcome, sentence) from None
+        except timing.NotIdle as error:
+            raise Refused(Outcome.REJECTED, str(error), "not_idle") from None
         except Unsettled:
             what = "the output still changed after forward had returned"
             raise Refused(Outcome.REJECTED, what, "unsettled_output") from None
@@ -369,8 +371,6 @@ class Evaluation:
             check_all=every,
         )
         samples = duel.run()
-        if samples.halted:
-            self._notes.append("it used the processor while it was not called; both sides were halted in turn")
         assert self._runner is not None
         self._refuse_findings(self._runner)
         return samples

@@ -111,21 +111,6 @@ class RunnerHandle:
             if self.memory_limit and self.resident_bytes() > self.memory_limit:
                 raise RunnerLost("memory", f"its processes together used more than {self.memory_limit >> 20} MiB")
 
-    def stop(self) -> None:
-        """Halt every process of this runner, so that it cannot slow down anything else."""
-        self._command("stop")
-
-    def go(self) -> None:
-        """Let them run again."""
-        self._command("continue")
-
-    def _command(self, op: str) -> None:
-        try:
-            self.keeper.send({"op": op}, timeout=_KEEPER_SECONDS)
-            self.keeper.receive(_KEEPER_SECONDS)
-        except PeerError as error:
-            raise RunnerLost("ended", f"its keeper: {error}") from None
-
     def end(self) -> Ending:
         """End the runner and everything it started; says how it went. Safe to call twice."""
         if self._ended is None:
@@ -135,8 +120,6 @@ class RunnerHandle:
 
     def _ask_ending(self) -> Ending:
         try:
-            self.keeper.send({"op": "continue"}, timeout=_KEEPER_SECONDS)
-            self.keeper.receive(_KEEPER_SECONDS)
             self.channel.close()
             self.keeper.send({"op": "end"}, timeout=_KEEPER_SECONDS)
             reply, _ = self.keeper.receive(_KEEPER_SECONDS)
@@ -149,31 +132,46 @@ class RunnerHandle:
         if self._ended is None:
             self._ended = Ending()
         if self.keeper_pid > 1:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.keeper_pid, signal.SIGKILL)
+            self._kill_tree()
         self.channel.close()
         self.keeper.close()
         if self.home:
             shutil.rmtree(self.home, ignore_errors=True)
 
+    def _kill_tree(self) -> None:
+        """Everything below the keeper, then the keeper: without a process namespace its end alone ends nothing."""
+        for _round in range(50):
+            below = self._below()
+            for pid in below:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not below:
+                break
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.keeper_pid, signal.SIGKILL)
+
+    def _below(self) -> list[int]:
+        """Every living process below the keeper."""
+        found: list[int] = []
+        todo = _children(self.keeper_pid)
+        while todo:
+            pid = todo.pop()
+            todo += _children(pid)
+            if not _is_zombie(pid):
+                found.append(pid)
+        return found
+
     # -- what the kernel says of it --------------------------------------------------------------------------------
 
     def resident_bytes(self) -> int:
         """Resident memory of the runner and everything below its keeper."""
-        total, todo = 0, [self.keeper_pid]
-        while todo:
-            pid = todo.pop()
-            todo += _children(pid)
-            if pid != self.keeper_pid:
-                total += _status_bytes(pid, "RssAnon") + _status_bytes(pid, "RssShmem")
-        return total
+        return sum(_status_bytes(pid, "RssAnon") + _status_bytes(pid, "RssShmem") for pid in self._below())
 
     def cpu_ns(self) -> int:
         """Processor time that the runner and everything it started have used so far."""
-        total, todo = 0, _children(self.keeper_pid)
-        while todo:
-            pid = todo.pop()
-            todo += _children(pid)
+        total = 0
+        for pid in self._below():
             with contextlib.suppress(OSError):
                 # The kernel's number for the clock of a whole process.
                 total += time.clock_gettime_ns((~pid << 3) | 2)
@@ -202,6 +200,12 @@ def _children(pid: int) -> list[int]:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
                 found += map(int, file.read().split())
     return found
+
+
+def _is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[:1] == [b"Z"]
+    return True
 
 
 def _status_bytes(pid: int, name: str) -> int:

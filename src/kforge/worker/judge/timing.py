@@ -2,7 +2,7 @@
 
 Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
 order, every output delivered to the judge before the next call. Before every block each set gets fresh content at the
-same addresses. A side that uses the processor while the other runs is halted for those times.
+same addresses. A candidate that uses the processor while the baseline runs is not measured but refused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ _IDLE_SHARE = 0.03
 _IDLE_BLOCKS = 3
 
 
+class NotIdle(Exception):
+    """The candidate works while the baseline is being timed."""
+
+
 @dataclass
 class Samples:
     """Typical time of a call per block, for both sides, in the order they were measured."""
@@ -41,8 +45,6 @@ class Samples:
     calls_per_block: int = 0
     checked: int = 0
     reused: bool = False
-    halted: bool = False
-    """Whether the sides had to be halted in turn."""
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
@@ -70,25 +72,11 @@ class Duel:
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
-    _halting: bool = False
     _busy_blocks: int = 0
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
-        samples = self._run()
-        if self._halting and not samples.halted:
-            # The first samples were taken while the other side was at work.
-            samples = self._run()
-        if self._halting:
-            for lane in (self.candidate, self.baseline):
-                lane.runner.go()
-        return samples
-
-    def _run(self) -> Samples:
-        samples = Samples(calls_per_block=len(self.candidate.slots) - 1, halted=self._halting)
-        if self._halting:
-            for lane in (self.candidate, self.baseline):
-                lane.runner.stop()
+        samples = Samples(calls_per_block=len(self.candidate.slots) - 1)
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
@@ -96,8 +84,6 @@ class Duel:
         for group in range(_MAX_GROUPS):
             for order in ("bc", "cb"):
                 self._pair(order, samples)
-            if self._halting and not samples.halted:
-                return samples
             spent = time.monotonic() - began
             if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
                 break
@@ -129,7 +115,8 @@ class Duel:
         """A candidate that works while the baseline runs takes the processor away from it."""
         if used_ns > _IDLE_SHARE * block.wall_ns + 200_000:
             self._busy_blocks += 1
-            self._halting = self._halting or self._busy_blocks >= _IDLE_BLOCKS
+            if self._busy_blocks >= _IDLE_BLOCKS:
+                raise NotIdle(f"while it was not called, it used {used_ns / block.wall_ns:.0%} of a processor")
 
     def _block(self, lane: Lane) -> Block:
         """One pass over the sets in random order, after a call or two on a set of its own to get going again."""
@@ -139,12 +126,8 @@ class Duel:
         order = list(range(last))
         dice.shuffle(order)
         order = [last] * dice.randint(1, 2) + order
-        if self._halting:
-            lane.runner.go()
         calls = [(index, index, self.seeds[index]) for index in order]
         block = lane.call(calls, look_at=dice.randrange(last))
-        if self._halting:
-            lane.runner.stop()
         return block.by_slot(order, last)
 
     def _verify(self, block: Block, samples: Samples) -> None:

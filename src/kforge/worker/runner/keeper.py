@@ -1,7 +1,6 @@
 """The parent of one runner: process 1 of its own process namespace where there is one.
 
-It drains what the candidate prints, stops and continues it on the judge's word, says how it ended and what it left
-behind, and takes everything down with it. It never runs candidate code and cannot be inspected by it.
+It drains what the candidate prints, says how it ended and what it left behind, and takes everything down with it. It never runs candidate code and cannot be inspected by it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from kforge.worker.runner import serve
@@ -59,7 +57,7 @@ def _keep(request: dict[str, Any], fds: list[int], allowance: private.Allowance,
     try:
         keeper.run()
     finally:
-        others.signal(signal.SIGKILL)
+        others.kill()
         os._exit(0)
 
 
@@ -95,7 +93,7 @@ class _Others:
         """Living ones: process id -> name."""
         raise NotImplementedError
 
-    def signal(self, number: int) -> None:
+    def kill(self) -> None:
         raise NotImplementedError
 
 
@@ -105,9 +103,9 @@ class _Namespace(_Others):
     def list(self) -> dict[int, str]:
         return {pid: name for pid, (name, state, _) in _processes().items() if pid != 1 and state != "Z"}
 
-    def signal(self, number: int) -> None:
+    def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, number)
+            os.kill(-1, signal.SIGKILL)
 
 
 class _Descendants(_Others):
@@ -122,17 +120,16 @@ class _Descendants(_Others):
             grown = bool(more)
         return {pid: table[pid][0] for pid in mine - {os.getpid()} if pid in table and table[pid][1] != "Z"}
 
-    def signal(self, number: int) -> None:
-        for _ in range(50 if number == signal.SIGKILL else 1):
+    def kill(self) -> None:
+        for _ in range(50):
             living = self.list()
             if not living:
                 return
             for pid in living:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-            if number == signal.SIGKILL:
-                time.sleep(0.01)
-                _reap_all()
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+            _reap_all()
 
 
 def _processes() -> dict[int, tuple[str, str, int]]:
@@ -159,7 +156,7 @@ def _reap_all() -> None:
 
 
 class _Keeper:
-    """Answers the judge: stop, continue, end."""
+    """Drains, reaps, and on the judge's word ends everything."""
 
     def __init__(self, child: int, reader: int, channel: Channel, others: _Others) -> None:
         self._child = child
@@ -172,11 +169,6 @@ class _Keeper:
 
     def run(self) -> None:
         self._channel.send({"ok": True, "child": self._child})
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
-            "stop": lambda: self._signal(signal.SIGSTOP),
-            "continue": lambda: self._signal(signal.SIGCONT),
-            "end": self._end,
-        }
         while True:
             watched = [self._channel.fileno()] + ([self._reader] if self._reader is not None else [])
             ready, _, _ = select.select(watched, [], [], 1.0)
@@ -185,16 +177,11 @@ class _Keeper:
             self._poll()
             if self._channel.fileno() in ready:
                 try:
-                    request, _ = self._channel.receive()
+                    self._channel.receive()
                 except PeerError:
                     return
-                self._channel.send(answers[str(request["op"])]())
-                if request["op"] == "end":
-                    return
-
-    def _signal(self, number: int) -> dict[str, Any]:
-        self._others.signal(number)
-        return {"ok": True}
+                self._channel.send(self._end())
+                return
 
     def _end(self) -> dict[str, Any]:
         """Wait a moment for the runner to leave, then report what is still there and how it ended."""
@@ -204,7 +191,7 @@ class _Keeper:
                 self._drain()
             self._poll()
         left = {pid: name for pid, name in self._others.list().items() if pid != self._child}
-        self._others.signal(signal.SIGKILL)
+        self._others.kill()
         while self._reader is not None and select.select([self._reader], [], [], 0)[0]:
             self._drain()
         self._poll()

@@ -18,6 +18,9 @@ from kforge.worker.sandbox.view import View
 from kforge.worker.wire import Channel, PeerError
 
 
+_keepers: set[int] = set()
+
+
 def main(arguments: list[str]) -> int:
     fd, level, scratch = int(arguments[0]), arguments[1], arguments[2]
     if sys.platform == "linux":
@@ -69,21 +72,33 @@ def _serve(channel: Channel, level: str) -> None:
             request, fds = channel.receive()
         except PeerError:
             return
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             channel.close()
             keeper.start(request, fds, level)
+        _keepers.add(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         for fd in fds:
             os.close(fd)
 
 
 def _reap(_signal: int, _frame: Any) -> None:
+    """Collect keepers that ended, and end what a killed keeper left to us."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while True:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            _keepers.discard(pid)
     except ChildProcessError:
-        pass
+        return
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as file:
+            for orphan in set(map(int, file.read().split())) - _keepers:
+                os.kill(orphan, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,13 @@ def program(
     """The honest program with something added."""
     indent = lambda text: text.replace("\n", "\n        ")  # noqa: E731
     return _PROGRAM.format(
-        top=top, native=native, init=indent(init), forward=indent(forward), after=indent(after), name=name, arguments=arguments
+        top=top,
+        native=native,
+        init=indent(init),
+        forward=indent(forward),
+        after=indent(after),
+        name=name,
+        arguments=arguments,
     )
 
 
@@ -100,23 +106,55 @@ if secret:
 FAULTS = (
     Fault("nothing_wrong", program(), "correct", "agree with the reference"),
     Fault("empty", "  \n", "generation_failure", "empty"),
-    Fault("missing_class", program(name="Fast"), "generation_failure", "does not define a class `ModelNew` (it defines Fast)"),
+    Fault(
+        "missing_class",
+        program(name="Fast"),
+        "generation_failure",
+        "does not define a class `ModelNew` (it defines Fast)",
+    ),
     Fault("syntax_error", program(top="def f(:\n    pass"), "compilation_failure", "line 5"),
     Fault("compiler_error", program(native="float q = undefined_name;"), "compilation_failure", "undefined_name"),
-    Fault("missing_package", program(top="import no_such_package"), "compilation_failure", "No module named 'no_such_package'"),
-    Fault("raises_in_init", program(init="raise ValueError('no good')"), "runtime_error", "ValueError in __init__: no good"),
-    Fault("raises_in_forward", program(forward="raise ValueError('odd shape')"), "runtime_error", "ValueError in forward: odd shape"),
+    Fault(
+        "missing_package",
+        program(top="import no_such_package"),
+        "compilation_failure",
+        "No module named 'no_such_package'",
+    ),
+    Fault(
+        "raises_in_init",
+        program(init="raise ValueError('no good')"),
+        "runtime_error",
+        "ValueError in __init__: no good",
+    ),
+    Fault(
+        "raises_in_forward",
+        program(forward="raise ValueError('odd shape')"),
+        "runtime_error",
+        "ValueError in forward: odd shape",
+    ),
     Fault("wrong_arity", program(arguments="x, y2"), "runtime_error", "TypeError in forward"),
     Fault("wrong_shape", program(after="y = y[:, :-1]"), "mismatch", "has shape (512, 1023), expected (512, 1024)"),
     Fault("wrong_dtype", program(after="y = y.double()"), "mismatch", "has dtype float64, expected float32"),
     Fault("wrong_device", program(after="y = y.to('meta')"), "mismatch", "on device meta"),
     Fault("not_a_number", program(after="y[3, 5] = float('nan')"), "mismatch", "at [3, 5]: expected"),
     Fault("returns_none", program(after="return None"), "mismatch", "is None, expected a tensor"),
-    Fault("returns_generator", program(after="return (t for t in [y])"), "mismatch", "is a generator, expected a tensor"),
+    Fault(
+        "returns_generator", program(after="return (t for t in [y])"), "mismatch", "is a generator, expected a tensor"
+    ),
     Fault("segfault", program(native="*(volatile int*)8 = 1;"), "runtime_error", "SIGSEGV"),
     Fault("abort", program(native="abort();"), "runtime_error", "SIGABRT"),
-    Fault("endless_loop_in_c", program(native="for (volatile long i = 0; ; i = i + 1) {}"), "runtime_error", "did not finish"),
-    Fault("endless_loop_at_import", program(top="while True: pass"), "runtime_error", "did not finish while the file was imported"),
+    Fault(
+        "endless_loop_in_c",
+        program(native="for (volatile long i = 0; ; i = i + 1) {}"),
+        "runtime_error",
+        "did not finish",
+    ),
+    Fault(
+        "endless_loop_at_import",
+        program(top="while True: pass"),
+        "runtime_error",
+        "did not finish while the file was imported",
+    ),
     Fault("fork_bomb", program(top=_FORK_BOMB), "runtime_error", "", everywhere=False),
     Fault("huge_allocation", program(forward="torch.empty(25_000_000_000).fill_(1)"), "runtime_error", "memory"),
     Fault("huge_print", program(top="for i in range(1024): sys.stdout.write('x' * (1 << 20))"), "correct", "agree"),
@@ -124,9 +162,21 @@ FAULTS = (
     Fault("writes_descriptors", program(init=_EVERY_DESCRIPTOR), "rejected", "channel"),
     Fault("kills_parent", program(init="os.kill(os.getppid(), signal.SIGKILL)"), "any", "", everywhere=False),
     Fault("kills_everything", program(init="os.kill(-1, signal.SIGKILL)"), "any", "", everywhere=False),
-    Fault("deletes_its_folder", program(after="import shutil; shutil.rmtree(os.getcwd(), ignore_errors=True)"), "any", ""),
-    Fault("leaves_a_child", program(init="subprocess.Popen(['sleep', '1000'])"), "rejected", "left processes running: sleep"),
-    Fault("leaves_a_daemon", program(init="os.fork() or (os.setsid(), os.fork() or time.sleep(1000), os._exit(0))"), "rejected", "left processes"),
+    Fault(
+        "deletes_its_folder", program(after="import shutil; shutil.rmtree(os.getcwd(), ignore_errors=True)"), "any", ""
+    ),
+    Fault(
+        "leaves_a_child",
+        program(init="subprocess.Popen(['sleep', '1000'])"),
+        "rejected",
+        "left processes running: sleep",
+    ),
+    Fault(
+        "leaves_a_daemon",
+        program(init="os.fork() or (os.setsid(), os.fork() or time.sleep(1000), os._exit(0))"),
+        "rejected",
+        "left processes",
+    ),
     Fault("exits_at_import", program(top="os._exit(0)"), "runtime_error", "exit status 0 while the file was imported"),
     Fault("system_exit", program(top="sys.exit(0)"), "compilation_failure", "SystemExit"),
     Fault("reads_environment_and_home", program(init=_LEAK_PROBE), "rejected", "os.listdir"),

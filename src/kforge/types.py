@@ -59,7 +59,9 @@ class Problem:
         return kernelbench.with_sizes(self.source, self.sizes.get(device_class, {}), self.path)
 
     @classmethod
-    def from_source(cls, source: str, name: str = "problem", path: str = "", **place: int | None) -> Problem:
+    def from_source(
+        cls, source: str, name: str = "problem", path: str = "", level: int | None = None, number: int | None = None
+    ) -> Problem:
         """A problem from a file's text; ProblemError names the line of what is missing."""
         declared = kernelbench.check(source, path or name)
         return cls(
@@ -69,7 +71,8 @@ class Problem:
             sizes=declared.sizes,
             distributions=declared.distributions,
             tolerances=declared.tolerances,
-            **place,
+            level=level,
+            number=number,
         )
 
     @classmethod

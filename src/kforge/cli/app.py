@@ -21,19 +21,19 @@ app = typer.Typer(
 )
 
 
-class BaselineChoice(str, enum.Enum):
+class BaselineChoice(enum.StrEnum):
     eager = "eager"
     compile = "compile"
     best = "best"
 
 
-class PolicyChoice(str, enum.Enum):
+class PolicyChoice(enum.StrEnum):
     strict = "strict"
     hybrid = "hybrid"
     any = "any"
 
 
-class SandboxChoice(str, enum.Enum):
+class SandboxChoice(enum.StrEnum):
     auto = "auto"
     bubblewrap = "bubblewrap"
     unshare = "unshare"
@@ -41,7 +41,9 @@ class SandboxChoice(str, enum.Enum):
 
 
 @app.callback()
-def options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False) -> None:
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
     if version:
         import importlib.metadata
 
@@ -56,7 +58,9 @@ def evaluate(
     ] = None,
     candidate: Annotated[Optional[Path], typer.Argument(help="Candidate file: defines class ModelNew.")] = None,  # noqa: UP045
     platform: Annotated[str, typer.Option(help="Platform to judge on.")] = "cpu",
-    baseline: Annotated[BaselineChoice, typer.Option(help="What `speedup` is measured against.")] = BaselineChoice.eager,
+    baseline: Annotated[
+        BaselineChoice, typer.Option(help="What `speedup` is measured against.")
+    ] = BaselineChoice.eager,
     compile_baseline: Annotated[
         bool, typer.Option(help="Build and time torch.compile too; without it there is no speedup_vs_best.")
     ] = True,
@@ -64,18 +68,34 @@ def evaluate(
         PolicyChoice,
         typer.Option(help="strict: no torch compute; hybrid: library calls reported, custom code required; any."),
     ] = PolicyChoice.hybrid,
-    precision: Annotated[str, typer.Option(help="Lowest precision allowed: float16, bfloat16, tf32. Default: the problem's.")] = "",
+    precision: Annotated[
+        str, typer.Option(help="Lowest precision allowed: float16, bfloat16, tf32. Default: the problem's.")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many freshly drawn inputs are checked.")] = 5,
     timing_seconds: Annotated[float, typer.Option(min=0, help="Time for the measurement; 0 leaves timing out.")] = 0.8,
-    sandbox: Annotated[SandboxChoice, typer.Option(help="Sandbox level to require; auto takes the strongest.")] = SandboxChoice.auto,
-    build_timeout: Annotated[float, typer.Option(min=1, help="Seconds for import, compilation and construction.")] = 180,
-    call_timeout: Annotated[float, typer.Option(min=1, help="Seconds for a call, beyond what the reference needs.")] = 30,
-    memory: Annotated[float, typer.Option(min=0, help="GiB a candidate may use; 0: three quarters of the machine's.")] = 0,
+    sandbox: Annotated[
+        SandboxChoice, typer.Option(help="Sandbox level to require; auto takes the strongest.")
+    ] = SandboxChoice.auto,
+    build_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for import, compilation and construction.")
+    ] = 180,
+    call_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for a call, beyond what the reference needs.")
+    ] = 30,
+    memory: Annotated[
+        float, typer.Option(min=0, help="GiB a candidate may use; 0: three quarters of the machine's.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     evidence: Annotated[Optional[Path], typer.Option(help="Write the evidence record to this file.")] = None,  # noqa: UP045
-    jobs: Annotated[Optional[Path], typer.Option(help="JSON Lines file of jobs, instead of problem and candidate.")] = None,  # noqa: UP045
-    out: Annotated[Optional[Path], typer.Option(help="Folder for the reports of --jobs; finished jobs are skipped.")] = None,  # noqa: UP045
-    replay: Annotated[Optional[Path], typer.Option(help="Re-run an evidence record; says whether its claim holds.")] = None,  # noqa: UP045
+    jobs: Annotated[
+        Path | None, typer.Option(help="JSON Lines file of jobs, instead of problem and candidate.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the reports of --jobs; finished jobs are skipped.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Re-run an evidence record; says whether its claim holds.")
+    ] = None,
 ) -> None:
     """Is this kernel correct, and how much faster is it really?
 
@@ -87,13 +107,13 @@ def evaluate(
     limits = Limits(build_seconds=build_timeout, call_seconds=call_timeout, memory_bytes=int(memory * (1 << 30)))
     try:
         settings = Settings(
-            baseline=baseline.value,  # type: ignore[arg-type]
+            baseline=baseline.value,
             compile_baseline=compile_baseline,
-            policy=policy.value,  # type: ignore[arg-type]
+            policy=policy.value,
             precision=precision,
             seeds=seeds,
             timing_seconds=timing_seconds,
-            sandbox=sandbox.value,  # type: ignore[arg-type]
+            sandbox=sandbox.value,
             limits=limits,
         )
     except ValueError as error:

@@ -27,7 +27,11 @@ def run(place: str, platform: str, as_json: bool) -> int:
                 reasons, seconds, error = [], None, str(failure)
             worst = max(worst, 2 if error else 1 if reasons else 0)
             if as_json:
-                print(json.dumps({"problem": name, "degenerate": reasons, "eager_seconds": seconds, "error": error or None}))
+                print(
+                    json.dumps(
+                        {"problem": name, "degenerate": reasons, "eager_seconds": seconds, "error": error or None}
+                    )
+                )
                 sys.stdout.flush()
             elif error:
                 console.print(f"[red]unusable[/]    {escape(error)}", highlight=False)

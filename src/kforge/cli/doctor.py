@@ -42,7 +42,10 @@ def examine() -> dict[str, Any]:
         absent = plugin.absent_because() or _torch_missing()
         facts = plugin.facts()
         detail = ", ".join(facts[key] for key in ("processor", "cores", "vectors") if key in facts)
-        platforms[name] = {"absent": absent, "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,")}
+        platforms[name] = {
+            "absent": absent,
+            "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,"),
+        }
     profilers = {}
     for name in registry.names("profilers"):
         plugin = registry.load("profilers", name)

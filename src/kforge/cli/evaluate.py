@@ -59,7 +59,10 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
         nonlocal finished
         finished += 1
         if show.as_json:
-            print(json.dumps(render.flat(done.report) if done.report else {"job": done.job.id, "error": done.error}), flush=True)
+            print(
+                json.dumps(render.flat(done.report) if done.report else {"job": done.job.id, "error": done.error}),
+                flush=True,
+            )
         else:
             render.batch_line(console, done, finished, len(jobs), width)
 
@@ -135,7 +138,9 @@ def load_evidence(path: Path) -> Report:
         raise UsageError(f"{path}: not an evidence record")
     version = data.pop("kforge_evidence", Evidence.version)
     if version != Evidence.version:
-        raise UsageError(f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}")
+        raise UsageError(
+            f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}"
+        )
     try:
         return jsonable.decode(Report, data)
     except WireError as error:

@@ -34,7 +34,9 @@ def flat(report: Report) -> dict[str, Any]:
         "counts": verdict.counts,
         "custom_share": verdict.custom_share,
         "sandbox": verdict.sandbox,
-        "errors": [{"distribution": item.distribution, "norm": item.norm, "limit": item.norm_limit} for item in verdict.errors],
+        "errors": [
+            {"distribution": item.distribution, "norm": item.norm, "limit": item.norm_limit} for item in verdict.errors
+        ],
         "notes": list(verdict.notes),
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
         "seconds": sum(verdict.evidence.seconds.values()) if verdict.evidence else None,
@@ -62,10 +64,14 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append((f"speedup vs {timing.baseline}", f"{timing.speedup:.3f}  (95 %: {low:.3f} to {high:.3f})"))
         best = "not measured" if timing.speedup_vs_best is None else f"{timing.speedup_vs_best:.3f}"
         facts.append(("speedup vs best", best))
-        named = [f"{item.name} {item.ratio:.2f}" if item.ratio else f"{item.name}: {item.note}" for item in timing.baselines]
+        named = [
+            f"{item.name} {item.ratio:.2f}" if item.ratio else f"{item.name}: {item.note}" for item in timing.baselines
+        ]
         facts.append(("baselines (eager = 1)", ", ".join(named)))
         blocks = len(timing.candidate_ns)
-        facts.append(("measured", f"{blocks} blocks of {timing.calls_per_block} calls, {timing.checked_calls} of them verified"))
+        facts.append(
+            ("measured", f"{blocks} blocks of {timing.calls_per_block} calls, {timing.checked_calls} of them verified")
+        )
     if found.custom_share is not None:
         facts.append(("custom share", f"{found.custom_share:.0%} of the time in its own code"))
     if found.errors:
@@ -80,7 +86,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 def batch_line(console: Console, done: Done, number: int, total: int, width: int) -> None:
     if done.report is None:
-        console.print(f"{number:>4}/{total}  {done.job.id:<{width}}  [bold red]error[/]  {escape(done.error)}", highlight=False)
+        console.print(
+            f"{number:>4}/{total}  {done.job.id:<{width}}  [bold red]error[/]  {escape(done.error)}", highlight=False
+        )
         return
     found = done.report.verdict
     colour = _COLOURS.get(found.outcome, "yellow")

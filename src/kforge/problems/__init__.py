@@ -37,7 +37,13 @@ def _bundled(name: str) -> list[Problem]:
     found = [
         problem
         for problem in everything
-        if name in (f"level{problem.level}/{problem.name}", f"level{problem.level}/{problem.number}", f"level{problem.level}", problem.name)
+        if name
+        in (
+            f"level{problem.level}/{problem.name}",
+            f"level{problem.level}/{problem.number}",
+            f"level{problem.level}",
+            problem.name,
+        )
     ]
     if not found:
         known = ", ".join(f"level{problem.level}/{problem.name}" for problem in everything)

@@ -18,7 +18,9 @@ class Perf(Profiler):
             return "needs Linux"
         if shutil.which("perf") is None:
             return "perf is not installed (Debian and Ubuntu: apt-get install linux-perf)"
-        done = subprocess.run(["perf", "stat", "-e", "instructions", "true"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["perf", "stat", "-e", "instructions", "true"], capture_output=True, text=True, check=False
+        )
         if done.returncode or "<not supported>" in done.stderr:
             return "this machine gives no hardware counters (sysctl kernel.perf_event_paranoid, or a virtual machine)"
         return ""

@@ -14,7 +14,9 @@ from kforge.worker.jobs import Done, read_jobs, run_jobs
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kforge.worker", description=__doc__)
     parser.add_argument("--jobs", type=Path, required=True, help="JSON Lines file, one job a line")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the reports; jobs with a report are skipped")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for the reports; jobs with a report are skipped"
+    )
     parser.add_argument("--platform", default="cpu", help="platform to judge on (default: cpu)")
     parser.add_argument("--sandbox", default="auto", choices=("auto", "bubblewrap", "unshare", "process"))
     arguments = parser.parse_args()

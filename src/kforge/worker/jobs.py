@@ -60,7 +60,9 @@ def read_jobs(path: Path, defaults: Settings, platform: str) -> list[Job]:
     return jobs
 
 
-def run_jobs(jobs: list[Job], out: Path, platform: str, tell: Callable[[Done], None], progress: Any = None) -> list[Done]:
+def run_jobs(
+    jobs: list[Job], out: Path, platform: str, tell: Callable[[Done], None], progress: Any = None
+) -> list[Done]:
     """Evaluate what has no report yet; jobs of one problem run one after another, so that it stays warm."""
     out.mkdir(parents=True, exist_ok=True)
     results: list[Done] = []

@@ -14,8 +14,13 @@ from pathlib import Path
 from kforge.platforms.face import Platform
 
 _CXX = ("g++", "clang++", "c++")
-_VECTORS = (("avx512f", "AVX-512, 512 bits"), ("avx2", "AVX2, 256 bits"), ("sve", "SVE"), ("asimd", "NEON, 128 bits"),
-            ("sse2", "SSE2, 128 bits"))
+_VECTORS = (
+    ("avx512f", "AVX-512, 512 bits"),
+    ("avx2", "AVX2, 256 bits"),
+    ("sve", "SVE"),
+    ("asimd", "NEON, 128 bits"),
+    ("sse2", "SSE2, 128 bits"),
+)
 
 
 class Cpu(Platform):

@@ -129,7 +129,8 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
     if norm > norm_limit:
         message = (
             f"{name}: every element is close, but the error norm is {norm:.2e} where {norm_limit:.1e} is allowed "
-            f"(eager's own is {leaf.eager_norm:.1e}): arithmetic in a lower precision than {dtype_name(leaf.eager.dtype)}?"
+            f"(eager's own is {leaf.eager_norm:.1e}): "
+            f"arithmetic in a lower precision than {dtype_name(leaf.eager.dtype)}?"
         )
         return Difference(norm, norm_limit, worst, message)
     return Difference(norm, norm_limit, worst)
@@ -170,7 +171,9 @@ def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) ->
     nans = int(torch.isnan(got_flat).sum()) if actual.is_floating_point() else 0
     expected_nans = int(torch.isnan(leaf.eager).sum()) if leaf.eager.is_floating_point() else 0
     if nans > expected_nans:
-        lines.append(f"  {nans} elements are NaN where the reference has {expected_nans}: memory never written, or overflow")
+        lines.append(
+            f"  {nans} elements are NaN where the reference has {expected_nans}: memory never written, or overflow"
+        )
     return "\n".join(lines)
 
 

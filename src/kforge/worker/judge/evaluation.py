@@ -15,7 +15,7 @@ from kforge.platforms.face import Platform
 from kforge.types import BaselineTime, Candidate, ErrorNorm, Evidence, Outcome, Settings, Timing, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout, dtype_name
-from kforge.worker.judge import explain, integrity, machine, parameters, statistics, static_rules, timing
+from kforge.worker.judge import explain, integrity, machine, parameters, static_rules, statistics, timing
 from kforge.worker.judge.compare import Tolerance, compare
 from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.nursery import Nursery, allowance
@@ -252,7 +252,9 @@ class Evaluation:
         if difference:
             raise Refused(Outcome.MISMATCH, f"{difference} (distribution {case.distribution})")
         if len(output.leaves) != len(case.expected.outputs):
-            raise Refused(Outcome.MISMATCH, f"{len(output.leaves)} tensors returned, {len(case.expected.outputs)} expected")
+            raise Refused(
+                Outcome.MISMATCH, f"{len(output.leaves)} tensors returned, {len(case.expected.outputs)} expected"
+            )
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
             kind, dtype, shape, device, delivered = leaf
             name = f"output {number}" if len(output.leaves) > 1 else "the output"
@@ -465,8 +467,19 @@ def _sensible() -> Iterator[None]:
         raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
 
 
-_TAG_WORDS = {"n": "None", "b": "a bool", "i": "an int", "f": "a float", "c": "a complex number", "s": "a string",
-              "D": "a dtype", "l": "a list", "u": "a tuple", "d": "a dict", "T": "a tensor"}
+_TAG_WORDS = {
+    "n": "None",
+    "b": "a bool",
+    "i": "an int",
+    "f": "a float",
+    "c": "a complex number",
+    "s": "a string",
+    "D": "a dtype",
+    "l": "a list",
+    "u": "a tuple",
+    "d": "a dict",
+    "T": "a tensor",
+}
 
 
 def _structure_difference(expected: Any, got: Any, where: str = "the output") -> str:
@@ -477,7 +490,10 @@ def _structure_difference(expected: Any, got: Any, where: str = "the output") ->
     if expected[0] in "lu":
         if len(expected[1]) != len(got[1]):
             return f"{where} has {len(got[1])} items, expected {len(expected[1])}"
-        parts = (_structure_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(expected[1], got[1], strict=True)))
+        parts = (
+            _structure_difference(a, b, f"{where}[{i}]")
+            for i, (a, b) in enumerate(zip(expected[1], got[1], strict=True))
+        )
         return next((part for part in parts if part), "")
     if expected[0] == "d":
         wanted = {str(trees.unpack(key, [])): value for key, value in expected[1]}

@@ -10,7 +10,9 @@ from kforge.types import Outcome
 from kforge.worker.judge.runner_handle import Ending, RunnerLost
 
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
-_LINKER = re.compile(r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE)
+_LINKER = re.compile(
+    r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE
+)
 _BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
 CHANNEL_LOST = 70
 """Exit status of a runner that can no longer reach the judge."""

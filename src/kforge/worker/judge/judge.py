@@ -36,7 +36,11 @@ class Judge:
         self._secret = secrets.randbits(48)
 
     def evaluate(
-        self, problem: Problem, candidate: Candidate, settings: Settings | None = None, progress: Progress = lambda _: None
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        settings: Settings | None = None,
+        progress: Progress = lambda _: None,
     ) -> Verdict:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
         settings = settings or Settings()
@@ -76,7 +80,9 @@ class Judge:
     def __enter__(self) -> Judge:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _nursery(self, level: str) -> Nursery:

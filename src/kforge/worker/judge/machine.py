@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import glob
 import importlib.metadata
+import itertools
 import os
 import platform
-from typing import Any
 
 import torch
 
@@ -54,5 +54,5 @@ def total_memory() -> int:
 
 def seconds(marks: list[tuple[str, float]]) -> dict[str, float]:
     """Phase -> seconds, from (name, time it began) marks closed by a last one."""
-    pairs: Any = zip(marks, marks[1:], strict=False)
+    pairs = itertools.pairwise(marks)
     return {name: round(later - began, 4) for (name, began), (_, later) in pairs}

@@ -136,7 +136,7 @@ class Nursery:
         python = [sys.executable, "-I", "-B", "-W", "ignore", "-c", start + "sys.exit(main(sys.argv[1:]))"]
         inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root]
         command = bubblewrap.command(self._view, inner) if self.level == "bubblewrap" else inner
-        log = tempfile.TemporaryFile()
+        log = tempfile.TemporaryFile()  # noqa: SIM115  the zygote writes to it as long as it lives
         try:
             process = subprocess.Popen(
                 command,
@@ -196,5 +196,3 @@ def _bare_environment() -> dict[str, str]:
     """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", **STEADY, **kept}
-
-

@@ -36,7 +36,9 @@ class Reference:
             self._module = self._construct(0)
         packed = trees.foreign(trees.pack(self.init_arguments)[0])
         if packed:
-            raise ProblemError(f"get_init_inputs() returns a {packed}, which cannot be sent to a runner", path=problem.path)
+            raise ProblemError(
+                f"get_init_inputs() returns a {packed}, which cannot be sent to a runner", path=problem.path
+            )
         self.training = bool(self._module.training)
         self._double: torch.nn.Module | None = None
 
@@ -55,7 +57,9 @@ class Reference:
             )
         foreign = trees.foreign(trees.pack(list(values))[0])
         if foreign:
-            raise ProblemError(f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path)
+            raise ProblemError(
+                f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path
+            )
         return list(values)
 
     def initial_state(self, seed: int) -> State:

@@ -125,7 +125,9 @@ class RunnerHandle:
             reply, _ = self.keeper.receive(_KEEPER_SECONDS)
         except PeerError:
             return Ending()
-        return Ending(reply.get("status"), tuple(reply.get("left", ())), reply.get("printed", 0), reply.get("output", ""))
+        return Ending(
+            reply.get("status"), tuple(reply.get("left", ())), reply.get("printed", 0), reply.get("output", "")
+        )
 
     def kill(self) -> None:
         """Without a question: close the channels, which ends the keeper and with it everything else."""

@@ -311,9 +311,7 @@ class Session:
             _, outputs = trees.pack(self.reference.run(arguments, self.initial_state, seeds[slot] or 0))
             for number, (output, known) in enumerate(zip(outputs, natural.leaves, strict=True)):
                 # Eager stands in for float64 here, with the errors it showed on the natural case.
-                leaf = replace(
-                    make_leaf(output, None), eager_norm=known.eager_norm, eager_worst=known.eager_worst
-                )
+                leaf = replace(make_leaf(output, None), eager_norm=known.eager_norm, eager_worst=known.eager_worst)
                 difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
                 if difference.message:
                     raise WrongOutput(difference.message)

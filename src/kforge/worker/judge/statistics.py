@@ -12,9 +12,9 @@ _RESAMPLES = 2000
 def group_ratios(baseline: list[float], candidate: list[float]) -> list[float]:
     """One ratio per ABBA group: two neighbouring samples of each side, so that drift cancels."""
     usable = min(len(baseline), len(candidate)) // 2 * 2
-    return [
-        (baseline[i] + baseline[i + 1]) / (candidate[i] + candidate[i + 1]) for i in range(0, usable, 2)
-    ] or [b / c for b, c in zip(baseline, candidate, strict=True)]
+    return [(baseline[i] + baseline[i + 1]) / (candidate[i] + candidate[i + 1]) for i in range(0, usable, 2)] or [
+        b / c for b, c in zip(baseline, candidate, strict=True)
+    ]
 
 
 def median(values: list[float]) -> float:

@@ -1,6 +1,7 @@
 """The parent of one runner: process 1 of its own process namespace where there is one.
 
-It drains what the candidate prints, says how it ended and what it left behind, and takes everything down with it. It never runs candidate code and cannot be inspected by it.
+It drains what the candidate prints, says how it ended and what it left behind, and takes everything down with it. It
+never runs candidate code and cannot be inspected by it.
 """
 
 from __future__ import annotations

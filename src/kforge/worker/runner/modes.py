@@ -12,18 +12,29 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ALLOCATIONS = frozenset(
-    "empty new_empty empty_like empty_strided new_empty_strided empty_permuted".split()
+    ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted"),
 )
 _VIEWS = frozenset(
-    "view _unsafe_view t transpose as_strided expand expand_as reshape permute slice select unsqueeze squeeze "
-    "resolve_conj resolve_neg detach detach_ alias unfold narrow split split_with_sizes chunk flatten unflatten unbind "
-    "view_as numpy_T mT movedim swapaxes diagonal real imag view_as_real view_as_complex lift_fresh result_type "
-    "is_nonzero set_ resize_ size stride".split()
+    (
+        *("view", "_unsafe_view", "t", "transpose", "as_strided", "expand", "expand_as", "reshape", "permute", "slice"),
+        *("select", "unsqueeze", "squeeze", "resolve_conj", "resolve_neg", "detach", "detach_", "alias", "unfold"),
+        *("narrow", "split", "split_with_sizes", "chunk", "flatten", "unflatten", "unbind", "view_as", "numpy_T", "mT"),
+        *("movedim", "swapaxes", "diagonal", "real", "imag", "view_as_real", "view_as_complex", "lift_fresh"),
+        *("result_type", "is_nonzero", "set_", "resize_", "size", "stride"),
+    )
 )
 _CREATIONS = frozenset(
-    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange scalar_tensor fill_ zero_".split()
+    (
+        *("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),
+        *("arange", "scalar_tensor", "fill_", "zero_"),
+    )
 )
-_MOVES = frozenset("clone copy_ _to_copy to contiguous item _local_scalar_dense cat stack copy lift_fresh_copy".split())
+_MOVES = frozenset(
+    (
+        *("clone", "copy_", "_to_copy", "to", "contiguous", "item", "_local_scalar_dense", "cat", "stack", "copy"),
+        "lift_fresh_copy",
+    )
+)
 _TINY = 16
 _LIBRARY = ("aten", "prims", "prim", "mkldnn", "quantized", "inductor")
 
@@ -44,7 +55,9 @@ def record_operators(call: Any) -> list[tuple[str, str, int, int]]:
     from torch._C._profiler import _ExperimentalConfig
 
     everywhere = _ExperimentalConfig(profile_all_threads=True)
-    with torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, experimental_config=everywhere) as profile:
+    with torch.autograd.profiler.profile(
+        use_kineto=True, record_shapes=True, experimental_config=everywhere
+    ) as profile:
         call()
     found: list[tuple[str, str, int, int]] = []
     for event in profile.function_events:
@@ -86,8 +99,11 @@ def _numel(shape: Any) -> int:
     return total if shape else 0
 
 
-class Poison(TorchDispatchMode):
+class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Memory that torch hands out uninitialised holds NaN (or the largest integer) instead of stale results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
@@ -108,14 +124,14 @@ def poison(tensor: torch.Tensor) -> None:
         tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
-class Effects(TorchDispatchMode):
+class Effects(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Whether memory changed while no operator was running.
 
     Such a change is the work of the candidate's own code, and it matters: an operator or the result reads it.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen = False
         self._known: dict[int, int] = {}
 

@@ -134,7 +134,8 @@ class _Runner:
         with open(self._file, "w", encoding="utf-8") as file:
             file.write(source)
         spec = importlib.util.spec_from_file_location("candidate", self._file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
         with self._phase("import"):
@@ -318,7 +319,7 @@ def _describe_error(error: BaseException, filename: str) -> dict[str, Any]:
     where = [f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames[-6:]]
     if isinstance(error, SyntaxError) and error.filename == filename:
         where = [f"line {error.lineno}: {(error.text or '').rstrip()}"]
-    texts = []
+    texts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(texts) < 20:
         try:

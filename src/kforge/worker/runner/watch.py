@@ -26,7 +26,9 @@ class Watch:
         self.findings: list[dict[str, str]] = []
         self._seen: set[tuple[str, str]] = set()
         prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p)]
-        prefixes += [path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))]
+        prefixes += [
+            path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+        ]
         real = [os.path.realpath(path) for path in prefixes]
         self._readable = tuple({path.rstrip("/") + "/" for path in [*prefixes, *real] if path not in ("", "/")})
         # As far as a runner is concerned, a folder it may write to is its own.
@@ -98,9 +100,7 @@ class Watch:
             if target is not None and path not in self._written:
                 # The copy is opened for writing next, and is as good as what it copies.
                 self._copies[target] = path
-        if event in _CHANGES and not self._own(path):
-            self._note("foreign_files", f"{event} {path}")
-        elif self._private(path):
+        if (event in _CHANGES and not self._own(path)) or self._private(path):
             self._note("foreign_files", f"{event} {path}")
 
     def _own(self, path: str) -> bool:

@@ -17,7 +17,6 @@ from kforge.worker.sandbox import kernel, rootfs
 from kforge.worker.sandbox.view import View
 from kforge.worker.wire import Channel, PeerError
 
-
 _keepers: set[int] = set()
 
 
@@ -51,7 +50,7 @@ def _tuple(item: Any) -> Any:
 
 def _warm(torch: Any) -> None:
     """Import what every runner will need, without starting a thread: threads do not survive a fork."""
-    import kforge.worker.runner.keeper  # noqa: F401
+    import kforge.worker.runner.keeper
     import kforge.worker.runner.serve  # noqa: F401
     from kforge.worker.runner.modes import Poison
 

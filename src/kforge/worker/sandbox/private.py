@@ -37,9 +37,7 @@ def enter_namespaces() -> None:
         # A process that changes its user is no longer its own to inspect, and could not write its maps.
         kernel.set_dumpable(True)
     uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(
-        kernel.NEW_USER | kernel.NEW_NS | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_PID
-    )
+    kernel.unshare(kernel.NEW_USER | kernel.NEW_NS | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_PID)
     rootfs.map_user(_RUNNER_UID, uid, _RUNNER_UID, gid)
 
 

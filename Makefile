@@ -35,7 +35,7 @@ test: setup
 
 lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src/kforge/cli src/kforge/worker src/kforge/*.py tests/*.py benchmarks examples/demo.py
+	$(BIN)/ruff format --check .
 
 types: setup
 	$(BIN)/mypy

@@ -40,15 +40,21 @@ class SandboxChoice(enum.StrEnum):
     process = "process"
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         import importlib.metadata
 
         typer.echo(importlib.metadata.version("kforge-kernels"))
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Faster drop-in modules for PyTorch, with numbers you can believe."""
 
 
 @app.command()

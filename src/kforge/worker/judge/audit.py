@@ -31,7 +31,8 @@ def audit(reference: Reference, arguments: list[Any], state: State, seconds: flo
 
 
 def _constant(output: list[torch.Tensor]) -> list[str]:
-    finite = [t.double()[torch.isfinite(t.double())] for t in output if t.numel()]
+    reals = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in output if t.numel()]
+    finite = [t.double()[torch.isfinite(t.double())] for t in reals]
     values = torch.cat([t.reshape(-1) for t in finite]) if finite else torch.zeros(0)
     if values.numel() == 0:
         return ["near-constant: the output has no finite value"]

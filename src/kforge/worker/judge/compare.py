@@ -21,6 +21,7 @@ _FACTOR = 4.0
 _ELEMENT_FACTOR = 5.0
 _CHUNK = 1 << 17
 _SHORT_ROW = 16
+_SMALL_ERROR = 1e-2
 _SMALLEST = 1e-300
 
 
@@ -125,7 +126,10 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
     bad = torch.cat(flags) if flags else torch.zeros(0, dtype=torch.bool)
     norm = _relative(error_square, reference_square)
     if bool(bad.any()):
-        return Difference(norm, norm_limit, worst, _describe(leaf, actual, bad, name))
+        message = _describe(leaf, actual, bad, name)
+        if norm < _SMALL_ERROR:
+            message += f"\n  the error norm is only {norm:.1e}, {norm_limit:.0e} is allowed: lower precision somewhere?"
+        return Difference(norm, norm_limit, worst, message)
     if norm > norm_limit:
         message = (
             f"{name}: every element is close, but the error norm is {norm:.2e} where {norm_limit:.1e} is allowed "

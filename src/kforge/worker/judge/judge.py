@@ -45,6 +45,8 @@ class Judge:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
         settings = settings or Settings()
         nursery = self._nursery(levels.choose(settings.sandbox))
+        for needed in (nursery, self._trusted):
+            needed.launch()
         progress("reading the problem")
         session = self.session(problem, settings)
         return Evaluation(
@@ -63,11 +65,6 @@ class Judge:
         session = Session(problem, self._platform.device_class, self._trusted, settings, seed)
         self._sessions[key] = session
         return session
-
-    def warm(self, sandbox: str = "auto") -> None:
-        """Start the processes that every evaluation needs."""
-        self._nursery(levels.choose(sandbox)).warm()
-        self._trusted.warm()
 
     def close(self) -> None:
         for session in self._sessions.values():

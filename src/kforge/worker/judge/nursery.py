@@ -12,6 +12,7 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 from kforge import registry
 from kforge.errors import HarnessError
@@ -50,6 +51,8 @@ class Nursery:
         self._view = make_view(self._stage, self._platform.folders())
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
+        self._log: IO[bytes] | None = None
+        self._ready = False
 
     def spawn(self, limits: Limits) -> RunnerHandle:
         """A fresh runner; the zygote is started, or started again, if need be."""
@@ -63,9 +66,11 @@ class Nursery:
                 self._stop_zygote()
         raise HarnessError(f"no runner could be started at sandbox level {self.level}: {reason}")
 
-    def warm(self) -> None:
-        """Start the zygote now, so that the first runner does not wait for it."""
-        self._warm_channel()
+    def launch(self) -> None:
+        """Start the zygote if there is none, without waiting until it is ready."""
+        if self._process is None or self._process.poll() is not None:
+            self._stop_zygote()
+            self._start_zygote()
 
     def known_folders(self) -> tuple[str, ...]:
         """Where native code that is not a candidate's own comes from, each with a closing slash."""
@@ -122,11 +127,10 @@ class Nursery:
         }
 
     def _warm_channel(self) -> Channel:
-        if self._channel is not None and self._process is not None and self._process.poll() is None:
-            return self._channel
-        self._stop_zygote()
-        self._start_zygote()
+        self.launch()
         assert self._channel is not None
+        if not self._ready:
+            self._await_zygote(self._channel)
         return self._channel
 
     def _start_zygote(self) -> None:
@@ -136,35 +140,38 @@ class Nursery:
         python = [sys.executable, "-I", "-B", "-W", "ignore", "-c", start + "sys.exit(main(sys.argv[1:]))"]
         inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root]
         command = bubblewrap.command(self._view, inner) if self.level == "bubblewrap" else inner
-        log = tempfile.TemporaryFile()  # noqa: SIM115  the zygote writes to it as long as it lives
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  the zygote writes to it as long as it lives
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
+                stdout=self._log,
+                stderr=self._log,
                 pass_fds=(theirs.fileno(),),
                 env=_bare_environment(),
                 start_new_session=True,
             )
         finally:
             theirs.close()
-        self._process, self._channel = process, ours
+        self._process, self._channel, self._ready = process, ours, False
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(asdict(self._view)).encode())
             process.stdin.close()
+
+    def _await_zygote(self, channel: Channel) -> None:
         try:
-            reply, _ = ours.receive(_START_SECONDS)
+            reply, _ = channel.receive(_START_SECONDS)
             problem = "" if reply.get("ok") else str(reply.get("error"))
         except PeerError as error:
             problem = str(error)
         if problem:
-            log.seek(0)
-            said = log.read().decode(errors="replace").strip().splitlines()[-5:]
+            assert self._log is not None
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
             self._stop_zygote()
             raise HarnessError(f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(said)}")
-        log.close()
+        self._ready = True
 
     def _stop_zygote(self) -> None:
         if self._channel is not None:
@@ -175,6 +182,9 @@ class Nursery:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
 
 def allowance(limits: Limits, level: str) -> dict[str, int]:

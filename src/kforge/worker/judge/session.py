@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -77,13 +76,7 @@ class Session:
         arguments = self.reference.inputs(seed)
         try:
             first = self.reference.run(arguments, self.initial_state, seed)
-            began = time.perf_counter()
-            self.reference.run(arguments, self.initial_state, seed)
-            spent = time.perf_counter() - began
-            for _ in range(3 if spent < 0.5 else 0):
-                began = time.perf_counter()
-                self.reference.run(arguments, self.initial_state, seed)
-                spent = min(spent, time.perf_counter() - began)
+            spent = self.reference.seconds(arguments, self.initial_state, seed)
             other = self.reference.run(arguments, self.initial_state, seed + 1)
         except Exception as error:
             raise self.reference.fault_in_forward(error) from error

@@ -1,0 +1,51 @@
+"""Plug-ins: the file name is the key, and one that is absent says why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from kforge import registry
+from kforge.errors import UnknownPlugin
+
+pytestmark = pytest.mark.pure
+
+
+def test_built_in_names_are_file_names():
+    assert "cpu" in registry.names("platforms")
+    assert {"torch_profiler", "perf", "ncu"} <= set(registry.names("profilers"))
+
+
+def test_every_built_in_plugin_carries_its_own_name():
+    for kind in registry.KINDS:
+        for name in registry.names(kind):
+            assert registry.load(kind, name).name == name
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UnknownPlugin, match=r"there are: .*cpu"):
+        registry.load("platforms", "abacus")
+    with pytest.raises(UnknownPlugin, match="no such kind"):
+        registry.names("gadgets")
+
+
+def test_third_parties_register_by_entry_point(monkeypatch):
+    point = importlib.metadata.EntryPoint("abacus", "collections:OrderedDict", "kforge.platforms")
+
+    def entry_points(group):
+        return [point] if group == "kforge.platforms" else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert "abacus" in registry.names("platforms")
+    assert registry.load("platforms", "abacus").__name__ == "OrderedDict"
+
+
+def test_the_cpu_guide_is_filled_in_and_the_example_is_a_pair():
+    cpu = registry.load("platforms", "cpu")
+    guide = cpu.guide()
+    assert "$" not in guide
+    assert cpu.facts()["cores"] in guide
+    reference, candidate = cpu.example()
+    assert "class Model(" in reference
+    assert "class ModelNew(" in candidate

@@ -1,0 +1,179 @@
+"""Values: JSON both ways, and verdicts that contradict themselves cannot be made."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kforge import jsonable
+from kforge.errors import WireError
+from kforge.types import (
+    BaselineTime,
+    Candidate,
+    ErrorNorm,
+    Evidence,
+    Job,
+    Limits,
+    Outcome,
+    Problem,
+    Report,
+    Settings,
+    Timing,
+    Verdict,
+)
+
+pytestmark = pytest.mark.pure
+
+text = st.text(max_size=30)
+floats = st.floats(allow_nan=False)
+positive = st.floats(min_value=1e-3, max_value=1e3)
+words = st.lists(text, max_size=3).map(tuple)
+records = st.dictionaries(text, text, max_size=3)
+constants = st.one_of(st.integers(), floats, st.booleans(), text, st.none(), st.lists(st.integers(), max_size=3))
+
+problems = st.builds(
+    Problem,
+    name=text,
+    source=text,
+    level=st.none() | st.integers(1, 4),
+    number=st.none() | st.integers(1, 100),
+    path=text,
+    sizes=st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.dictionaries(text, constants, max_size=2), max_size=2),
+    tolerances=st.dictionaries(text, floats, max_size=2),
+)
+candidates = st.builds(Candidate, source=text, platform=text, parent=st.none() | text, name=text)
+settings_ = st.builds(
+    Settings,
+    baseline=st.sampled_from(["eager", "compile", "best"]),
+    policy=st.sampled_from(["strict", "hybrid", "any"]),
+    seeds=st.integers(1, 1000),
+    timing_seconds=st.floats(0, 100),
+    seed=st.none() | st.integers(0, 2**60),
+    limits=st.builds(Limits, build_seconds=positive, memory_bytes=st.integers(0, 2**50)),
+)
+
+
+@st.composite
+def timings(draw):
+    middle = draw(positive)
+    return Timing(
+        baseline=draw(st.sampled_from(["eager", "compile"])),
+        speedup=middle,
+        interval=(middle * draw(st.floats(0.5, 1)), middle * draw(st.floats(1, 2))),
+        speedup_vs_best=draw(st.none() | positive),
+        candidate_ns=tuple(draw(st.lists(positive, max_size=4))),
+        baseline_ns=tuple(draw(st.lists(positive, max_size=4))),
+        calls_per_block=draw(st.integers(1, 64)),
+        checked_calls=draw(st.integers(0, 100)),
+        baselines=(BaselineTime("eager", 1.0), BaselineTime("compile", draw(st.none() | positive), draw(text))),
+        peak_bytes=(draw(st.integers(0, 2**40)), 0),
+        conditions=draw(records),
+        flags=draw(words),
+    )
+
+
+evidences = st.builds(
+    Evidence,
+    problem=problems,
+    candidate=candidates,
+    settings=settings_,
+    device=records,
+    versions=records,
+    distributions=words,
+    parameters=words,
+    operators=words,
+    native=words,
+    unchecked=words,
+    seconds=st.dictionaries(text, floats, max_size=3),
+)
+norms = st.builds(ErrorNorm, distribution=text, norm=floats, norm_limit=floats, worst=floats)
+
+
+@st.composite
+def verdicts(draw):
+    outcome = draw(st.sampled_from(Outcome))
+    correct = outcome is Outcome.CORRECT
+    return Verdict(
+        outcome=outcome,
+        detail=draw(text.filter(bool)),
+        rule="some_rule" if outcome is Outcome.REJECTED else "",
+        errors=tuple(draw(st.lists(norms, min_size=1 if correct else 0, max_size=2))),
+        timing=draw(st.none() | timings()) if correct else None,
+        custom_share=draw(st.none() | st.floats(0, 1)),
+        degenerate=draw(words),
+        sandbox=draw(text),
+        notes=draw(words),
+        evidence=draw(st.none() | evidences),
+    )
+
+
+reports = st.builds(Report, job=text, problem=text, candidate=text, platform=text, verdict=verdicts())
+jobs = st.builds(Job, id=text, problem=problems, candidate=candidates, settings=settings_)
+
+
+@given(st.one_of(problems, candidates, settings_, verdicts(), reports, jobs))
+def test_everything_that_crosses_a_process_comes_back_equal(value):
+    wire = json.loads(json.dumps(jsonable.encode(value), allow_nan=False))
+    assert jsonable.decode(type(value), wire) == value
+
+
+def test_floats_json_has_no_word_for():
+    wire = json.dumps(jsonable.encode(ErrorNorm("natural", math.inf, -math.inf, math.nan)), allow_nan=False)
+    back = jsonable.decode(ErrorNorm, json.loads(wire))
+    assert back.norm == math.inf
+    assert back.norm_limit == -math.inf
+    assert math.isnan(back.worst)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"name": "x"}, "source"),
+        ({"name": 3, "source": ""}, "Problem.name: expected str"),
+        ({"name": "x", "source": "", "nmae": 1}, "unknown field 'nmae'"),
+        ([], "expected an object"),
+    ],
+)
+def test_a_record_that_does_not_fit_names_the_field(data, says):
+    with pytest.raises(WireError, match=says):
+        jsonable.decode(Problem, data)
+
+
+def test_settings_out_of_range_do_not_come_in_by_the_wire():
+    with pytest.raises(WireError, match="seeds"):
+        jsonable.decode(Settings, {"seeds": 0})
+
+
+GOOD = {"errors": (ErrorNorm("natural", 0.0, 1e-4, 0.0),)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"outcome": Outcome.CORRECT, "detail": "fine"},
+        {"outcome": Outcome.CORRECT, "detail": "", **GOOD},
+        {"outcome": Outcome.CORRECT, "detail": "fine", "rule": "network", **GOOD},
+        {"outcome": Outcome.REJECTED, "detail": "no rule"},
+        {"outcome": Outcome.MISMATCH, "detail": "x", "rule": "network"},
+        {"outcome": Outcome.MISMATCH, "detail": "x", "timing": Timing("eager", 2.0, (1.9, 2.1), None, (), (), 1, 1)},
+    ],
+)
+def test_incoherent_verdicts_cannot_be_constructed(fields):
+    with pytest.raises(ValueError, match=r"verdict|rule"):
+        Verdict(**fields)
+
+
+def test_a_speedup_lies_within_its_interval():
+    with pytest.raises(ValueError, match="outside its interval"):
+        Timing("eager", 3.0, (1.0, 2.0), None, (), (), 1, 1)
+
+
+def test_a_win_on_a_degenerate_problem_never_counts():
+    sound = Verdict(Outcome.CORRECT, "fine", **GOOD)
+    odd = Verdict(Outcome.CORRECT, "fine", degenerate=("near-constant: zero everywhere",), **GOOD)
+    assert sound.counts
+    assert not odd.counts

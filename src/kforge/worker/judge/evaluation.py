@@ -122,7 +122,7 @@ class Evaluation:
     def _with_runner(self) -> None:
         self._progress("reading the problem")
         self._mark("prepare")
-        cases = self._session.cases(self._settings.seeds)
+        next(self._session.cases(self._settings.seeds))
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
         runner.memory_limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
@@ -132,16 +132,17 @@ class Evaluation:
             self._load(runner)
             phase = "a checked call"
             self._mark("check")
-            for number, case in enumerate(cases):
-                self._progress(f"checking {number + 1} of {len(cases)}: {case.distribution}")
+            for number, case in enumerate(self._session.cases(self._settings.seeds)):
+                self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case)
+                del case
             phase = "an observed call"
             self._mark("observe")
-            self._observe(runner, cases)
+            self._observe(runner)
             phase = "a timed call"
             self._mark("time")
             if self._settings.timing_seconds > 0 and self._platform.can_time:
-                self._time(runner, cases[0])
+                self._time(runner)
             phase = "its end"
             self._mark("end")
             self._finish(runner)
@@ -233,7 +234,7 @@ class Evaluation:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
         sets = InputSets([case.arguments])
-        lane = Lane(runner, sets, case.expected.outputs, self._seconds())
+        lane = Lane(runner, sets, self._session.outputs, self._seconds())
         for poison in random.SystemRandom().choice(([True], [True, False], [False, True])):
             block = lane.call([(0, 0, case.seed)], poison=poison)
             self._refuse_findings(runner)
@@ -292,17 +293,17 @@ class Evaluation:
 
     # -- whose work is it ------------------------------------------------------------------------------------------
 
-    def _observe(self, runner: RunnerHandle, cases: list[Case]) -> None:
+    def _observe(self, runner: RunnerHandle) -> None:
         """Which operators run, what native code is there, and what share of the time is the candidate's own.
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
-        case = cases[0]
         self._send_state(runner, self._session.initial_state)
-        sets = InputSets([case.arguments, cases[-1].arguments])
-        lane = Lane(runner, sets, case.expected.outputs, self._seconds())
-        times = [lane.call([(0, 0, case.seed)]).ns[0] for _ in range(3)]
-        reply = runner.ask({"op": "observe", "set": 1, "seed": case.seed}, self._seconds())
+        sets = self._session.watched_sets()
+        lane = Lane(runner, sets, self._session.outputs, self._seconds())
+        times = [lane.call([(0, 0, self._session.seed)]).ns[0] for _ in range(3)]
+        watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._session.seed}
+        reply = runner.ask(watched, self._seconds())
         sets.close()
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known)
@@ -315,7 +316,7 @@ class Evaluation:
 
     # -- timing ----------------------------------------------------------------------------------------------------
 
-    def _time(self, runner: RunnerHandle, case: Case) -> None:
+    def _time(self, runner: RunnerHandle) -> None:
         session, settings = self._session, self._settings
         self._progress("preparing baselines")
         baselines = session.baselines(settings.compile_baseline or settings.baseline != "eager")
@@ -323,7 +324,7 @@ class Evaluation:
         baseline = session.lane(name)
         deviation = session.self_deviation()
         self._progress("timing")
-        lane = Lane(runner, session.sets(), case.expected.outputs, self._seconds())
+        lane = Lane(runner, session.sets(), session.outputs, self._seconds())
         before = (runner.peak_bytes(), baseline.runner.peak_bytes())
         samples = self._duel(lane, baseline, every=False)
         flags: list[str] = []

@@ -27,6 +27,7 @@ _KEEP_BYTES = 256 << 20
 _MOSTLY_FINITE = 0.5
 _COMPILE_SECONDS = 600.0
 _LONG_CALL = 0.01
+_LARGE_SHARE = 16
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Session:
         self._can_turn = False
         self._observation: Observation | None = None
         self._trees: list[Any] = []
-        self._cases: list[Case] = []
+        self._kept: dict[tuple[int, str], Case] = {}
+        self._eager_errors: list[tuple[float, float]] = []
         self._ratios: dict[str, BaselineTime] = {}
         self._self_deviation: float | None = None
         self._refreshes = 0
@@ -87,7 +89,12 @@ class Session:
         self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
         if self.stochastic:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
+        self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
+        """What a call returns: shapes and types, no values."""
         self.set_bytes = timing.tensor_bytes(trees.pack(arguments)[1]) + timing.tensor_bytes(tensors)
+        self.large = self.set_bytes > machine.total_memory() // _LARGE_SHARE
+        """Whether two sets of inputs and outputs are already a burden here."""
+        del first, other, tensors
         self.degenerate = tuple(audit.audit(self.reference, arguments, self.initial_state, spent, seed))
 
     def observation(self) -> Observation:
@@ -100,26 +107,23 @@ class Session:
 
     # -- cases -----------------------------------------------------------------------------------------------------
 
-    def cases(self, count: int) -> list[Case]:
+    def cases(self, count: int) -> Iterator[Case]:
         """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
-        if len(self._cases) >= count:
-            return self._cases[:count]
         names = list(self.problem.distributions)
-        cases: list[Case] = []
         index = 0
-        while len(cases) < count and names:
+        while index < count and names:
             name = names[index % len(names)]
-            case = self._cases[index] if index < len(self._cases) else self._make_case(index, name)
+            case = self._kept.get((index, name)) or self._make_case(index, name)
             if case is None:
                 names.remove(name)
                 continue
-            cases.append(case)
+            if count * self.set_bytes <= _KEEP_BYTES:
+                self._kept[index, name] = case
+            yield case
+            del case
             index += 1
-        if not cases:
+        if not index:
             raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
-        if count * self.set_bytes <= _KEEP_BYTES:
-            self._cases = cases
-        return cases
 
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self._derive("case", index)
@@ -130,7 +134,8 @@ class Session:
         if index:
             state = self.reference.randomised(state, self._derive("state", index))
         try:
-            expected = self._expect(arguments, state, seed)
+            with self.quiet():
+                expected = self._expect(arguments, state, seed)
         except Exception as error:
             if name == "natural":
                 raise self.reference.fault_in_forward(error) from error
@@ -149,7 +154,7 @@ class Session:
         tree, eager = trees.pack(self.reference.run(arguments, state, seed))
         eager = [tensor.detach().clone() for tensor in eager]
         exact: list[Any] = [None] * len(eager)
-        if self.set_bytes * 4 > machine.total_memory() // 2:
+        if self.large:
             self._drop("too large for a float64 reference here: compared in its own precision")
         elif not self.stochastic:
             try:
@@ -157,6 +162,8 @@ class Session:
             except Exception as error:
                 self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
         leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
+        if not self._eager_errors:
+            self._eager_errors = [(leaf.eager_norm, leaf.eager_worst) for leaf in leaves]
         return Expected(tree, tuple(eager), leaves)
 
     # -- timing ----------------------------------------------------------------------------------------------------
@@ -164,16 +171,22 @@ class Session:
     def sets(self) -> InputSets:
         """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
         if self._sets is None:
+            count = timing.set_count(self.call_seconds, self.set_bytes)
             # One more than counts: the last one is for the calls that get an idle runner going again.
-            for index in range(timing.set_count(self.call_seconds, self.set_bytes) + 1):
-                tree, tensors = trees.pack(self.reference.inputs(self._derive("timing", index)))
-                self._trees.append(tree)
-                self._drawn.append([_dense(tensor) for tensor in tensors])
-            pairs = zip(self._trees, self._drawn, strict=True)
-            self._sets = InputSets([list(trees.unpack(tree, tensors)) for tree, tensors in pairs])
-            self._contents = [0] * len(self._drawn)
-            self._can_turn = self._try_turning()
+            count = 1 if self.large else count + 1
+            drawn = [self.reference.inputs(self._derive("timing", index)) for index in range(count)]
+            self._trees = [trees.pack(arguments)[0] for arguments in drawn]
+            self._sets = InputSets(drawn)
+            self._contents = [0] * count
+            if not self.large:
+                self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
+                self._can_turn = self._try_turning()
         return self._sets
+
+    def watched_sets(self) -> InputSets:
+        """Inputs for watched calls: a second set unlike the first, where there is room for it."""
+        count = 1 if self.large else 2
+        return InputSets([self.reference.inputs(self._derive("watched", index)) for index in range(count)])
 
     def seeds(self) -> list[int | None]:
         return [self._derive("call", i) if self.stochastic else None for i in range(len(self.sets().tensors))]
@@ -187,7 +200,7 @@ class Session:
 
     def content(self, index: int) -> list[torch.Tensor]:
         """What a set was given last, made again from what only the judge holds."""
-        targets = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in self._drawn[index]]
+        targets = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in self.sets().tensors[index]]
         self._write_content(index, targets)
         return targets
 
@@ -215,11 +228,10 @@ class Session:
     def lane(self, name: str) -> Lane:
         """The runner that times a baseline, made when first asked for."""
         if name not in self._lanes:
-            expected = self.cases(1)[0].expected
             runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
             try:
                 self._load(runner, compiled=name == "compile")
-                lane = Lane(runner, self.sets(), expected.outputs, self.deadline() + _COMPILE_SECONDS)
+                lane = Lane(runner, self.sets(), self.outputs, self.deadline() + _COMPILE_SECONDS)
                 seeds = self.seeds()
                 lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
             except BaseException:
@@ -239,7 +251,7 @@ class Session:
 
     def deadline(self) -> float:
         """How long the reference itself may reasonably need for a block."""
-        return 20 * self.call_seconds * max(1, len(self._drawn))
+        return 20 * self.call_seconds * max(1, len(self._contents)) + 2e-9 * self.set_bytes
 
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
@@ -292,7 +304,6 @@ class Session:
 
     def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
-        natural = self.cases(1)[0].expected
         limits = tolerance or Tolerance(self.problem.tolerances)
         seeds = self.seeds()
 
@@ -302,9 +313,9 @@ class Session:
             inputs = self.content(slot)
             arguments = list(trees.unpack(self._trees[slot], inputs))
             _, outputs = trees.pack(self.reference.run(arguments, self.initial_state, seeds[slot] or 0))
-            for number, (output, known) in enumerate(zip(outputs, natural.leaves, strict=True)):
-                # Eager stands in for float64 here, with the errors it showed on the natural case.
-                leaf = replace(make_leaf(output, None), eager_norm=known.eager_norm, eager_worst=known.eager_worst)
+            for number, (output, (norm, worst)) in enumerate(zip(outputs, self._eager_errors, strict=True)):
+                # Eager stands in for float64 here, with the errors it showed on the first case.
+                leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst)
                 difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
                 if difference.message:
                     raise WrongOutput(difference.message)

@@ -76,7 +76,7 @@ class Duel:
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
-        samples = Samples(calls_per_block=len(self.candidate.slots) - 1)
+        samples = Samples(calls_per_block=max(1, len(self.candidate.slots) - 1))
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
@@ -122,10 +122,11 @@ class Duel:
         """One pass over the sets in random order, after a call or two on a set of its own to get going again."""
         self.refresh()
         dice = random.SystemRandom()
-        last = len(lane.slots) - 1
+        last = max(1, len(lane.slots) - 1)
         order = list(range(last))
         dice.shuffle(order)
-        order = [last] * dice.randint(1, 2) + order
+        if len(lane.slots) > 1:
+            order = [last] * dice.randint(1, 2) + order
         calls = [(index, index, self.seeds[index]) for index in order]
         block = lane.call(calls, look_at=dice.randrange(last))
         return block.by_slot(order, last)
@@ -148,7 +149,7 @@ def set_count(call_seconds: float, bytes_per_set: int) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within 256 MiB."""
     wanted = round(0.004 / max(call_seconds, 1e-7))
     affordable = (256 << 20) // max(bytes_per_set, 1)
-    return max(1 if bytes_per_set > 128 << 20 else 3, min(wanted, affordable, 64))
+    return max(2, min(wanted, affordable, 64))
 
 
 def tensor_bytes(tensors: list[torch.Tensor]) -> int:

@@ -58,7 +58,7 @@ def test_the_platform_example_passes_the_judge(judge):
 
 @pytest.mark.parametrize("problem", find("bundled"), ids=lambda problem: f"level{problem.level}-{problem.name}")
 def test_every_bundled_problem_passes_the_audit(judge, problem):
-    assert judge.session(problem, UNTIMED).degenerate == ()
+    assert judge.session(problem, UNTIMED).book.degenerate == ()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_problem_that_cannot_run_is_not_held_against_the_candidate(judge, hone
 )
 def test_degenerate_problems_are_named(judge, body, setup, name):
     problem = problem_of(body, "[torch.randn(64)]", setup=setup)
-    assert name in " ".join(judge.session(problem, UNTIMED).degenerate)
+    assert name in " ".join(judge.session(problem, UNTIMED).book.degenerate)
 
 
 def test_a_parameter_without_influence_is_named(judge):
@@ -246,7 +246,7 @@ def test_a_parameter_without_influence_is_named(judge):
         "    def forward(self, x):\n        return x * 2 + self.lost * 0\n"
         "def get_inputs():\n    return [torch.randn(2000, 8)]\ndef get_init_inputs():\n    return []\n"
     )
-    reasons = judge.session(problem, UNTIMED).degenerate
+    reasons = judge.session(problem, UNTIMED).book.degenerate
     assert reasons == ("parameter-insensitive: parameter lost cannot influence the output",)
 
 

@@ -21,8 +21,8 @@ def run(place: str, platform: str, as_json: bool) -> int:
         for problem in problems:
             name = f"level{problem.level}/{problem.name}" if problem.level else problem.name
             try:
-                session = judge.session(problem, Settings())
-                reasons, seconds, error = list(session.degenerate), session.call_seconds, ""
+                book = judge.session(problem, Settings()).book
+                reasons, seconds, error = list(book.degenerate), book.call_seconds, ""
             except KForgeError as failure:
                 reasons, seconds, error = [], None, str(failure)
             worst = max(worst, 2 if error else 1 if reasons else 0)

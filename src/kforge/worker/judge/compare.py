@@ -149,6 +149,11 @@ def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:
     return Difference(share, 0.0, float("inf"), _describe(leaf, actual, wrong.reshape(-1), name))
 
 
+def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Equal to the last bit, NaN included."""
+    return torch.equal(one.reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8))
+
+
 def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
     """How many elements, where, expected and got, and what the pattern suggests."""
     places = bad.nonzero().reshape(-1)

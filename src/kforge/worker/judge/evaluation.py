@@ -16,11 +16,14 @@ from kforge.types import BaselineTime, Candidate, ErrorNorm, Evidence, Outcome, 
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout, dtype_name
 from kforge.worker.judge import explain, integrity, machine, parameters, static_rules, statistics, timing
-from kforge.worker.judge.compare import Tolerance, compare
+from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput
+from kforge.worker.judge.casebook import Case
+from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.nursery import Nursery, allowance
-from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
-from kforge.worker.judge.session import Case, InputsChanged, Session, Unsettled, WrongOutput, same_bits, send_load
+from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load
+from kforge.worker.judge.session import Session
+from kforge.worker.judge.structure import structure_difference
 from kforge.worker.sandbox import levels
 
 Progress = Callable[[str], None]
@@ -55,14 +58,16 @@ class Evaluation:
         known_folders: tuple[str, ...],
         progress: Progress,
     ) -> None:
-        self._session = session
+        self._book = session.book
+        self._rotation = session.rotation
+        self._baselines = session.baselines
         self._candidate = candidate
         self._settings = settings
         self._platform = platform
         self._nursery = nursery
         self._known = known_folders
         self._progress = progress
-        self._tolerance = Tolerance(session.problem.tolerances, settings.precision)
+        self._tolerance = Tolerance(session.book.problem.tolerances, settings.precision)
         self._errors: list[ErrorNorm] = []
         self._notes: list[str] = []
         self._share: float | None = None
@@ -76,7 +81,7 @@ class Evaluation:
         outcome, detail, rule = Outcome.CORRECT, "", ""
         try:
             self._check_text()
-            with self._session.quiet():
+            with self._book.quiet():
                 self._with_runner()
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
@@ -87,7 +92,6 @@ class Evaluation:
         else:
             detail = self._summary()
         self._mark("done")
-        session = self._session
         return Verdict(
             outcome=outcome,
             detail=detail,
@@ -95,9 +99,9 @@ class Evaluation:
             errors=tuple(self._errors),
             timing=self._timing,
             custom_share=self._share,
-            degenerate=session.degenerate,
+            degenerate=self._book.degenerate,
             sandbox=self._nursery.level,
-            notes=tuple(dict.fromkeys([*session.notes, *self._notes])),
+            notes=tuple(dict.fromkeys(self._notes)),
             evidence=self._evidence(),
         )
 
@@ -122,7 +126,7 @@ class Evaluation:
     def _with_runner(self) -> None:
         self._progress("reading the problem")
         self._mark("prepare")
-        next(self._session.cases(self._settings.seeds))
+        next(self._book.cases(self._settings.seeds))
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
         runner.memory_limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
@@ -132,7 +136,7 @@ class Evaluation:
             self._load(runner)
             phase = "a checked call"
             self._mark("check")
-            for number, case in enumerate(self._session.cases(self._settings.seeds)):
+            for number, case in enumerate(self._book.cases(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case)
                 del case
@@ -177,25 +181,24 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
 
     def _load(self, runner: RunnerHandle) -> None:
-        session = self._session
         request = {
             "op": "load",
             "source": self._candidate.source,
             "class_name": "ModelNew",
             "watched": True,
-            "training": session.reference.training,
+            "training": self._book.reference.training,
             "compile": False,
         }
         seconds = self._settings.limits.build_seconds
-        reply = send_load(runner, request, session.reference.init_arguments, session.init_seed, seconds)
+        reply = send_load(runner, request, self._book.reference.init_arguments, self._book.init_seed, seconds)
         self._refuse_patches(reply)
         self._refuse_findings(runner)
         with _sensible():
             held = parameters.read_held(reply["state"])
-        self._matches, lost = parameters.match(session.initial_state, held)
-        must_follow = [name for name in lost if name in session.reference.movable()]
+        self._matches, lost = parameters.match(self._book.initial_state, held)
+        must_follow = [name for name in lost if name in self._book.reference.movable()]
         if must_follow:
-            names = ", ".join(f"`{name}` {tuple(session.initial_state[name].shape)}" for name in must_follow)
+            names = ", ".join(f"`{name}` {tuple(self._book.initial_state[name].shape)}" for name in must_follow)
             raise Refused(
                 Outcome.MISMATCH,
                 f"the module does not hold the reference's {names}: no parameter or buffer of ModelNew has that name "
@@ -226,7 +229,7 @@ class Evaluation:
             arena.close()
 
     def _seconds(self) -> float:
-        return self._settings.limits.call_seconds + self._session.deadline()
+        return self._settings.limits.call_seconds + self._baselines.deadline()
 
     # -- correctness -----------------------------------------------------------------------------------------------
 
@@ -234,7 +237,7 @@ class Evaluation:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
         sets = InputSets([case.arguments])
-        lane = Lane(runner, sets, self._session.outputs, self._seconds())
+        lane = Lane(runner, sets, self._book.outputs, self._seconds())
         for poison in random.SystemRandom().choice(([True], [True, False], [False, True])):
             block = lane.call([(0, 0, case.seed)], poison=poison)
             self._refuse_findings(runner)
@@ -249,7 +252,7 @@ class Evaluation:
 
     def _check_structure(self, output: Output, case: Case) -> None:
         with _sensible():
-            difference = _structure_difference(case.expected.tree, output.tree)
+            difference = structure_difference(case.expected.tree, output.tree)
         if difference:
             raise Refused(Outcome.MISMATCH, f"{difference} (distribution {case.distribution})")
         if len(output.leaves) != len(case.expected.outputs):
@@ -279,7 +282,7 @@ class Evaluation:
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
                 where = f"inputs: {_DISTRIBUTION_WORDS[case.distribution]}"
-                if case.state is not self._session.initial_state and self._matches:
+                if case.state is not self._book.initial_state and self._matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
                 self._errors.append(norms[-1])
                 raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
@@ -298,11 +301,11 @@ class Evaluation:
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
-        self._send_state(runner, self._session.initial_state)
-        sets = self._session.watched_sets()
-        lane = Lane(runner, sets, self._session.outputs, self._seconds())
-        times = [lane.call([(0, 0, self._session.seed)]).ns[0] for _ in range(3)]
-        watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._session.seed}
+        self._send_state(runner, self._book.initial_state)
+        sets = self._rotation.watched_sets()
+        lane = Lane(runner, sets, self._book.outputs, self._seconds())
+        times = [lane.call([(0, 0, self._book.seed)]).ns[0] for _ in range(3)]
+        watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._book.seed}
         reply = runner.ask(watched, self._seconds())
         sets.close()
         self._refuse_findings(runner)
@@ -310,21 +313,21 @@ class Evaluation:
         with _sensible():
             self._observed = integrity.read_observation(reply, native)
         self._share = integrity.custom_share(self._observed, float(min(times)))
-        rule, what = integrity.judge_work(self._observed, self._session.observation(), self._settings.policy)
+        rule, what = integrity.judge_work(self._observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
     # -- timing ----------------------------------------------------------------------------------------------------
 
     def _time(self, runner: RunnerHandle) -> None:
-        session, settings = self._session, self._settings
+        settings = self._settings
         self._progress("preparing baselines")
-        baselines = session.baselines(settings.compile_baseline or settings.baseline != "eager")
+        baselines = self._baselines.ratios(settings.compile_baseline or settings.baseline != "eager")
         name = self._named_baseline(baselines)
-        baseline = session.lane(name)
-        deviation = session.self_deviation()
+        baseline = self._baselines.lane(name)
+        deviation = self._baselines.self_deviation()
         self._progress("timing")
-        lane = Lane(runner, session.sets(), session.outputs, self._seconds())
+        lane = Lane(runner, self._rotation.sets(), self._book.outputs, self._seconds())
         before = (runner.peak_bytes(), baseline.runner.peak_bytes())
         samples = self._duel(lane, baseline, every=False)
         flags: list[str] = []
@@ -363,14 +366,13 @@ class Evaluation:
         return wanted
 
     def _duel(self, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
-        session = self._session
         duel = timing.Duel(
             lane,
             baseline,
-            session.refresh,
+            self._rotation.refresh,
             self._settings.timing_seconds,
-            session.seeds(),
-            session.checker(self._tolerance),
+            self._rotation.seeds(),
+            self._baselines.checker(self._tolerance),
             check_all=every,
         )
         samples = duel.run()
@@ -395,7 +397,7 @@ class Evaluation:
             self._notes.append(f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it")
         ratios = [ratio / factor for ratio in samples.ratios()]
         middle = statistics.median(ratios)
-        low, high = statistics.median_interval(ratios, seed=self._session.seed % 2**31)
+        low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
         return middle, (low / (1 + deviation), high * (1 + deviation)), excess
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -425,20 +427,19 @@ class Evaluation:
         self._marks.append((name, time.perf_counter()))
 
     def _evidence(self) -> Evidence:
-        session = self._session
         observed = self._observed
         counted: dict[str, int] = {}
         for operator in observed.operators if observed else ():
             counted[operator.name] = counted.get(operator.name, 0) + 1
-        unchecked = [*session.unchecked, *levels.shortcomings(self._nursery.level)]
+        unchecked = [*self._book.unchecked, *levels.shortcomings(self._nursery.level)]
         if self._timing is not None:
             unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
-        if session.reference.training and any("running" in name for name in session.initial_state):
+        if self._book.reference.training and any("running" in name for name in self._book.initial_state):
             unchecked.append("state: whether forward updates running statistics as the reference does")
         return Evidence(
-            problem=session.problem,
+            problem=self._book.problem,
             candidate=self._candidate,
-            settings=replace(self._settings, seed=session.seed),
+            settings=replace(self._settings, seed=self._book.seed),
             device=self._platform.facts(),
             versions=machine.versions(self._platform.compilers()),
             distributions=tuple(error.distribution for error in self._errors),
@@ -466,47 +467,3 @@ def _sensible() -> Iterator[None]:
         yield
     except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
         raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
-
-
-_TAG_WORDS = {
-    "n": "None",
-    "b": "a bool",
-    "i": "an int",
-    "f": "a float",
-    "c": "a complex number",
-    "s": "a string",
-    "D": "a dtype",
-    "l": "a list",
-    "u": "a tuple",
-    "d": "a dict",
-    "T": "a tensor",
-}
-
-
-def _structure_difference(expected: Any, got: Any, where: str = "the output") -> str:
-    """What is different about the structure; empty if it is the same. Numbers are compared as numbers."""
-    if expected[0] != got[0]:
-        word = got[1] if got[0] == "?" else _TAG_WORDS.get(got[0], "something else")
-        return f"{where} is {'a ' if got[0] == '?' else ''}{word}, expected {_TAG_WORDS[expected[0]]}"
-    if expected[0] in "lu":
-        if len(expected[1]) != len(got[1]):
-            return f"{where} has {len(got[1])} items, expected {len(expected[1])}"
-        parts = (
-            _structure_difference(a, b, f"{where}[{i}]")
-            for i, (a, b) in enumerate(zip(expected[1], got[1], strict=True))
-        )
-        return next((part for part in parts if part), "")
-    if expected[0] == "d":
-        wanted = {str(trees.unpack(key, [])): value for key, value in expected[1]}
-        given = {str(trees.unpack(key, [])): value for key, value in got[1]}
-        if list(wanted) != list(given):
-            return f"{where} has keys {sorted(given)}, expected {sorted(wanted)}"
-        parts = (_structure_difference(wanted[key], given[key], f"{where}[{key!r}]") for key in wanted)
-        return next((part for part in parts if part), "")
-    if expected[0] == "f":
-        want, have = float(expected[1]), float(got[1])
-        if not (want == have or abs(want - have) <= 1e-4 * abs(want) or (want != want and have != have)):
-            return f"{where} is {have:.7g}, expected {want:.7g}"
-    elif expected[0] in "bisDc" and expected[1] != got[1]:
-        return f"{where} is {got[1]!r:.80}, expected {expected[1]!r}"
-    return ""

@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Layout
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _POLL_SECONDS = 0.1
@@ -193,6 +195,23 @@ class RunnerHandle:
         found = [line.split(maxsplit=5) for line in lines]
         paths = [words[5] for words in found if len(words) == 6 and "x" in words[1] and words[5].startswith("/")]
         return tuple(dict.fromkeys(paths))
+
+
+def send_load(runner: RunnerHandle, request: dict[str, Any], arguments: list[Any], seed: int, seconds: float) -> Any:
+    """Ask a runner to import a program and construct its module with these arguments."""
+    tree, tensors = trees.pack(arguments)
+    layout = Layout()
+    specs = [layout.place(tensor) for tensor in tensors]
+    message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
+    if not tensors:
+        return runner.ask(message, seconds)
+    arena = Arena.create(layout.size)
+    try:
+        for spec, tensor in zip(specs, tensors, strict=True):
+            arena.tensor(spec).copy_(tensor)
+        return runner.ask({**message, "size": arena.size}, seconds, (arena.fd,))
+    finally:
+        arena.close()
 
 
 def _children(pid: int) -> list[int]:

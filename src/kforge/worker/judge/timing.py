@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
 from kforge.worker.judge import statistics
 from kforge.worker.judge.lane import Block, Lane
 
@@ -150,7 +148,3 @@ def set_count(call_seconds: float, bytes_per_set: int) -> int:
     wanted = round(0.004 / max(call_seconds, 1e-7))
     affordable = (256 << 20) // max(bytes_per_set, 1)
     return max(2, min(wanted, affordable, 64))
-
-
-def tensor_bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

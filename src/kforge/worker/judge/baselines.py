@@ -1,0 +1,158 @@
+"""The baselines of one problem: the reference, eager and compiled, in processes like the candidate's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kforge.types import BaselineTime, Limits
+from kforge.worker import trees
+from kforge.worker.judge import statistics, timing
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.compare import Tolerance, compare, make_leaf, same_bits
+from kforge.worker.judge.integrity import Observation, read_observation
+from kforge.worker.judge.lane import Block, Lane
+from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.rotation import Rotation
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load
+
+_COMPILE_SECONDS = 600.0
+
+
+class Baselines:
+    """Lanes that run the reference, made when first asked for, and what they showed."""
+
+    def __init__(self, book: CaseBook, rotation: Rotation, trusted: Nursery, timing_seconds: float) -> None:
+        self._book = book
+        self._rotation = rotation
+        self._trusted = trusted
+        self._timing_seconds = max(timing_seconds, 0.3)
+        self._lanes: dict[str, Lane] = {}
+        self._ratios: dict[str, BaselineTime] = {}
+        self._observation: Observation | None = None
+        self._self_deviation: float | None = None
+
+    def lane(self, name: str) -> Lane:
+        """The runner that times a baseline, made when first asked for."""
+        if name not in self._lanes:
+            runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
+            try:
+                self._load(runner, compiled=name == "compile")
+                lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
+                seeds = self._rotation.seeds()
+                lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
+            except BaseException:
+                runner.kill()
+                raise
+            self._lanes[name] = lane
+        return self._lanes[name]
+
+    def _load(self, runner: RunnerHandle, compiled: bool) -> None:
+        shared = {"training": self._book.reference.training, "compile": compiled}
+        if self._book.problem.payload:
+            with open(self._book.problem.payload, "rb") as file:
+                runner.ask({"op": "load_live", **shared}, 60, (file.fileno(),))
+        else:
+            request = {
+                "op": "load",
+                "source": self._book.reference.source,
+                "class_name": "Model",
+                "watched": False,
+                **shared,
+            }
+            send_load(runner, request, self._book.reference.init_arguments, self._book.init_seed, 120)
+
+    def deadline(self) -> float:
+        """How long the reference itself may reasonably need for a block."""
+        return 20 * self._book.call_seconds * self._rotation.count() + 2e-9 * self._book.set_bytes
+
+    def observation(self) -> Observation:
+        """Which operators the reference runs."""
+        if self._observation is None:
+            runner = self.lane("eager").runner
+            reply = runner.ask(
+                {"op": "observe", "set": 0, "seed": self._book.derive("observe", 0)}, self.deadline() + 60
+            )
+            self._observation = read_observation(reply, ())
+        return self._observation
+
+    def self_deviation(self) -> float:
+        """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
+        if self._self_deviation is None:
+            samples = self._duel(self.lane("eager twin"), self.lane("eager"))
+            self._self_deviation = abs(statistics.median(samples.ratios()) - 1.0)
+            self._close_lane("eager twin")
+        return self._self_deviation
+
+    def ratios(self, with_compile: bool) -> dict[str, BaselineTime]:
+        """Every baseline with its speed against eager, each measured once."""
+        self._ratios.setdefault("eager", BaselineTime("eager", 1.0))
+        if with_compile and "compile" not in self._ratios:
+            self._ratios["compile"] = self._measure_compile()
+        return dict(self._ratios)
+
+    def _measure_compile(self) -> BaselineTime:
+        try:
+            compiled = self.lane("compile")
+            eager = self.lane("eager")
+            samples = self._duel(compiled, eager, check=self.checker())
+            return BaselineTime("compile", statistics.median(samples.ratios()))
+        except ProgramError as error:
+            message = str(error.report.get("message", "")).strip().splitlines()
+            reason = f"torch.compile failed: {error.report.get('type')}: {message[-1] if message else ''}"
+        except WrongOutput as error:
+            reason = f"torch.compile's output is wrong here: {error}"
+        except RunnerLost as error:
+            reason = f"torch.compile: {error}"
+        self._close_lane("compile")
+        return BaselineTime("compile", None, reason[:500])
+
+    def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
+        with self._book.quiet():
+            return timing.Duel(
+                candidate, baseline, self._rotation.refresh, self._timing_seconds, self._rotation.seeds(), check
+            ).run()
+
+    def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
+        """Verifies a timed call's output against eager on the very inputs it had."""
+        limits = tolerance or Tolerance(self._book.problem.tolerances)
+        seeds = self._rotation.seeds()
+
+        def check(lane: Lane, slot: int, block: Block) -> None:
+            if not all(delivered for *_, delivered in block.outputs[slot].leaves):
+                raise WrongOutput("a timed call returned something of another shape or type")
+            inputs = self._rotation.content(slot)
+            arguments = self._rotation.arguments(slot, inputs)
+            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.initial_state, seeds[slot] or 0))
+            for number, (output, (norm, worst)) in enumerate(zip(outputs, self._book.eager_errors, strict=True)):
+                # Eager stands in for float64 here, with the errors it showed on the first case.
+                leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst)
+                difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
+                if difference.message:
+                    raise WrongOutput(difference.message)
+            if not lane.settled(block):
+                raise Unsettled
+            if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
+                raise InputsChanged
+
+        return check
+
+    def _close_lane(self, name: str) -> None:
+        lane = self._lanes.pop(name, None)
+        if lane is not None:
+            lane.runner.kill()
+
+    def close(self) -> None:
+        for name in list(self._lanes):
+            self._close_lane(name)
+
+
+class WrongOutput(Exception):
+    """A timed call's output is not what the reference gives."""
+
+
+class Unsettled(Exception):
+    """A slot was written to after the runner had said it was done."""
+
+
+class InputsChanged(Exception):
+    """A timed call wrote to its inputs."""

@@ -1,0 +1,171 @@
+"""What the judge knows of one problem before any candidate: its time, its soundness, and the cases to check."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kforge.errors import HarnessError
+from kforge.types import Problem
+from kforge.worker import trees
+from kforge.worker.judge import audit, distributions, machine
+from kforge.worker.judge.compare import Expected, make_leaf
+from kforge.worker.judge.reference import Reference, State
+
+_KEEP_BYTES = 256 << 20
+_MOSTLY_FINITE = 0.5
+_LONG_CALL = 0.01
+_LARGE_SHARE = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checked call: what goes in, and what must come out."""
+
+    distribution: str
+    seed: int
+    arguments: list[Any]
+    state: State
+    expected: Expected
+
+
+class CaseBook:
+    """One problem under one master seed."""
+
+    def __init__(self, problem: Problem, device_class: str, seed: int) -> None:
+        self.problem = problem
+        self.seed = seed
+        self.reference = Reference(problem, device_class)
+        self.init_seed = self.derive("init", 0)
+        self.initial_state = self.reference.initial_state(self.init_seed)
+        self.unchecked: list[str] = []
+        """What could not be checked for this problem."""
+        self.eager_errors: list[tuple[float, float]] = []
+        """Per output of the first case: eager's own error norm and largest error."""
+        self._kept: dict[tuple[int, str], Case] = {}
+        self._prepare()
+
+    def derive(self, purpose: str, index: int) -> int:
+        """A seed for a purpose, from the master seed."""
+        text = f"{self.seed}/{purpose}/{index}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def _prepare(self) -> None:
+        """One natural case: its time, its operators, and the audit."""
+        seed = self.derive("case", 0)
+        arguments = self.reference.inputs(seed)
+        try:
+            first = self.reference.run(arguments, self.initial_state, seed)
+            spent = self.reference.seconds(arguments, self.initial_state, seed)
+            other = self.reference.run(arguments, self.initial_state, seed + 1)
+        except Exception as error:
+            raise self.reference.fault_in_forward(error) from error
+        self.call_seconds = spent
+        tree, tensors = trees.pack(first)
+        if trees.foreign(tree):
+            raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
+        self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
+        if self.stochastic:
+            self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
+        self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
+        """What a call returns: shapes and types, no values."""
+        self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
+        self.large = self.set_bytes > machine.total_memory() // _LARGE_SHARE
+        """Whether two sets of inputs and outputs are already a burden here."""
+        del first, other, tensors
+        self.degenerate = tuple(audit.audit(self.reference, arguments, self.initial_state, spent, seed))
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep the judge's own worker threads out of the way: they would go on spinning into a runner's call.
+
+        A reference that takes long is worth its threads; their spinning then no longer matters.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads if self.call_seconds > _LONG_CALL else 1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def cases(self, count: int) -> Iterator[Case]:
+        """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
+        names = list(self.problem.distributions)
+        index = 0
+        while index < count and names:
+            name = names[index % len(names)]
+            case = self._kept.get((index, name)) or self._make_case(index, name)
+            if case is None:
+                names.remove(name)
+                continue
+            if count * self.set_bytes <= _KEEP_BYTES:
+                self._kept[index, name] = case
+            yield case
+            del case
+            index += 1
+        if not index:
+            raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
+
+    def _make_case(self, index: int, name: str) -> Case | None:
+        seed = self.derive("case", index)
+        arguments = self.reference.inputs(seed)
+        floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
+        arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
+        state = self.initial_state
+        if index:
+            state = self.reference.randomised(state, self.derive("state", index))
+        try:
+            with self.quiet():
+                expected = self._expect(arguments, state, seed)
+        except Exception as error:
+            if name == "natural":
+                raise self.reference.fault_in_forward(error) from error
+            self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
+            return None
+        if name != "natural" and not _mostly_finite(expected):
+            self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+            return None
+        return Case(name, seed, arguments, state, expected)
+
+    def _drop(self, reason: str) -> None:
+        if reason not in self.unchecked:
+            self.unchecked.append(reason)
+
+    def _expect(self, arguments: list[Any], state: State, seed: int) -> Expected:
+        tree, eager = trees.pack(self.reference.run(arguments, state, seed))
+        eager = [tensor.detach().clone() for tensor in eager]
+        exact: list[Any] = [None] * len(eager)
+        if self.large:
+            self._drop("too large for a float64 reference here: compared in its own precision")
+        elif not self.stochastic:
+            try:
+                exact = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+            except Exception as error:
+                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+        leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
+        if not self.eager_errors:
+            self.eager_errors = [(leaf.eager_norm, leaf.eager_worst) for leaf in leaves]
+        return Expected(tree, tuple(eager), leaves)
+
+
+def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.shape != two.shape:
+        return False
+    equal = one == two
+    if one.is_floating_point() or one.is_complex():
+        equal = equal | (torch.isnan(one) & torch.isnan(two))
+    return bool(equal.all())
+
+
+def _mostly_finite(expected: Expected) -> bool:
+    floats = [tensor for tensor in expected.outputs if tensor.is_floating_point() and tensor.numel()]
+    return all(float(torch.isfinite(tensor).double().mean()) >= _MOSTLY_FINITE for tensor in floats)
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,106 @@
+"""Inputs for timed calls: sets that every side reads from the same memory, with fresh content before each block."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from kforge.worker import trees
+from kforge.worker.arena import Layout
+from kforge.worker.judge import distributions, timing
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.lane import InputSets
+
+
+class Rotation:
+    """The timed inputs of one problem. What a set holds can always be made again from what only the judge knows."""
+
+    def __init__(self, book: CaseBook) -> None:
+        self._book = book
+        self._sets: InputSets | None = None
+        self._drawn: list[list[torch.Tensor]] = []
+        self._trees: list[Any] = []
+        self._contents: list[int] = []
+        self._can_turn = False
+        self._refreshes = 0
+
+    def sets(self) -> InputSets:
+        """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
+        if self._sets is None:
+            count = timing.set_count(self._book.call_seconds, self._book.set_bytes)
+            # One more than counts: the last one is for the calls that get an idle runner going again.
+            count = 1 if self._book.large else count + 1
+            drawn = [self._book.reference.inputs(self._book.derive("timing", index)) for index in range(count)]
+            self._trees = [trees.pack(arguments)[0] for arguments in drawn]
+            self._sets = InputSets(drawn)
+            self._contents = [0] * count
+            if not self._book.large:
+                self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
+                self._can_turn = self._try_turning()
+        return self._sets
+
+    def watched_sets(self) -> InputSets:
+        """Inputs for watched calls: a second set unlike the first, where there is room for it."""
+        count = 1 if self._book.large else 2
+        return InputSets([self._book.reference.inputs(self._book.derive("watched", index)) for index in range(count)])
+
+    def seeds(self) -> list[int | None]:
+        return [
+            self._book.derive("call", i) if self._book.stochastic else None for i in range(len(self.sets().tensors))
+        ]
+
+    def refresh(self) -> None:
+        """Fresh content for every set."""
+        for index, targets in enumerate(self.sets().tensors):
+            self._refreshes += 1
+            self._contents[index] = self._refreshes
+            self._write_content(index, targets)
+
+    def content(self, index: int) -> list[torch.Tensor]:
+        """What a set was given last, made again from what only the judge holds."""
+        targets = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in self.sets().tensors[index]]
+        self._write_content(index, targets)
+        return targets
+
+    def arguments(self, index: int, tensors: list[torch.Tensor]) -> list[Any]:
+        """A set's arguments with these tensors in their places."""
+        return list(trees.unpack(self._trees[index], tensors))
+
+    def _write_content(self, index: int, targets: list[torch.Tensor]) -> None:
+        seed = self._book.derive("fresh", self._contents[index])
+        if self._can_turn:
+            dice = random.Random(seed)
+            for drawn, target in zip(self._drawn[index], targets, strict=True):
+                distributions.Turn.draw(dice).write(drawn, target)
+        else:
+            for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):
+                target.copy_(value)
+
+    def _try_turning(self) -> bool:
+        """Whether rotated and scaled values are still inputs this problem can take."""
+        self._can_turn = True
+        try:
+            arguments = self.arguments(0, self.content(0))
+            output = self._book.reference.run(arguments, self._book.initial_state, 0)
+        except Exception:
+            return False
+        floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]
+        return all(bool(torch.isfinite(tensor).any()) for tensor in floats if tensor.numel())
+
+    def count(self) -> int:
+        """How many sets there are, or one if none were drawn yet."""
+        return max(1, len(self._contents))
+
+    def close(self) -> None:
+        if self._sets is not None:
+            self._sets.close()
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose elements lie without gaps, strides kept where they can be."""
+    layout = Layout()
+    spec = layout.place(tensor)
+    copy = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype)
+    return copy.copy_(tensor)

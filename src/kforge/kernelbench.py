@@ -88,8 +88,8 @@ def _parse(source: str, path: str) -> ast.Module:
         return ast.parse(source)
     except SyntaxError as error:
         raise ProblemError(f"not valid Python: {error.msg}", path=path, line=error.lineno) from None
-    except ValueError as error:
-        raise ProblemError(f"not valid Python: {error}", path=path) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError(f"not valid Python: {type(error).__name__}: {error}", path=path) from None
 
 
 def _replace(lines: list[str], node: ast.expr, text: str) -> None:

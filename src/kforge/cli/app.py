@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -166,6 +167,10 @@ def main() -> Any:
         app()
     except KForgeError as error:
         print(f"kforge: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Exception:
+        traceback.print_exc()
+        print("kforge: internal error, please report it", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("kforge: stopped", file=sys.stderr)

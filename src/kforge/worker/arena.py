@@ -6,19 +6,21 @@ and sends the descriptor; the runner maps it and sees the same bytes. Neither si
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
 import mmap
 import os
 import tempfile
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 _ALIGN = 64
-_SEALS = 0x0001 | 0x0002 | 0x0004  # F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x0001, 0x0002, 0x0004, 0x0010
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,14 @@ class Layout:
 class Arena:
     """A block of shared memory. The side that made it owns it; the other maps its descriptor."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, read_only: bool = False) -> None:
         self.fd = fd
         self.size = size
-        self._map = mmap.mmap(fd, size)
-        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE)
+        with warnings.catch_warnings():
+            # torch says that a read-only buffer should not be written to. Indeed.
+            warnings.simplefilter("ignore")
+            self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     @classmethod
     def create(cls, size: int) -> Arena:
@@ -70,12 +75,17 @@ class Arena:
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("kforge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, size)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW)
         else:
             with tempfile.TemporaryFile() as file:
                 fd = os.dup(file.fileno())
             os.ftruncate(fd, size)
         return cls(fd, size)
+
+    def seal_against_others(self) -> None:
+        """From now on nobody else can map this for writing; the mapping made here stays as it is."""
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
 
     def tensor(self, spec: Spec) -> torch.Tensor:
         """The tensor at that place: a view of the shared bytes."""

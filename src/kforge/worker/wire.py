@@ -87,6 +87,8 @@ class Channel:
                 raise PeerBroke(f"a message of {length} bytes was announced; at most {MAX_MESSAGE} are read")
             data = self._read(length, deadline, fds)
             message = json.loads(data)
+            if b"\\ud" in data.lower():
+                message = _without_surrogates(message)
         except (ValueError, RecursionError):
             _close_all(fds)
             raise PeerBroke("what it wrote is not JSON") from None
@@ -133,6 +135,17 @@ class Channel:
             elif kind == getattr(socket, "SCM_CREDENTIALS", -1):
                 self.peer_pid = _CREDENTIALS.unpack(payload[: _CREDENTIALS.size])[0]
         return data
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Half characters cannot be printed or written to a file."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
 
 
 def _close_all(fds: list[int]) -> None:

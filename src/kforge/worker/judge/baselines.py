@@ -13,7 +13,7 @@ from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.rotation import Rotation
-from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 
 _COMPILE_SECONDS = 600.0
 
@@ -37,6 +37,8 @@ class Baselines:
             runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
             try:
                 self._load(runner, compiled=name == "compile")
+                if self._book.timed_state:
+                    send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
                 lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
                 seeds = self._rotation.seeds()
                 lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
@@ -122,7 +124,7 @@ class Baselines:
                 raise WrongOutput("a timed call returned something of another shape or type")
             inputs = self._rotation.content(slot)
             arguments = self._rotation.arguments(slot, inputs)
-            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.initial_state, seeds[slot] or 0))
+            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.timed_state, seeds[slot] or 0))
             for number, (output, (norm, worst)) in enumerate(zip(outputs, self._book.eager_errors, strict=True)):
                 # Eager stands in for float64 here, with the errors it showed on the first case.
                 leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst)

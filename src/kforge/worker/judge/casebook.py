@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kforge.errors import HarnessError
+from kforge.errors import HarnessError, ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
 from kforge.worker.judge import audit, distributions, machine
@@ -43,6 +43,8 @@ class CaseBook:
         self.reference = Reference(problem, device_class)
         self.init_seed = self.derive("init", 0)
         self.initial_state = self.reference.initial_state(self.init_seed)
+        self.timed_state = self.reference.randomised(self.initial_state, self.derive("timed state", 0))
+        """Parameters of watched and timed calls: never the initial ones, which may be special."""
         self.unchecked: list[str] = []
         """What could not be checked for this problem."""
         self.eager_errors: list[tuple[float, float]] = []
@@ -69,9 +71,12 @@ class CaseBook:
         tree, tensors = trees.pack(first)
         if trees.foreign(tree):
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
+        self.reference.refuse_odd_tensors(tensors, "forward")
         self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
         if self.stochastic:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
+        self.lazy_output = any(_is_lazy(tensor) for tensor in tensors)
+        """Whether the reference itself returns expanded or pending views."""
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
         self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
@@ -122,8 +127,10 @@ class CaseBook:
         try:
             with self.quiet():
                 expected = self._expect(arguments, state, seed)
+        except ProblemError:
+            raise
         except Exception as error:
-            if name == "natural":
+            if name == "natural" and not index:
                 raise self.reference.fault_in_forward(error) from error
             self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
             return None
@@ -139,12 +146,18 @@ class CaseBook:
     def _expect(self, arguments: list[Any], state: State, seed: int) -> Expected:
         tree, eager = trees.pack(self.reference.run(arguments, state, seed))
         eager = [tensor.detach().clone() for tensor in eager]
+        if [(t.shape, t.dtype) for t in eager] != [(t.shape, t.dtype) for t in self.outputs]:
+            raise ProblemError(
+                "the shape of the output depends on the values of the input; such a problem cannot be judged",
+                path=self.problem.path or self.problem.name,
+            )
         exact: list[Any] = [None] * len(eager)
         if self.large:
             self._drop("too large for a float64 reference here: compared in its own precision")
         elif not self.stochastic:
             try:
-                exact = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+                doubles = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+                exact = [tensor.detach().clone() for tensor in doubles]
             except Exception as error:
                 self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
         leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
@@ -160,6 +173,11 @@ def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
     if one.is_floating_point() or one.is_complex():
         equal = equal | (torch.isnan(one) & torch.isnan(two))
     return bool(equal.all())
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    repeated = any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True))
+    return repeated or tensor.is_neg() or tensor.is_conj()
 
 
 def _mostly_finite(expected: Expected) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,29 +39,47 @@ def apply(name: str, arguments: list[Any], integers_too: bool = False) -> list[A
 
 @dataclass(frozen=True)
 class Turn:
-    """How to make fresh content from drawn values: rotate by an offset, scale a little. Repeatable.
+    """How to make fresh content from values drawn once: cheap, repeatable, and of no use to a memory of earlier calls.
 
-    Scaling stays within [0.75, 1], so that values drawn from a bounded range stay in it.
+    Floating values are rotated by one offset and multiplied by noise rotated by another. The noise stays within
+    [0.75, 1], so that values drawn from a bounded range stay in it. Integers are picked from two drawn tensors by a
+    rotated mask.
     """
 
-    offset: float
-    """Share of the elements, 0 to 1."""
-    scale: float
+    first: float
+    """Offset of the drawn values, as a share of the elements."""
+    second: float
+    """Offset of the noise, or of the mask."""
 
     @classmethod
     def draw(cls, dice: random.Random) -> Turn:
-        return cls(dice.random(), 0.75 + 0.25 * dice.random())
+        return cls(dice.random(), dice.random())
 
-    def write(self, drawn: torch.Tensor, target: torch.Tensor) -> None:
-        """Write the turned version of `drawn` to `target`: two dense tensors of the same layout."""
-        source, sink = _flat(drawn), _flat(target)
-        size = source.numel()
-        offset = int(self.offset * size)
-        for piece, place in ((source[offset:], sink[: size - offset]), (source[:offset], sink[size - offset :])):
-            if source.is_floating_point() or source.is_complex():
-                torch.mul(piece, self.scale, out=place)
-            else:
-                place.copy_(piece)
+    def write(self, drawn: torch.Tensor, other: torch.Tensor, noise: torch.Tensor, target: torch.Tensor) -> None:
+        """Write the turned version of `drawn` to `target`; all are dense and of the same layout."""
+        size = drawn.numel()
+        source, mixed, sink = _flat(drawn), _flat(noise), _flat(target)
+        one, two = int(self.first * size), int(self.second * size)
+        if not source.is_floating_point() and not source.is_complex():
+            sink.copy_(torch.where(mixed.roll(-two) > _MIDDLE, source.roll(-one), _flat(other).roll(-two)))
+            return
+        edges = sorted({0, size - one, size - two, size})
+        for start, stop in itertools.pairwise(edges):
+            length = stop - start
+            here, there = (start + one) % size, (start + two) % size
+            torch.mul(source[here : here + length], mixed[there : there + length], out=sink[start:stop])
+
+
+_LEAST = 0.75
+_MIDDLE = 0.875
+
+
+def make_noise(like: torch.Tensor, seed: int) -> torch.Tensor:
+    """Noise for tensors like this one."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+    noise = torch.rand(like.numel(), generator=generator).mul_(1 - _LEAST).add_(_LEAST)
+    return noise.to(dtype).as_strided(like.shape, like.stride())
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

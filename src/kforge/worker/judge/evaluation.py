@@ -14,14 +14,14 @@ import torch
 from kforge.platforms.face import Platform
 from kforge.types import BaselineTime, Candidate, ErrorNorm, Evidence, Outcome, Settings, Timing, Verdict
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout, dtype_name
+from kforge.worker.arena import dtype_name
 from kforge.worker.judge import explain, integrity, machine, parameters, static_rules, statistics, timing
 from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput
 from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
-from kforge.worker.judge.lane import InputSets, Lane, Output
+from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Output
 from kforge.worker.judge.nursery import Nursery, allowance
-from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load
+from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 from kforge.worker.judge.session import Session
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.sandbox import levels
@@ -129,7 +129,8 @@ class Evaluation:
         next(self._book.cases(self._settings.seeds))
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
-        runner.memory_limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
+        limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
+        runner.limit_memory(limit, self._book.set_bytes)
         phase = "load"
         try:
             self._progress("building")
@@ -216,17 +217,7 @@ class Evaluation:
     def _send_state(self, runner: RunnerHandle, state: dict[str, torch.Tensor]) -> None:
         if not self._matches:
             return
-        values = [(match.name, match.value(state)) for match in self._matches]
-        layout = Layout()
-        specs = [(name, layout.place(value)) for name, value in values]
-        arena = Arena.create(layout.size)
-        try:
-            for (_, spec), (_, value) in zip(specs, values, strict=True):
-                arena.tensor(spec).copy_(value)
-            message = {"op": "state", "size": arena.size, "values": [[name, spec.to_json()] for name, spec in specs]}
-            runner.ask(message, self._seconds(), (arena.fd,))
-        finally:
-            arena.close()
+        send_state(runner, [(match.name, match.value(state)) for match in self._matches], self._seconds())
 
     def _seconds(self) -> float:
         return self._settings.limits.call_seconds + self._baselines.deadline()
@@ -262,7 +253,9 @@ class Evaluation:
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
             kind, dtype, shape, device, delivered = leaf
             name = f"output {number}" if len(output.leaves) > 1 else "the output"
-            if kind not in ("Tensor", "Parameter"):
+            if kind == "lazy view" and not self._book.lazy_output:
+                raise Refused(Outcome.REJECTED, f"{name} is a view that leaves work to its reader", "output_type")
+            if kind not in ("Tensor", "Parameter", "lazy view"):
                 raise Refused(Outcome.REJECTED, f"{name} is a {kind}, a subclass of torch.Tensor", "output_type")
             if shape != tuple(expected.shape):
                 raise Refused(Outcome.MISMATCH, f"{name} has shape {shape}, expected {tuple(expected.shape)}")
@@ -301,7 +294,7 @@ class Evaluation:
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
-        self._send_state(runner, self._book.initial_state)
+        self._send_state(runner, self._book.timed_state)
         sets = self._rotation.watched_sets()
         lane = Lane(runner, sets, self._book.outputs, self._seconds())
         times = [lane.call([(0, 0, self._book.seed)]).ns[0] for _ in range(3)]
@@ -331,6 +324,9 @@ class Evaluation:
         before = (runner.peak_bytes(), baseline.runner.peak_bytes())
         samples = self._duel(lane, baseline, every=False)
         flags: list[str] = []
+        if self._disagrees(samples):
+            samples = self._duel(lane, baseline, every=False)
+            flags.append("the two clocks disagreed: measured again")
         speedup, interval, excess = self._result(samples, deviation)
         if speedup > _IMPLAUSIBLE:
             samples = self._duel(lane, baseline, every=True)
@@ -380,12 +376,17 @@ class Evaluation:
         self._refuse_findings(self._runner)
         return samples
 
+    def _disagrees(self, samples: timing.Samples) -> bool:
+        """Whether the judge's clock saw far more time than the runner claims."""
+        extra = samples.clock_excess()
+        return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > _CLOCK_NOISE_NS
+
     def _result(self, samples: timing.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
         """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
         claimed = statistics.median(samples.candidate)
         extra = samples.clock_excess()
         excess = extra / claimed
-        if excess > _CLOCK_REFUSED and extra > _CLOCK_NOISE_NS:
+        if self._disagrees(samples):
             raise Refused(
                 Outcome.REJECTED,
                 f"it claims {claimed / 1e3:.1f} µs a call, and the judge's clock saw {extra / 1e3:.1f} µs more",
@@ -432,6 +433,8 @@ class Evaluation:
         for operator in observed.operators if observed else ():
             counted[operator.name] = counted.get(operator.name, 0) + 1
         unchecked = [*self._book.unchecked, *levels.shortcomings(self._nursery.level)]
+        if observed is not None:
+            unchecked.append("operators and custom share: as the runner's own process reported them")
         if self._timing is not None:
             unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
         if self._book.reference.training and any("running" in name for name in self._book.initial_state):
@@ -465,5 +468,5 @@ def _sensible() -> Iterator[None]:
     """A runner's reply that cannot be read ends the conversation."""
     try:
         yield
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+    except NONSENSE as error:
         raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None

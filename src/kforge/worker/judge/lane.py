@@ -12,6 +12,9 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 
+NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
+"""What reading a reply that makes no sense may raise."""
+
 _clock = time.perf_counter_ns
 _PROBES = 64
 
@@ -19,7 +22,9 @@ _PROBES = 64
 class InputSets:
     """Argument lists in shared memory. Both sides of a measurement read the same bytes, so that neither is lucky."""
 
-    def __init__(self, sets: list[list[Any]]) -> None:
+    def __init__(self, sets: list[list[Any]], read_only: bool = False) -> None:
+        self.read_only = read_only
+        """Whether runners may only read: then no side can spoil the other's inputs."""
         layout = Layout()
         packed = [trees.pack(arguments) for arguments in sets]
         specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
@@ -29,6 +34,8 @@ class InputSets:
         for places, (_, tensors) in zip(self.tensors, packed, strict=True):
             for place, tensor in zip(places, tensors, strict=True):
                 place.copy_(tensor)
+        if read_only:
+            self.arena.seal_against_others()
         self.described = [
             [tree, [spec.to_json() for spec in row]] for (tree, _), row in zip(packed, specs, strict=True)
         ]
@@ -60,9 +67,7 @@ class Block:
     """What a row of calls gave."""
 
     ns: list[int]
-    """Claimed time of each call that counts."""
-    all_ns: list[int]
-    """Claimed time of every call, in the order they were made."""
+    """Claimed time of each call."""
     wall_ns: int
     """The judge's own clock around the whole block."""
     outputs: list[Output]
@@ -70,10 +75,9 @@ class Block:
     """Whether the same storage was returned twice."""
     glimpse: Glimpse | None
 
-    def by_slot(self, order: list[int], count: int) -> Block:
-        """The same block with calls to slots 0 to count - 1 in slot order, and no others."""
-        where = {slot: position for position, slot in enumerate(order)}
-        places = [where[slot] for slot in range(count)]
+    def by_slot(self, order: list[int]) -> Block:
+        """The same block with its calls in slot order rather than in the order they were made."""
+        places = sorted(range(len(order)), key=order.__getitem__)
         return replace(self, ns=[self.ns[i] for i in places], outputs=[self.outputs[i] for i in places])
 
 
@@ -94,6 +98,7 @@ class Lane:
         request = {
             "op": "inputs",
             "sizes": [sets.arena.size, arena.size],
+            "read_only": sets.read_only,
             "sets": sets.described,
             "slots": [[spec.to_json() for spec in row] for row in specs],
         }
@@ -112,7 +117,7 @@ class Lane:
         glimpse = self._glimpse(look_at)
         try:
             return _read_block(reply, wall, len(calls), glimpse)
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+        except NONSENSE as error:
             raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
 
     def _glimpse(self, slot: int) -> Glimpse | None:
@@ -137,10 +142,10 @@ def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse |
     described = [_read_output(item) for item in reply["described"]]
     if len(times) != count or len(which) != count:
         raise ValueError("not one answer for each call")
-    if not all(isinstance(item, int) and 0 <= item < 1 << 60 for item in times):
+    if not all(type(item) is int and 0 <= item < 1 << 60 for item in times):
         raise ValueError("a time that is none")
     outputs = [described[index] for index in which]
-    return Block(list(times), list(times), wall, outputs, bool(reply["reused"]), glimpse)
+    return Block(list(times), wall, outputs, bool(reply["reused"]), glimpse)
 
 
 def _read_output(item: Any) -> Output:

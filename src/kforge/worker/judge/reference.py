@@ -27,13 +27,18 @@ class Reference:
         self.problem = problem
         self.source = problem.sized_source(device_class)
         self._examples: list[Any] | None = None
+        self._double: torch.nn.Module | None = None
         self._file = f"<problem {problem.name} {problem.id}>"
         if problem.payload:
             self.init_arguments: list[Any] = []
             self._module, self._examples = _load_live(problem)
         else:
             self._namespace = self._execute()
-            self.init_arguments = list(self._call("get_init_inputs"))
+            arguments = self._call("get_init_inputs")
+            if not isinstance(arguments, (list, tuple)):
+                kind = type(arguments).__name__
+                raise ProblemError(f"get_init_inputs() returns a {kind}; it must return a list", path=problem.path)
+            self.init_arguments = list(arguments)
             self._module = self._construct(0)
         packed = trees.foreign(trees.pack(self.init_arguments)[0])
         if packed:
@@ -41,7 +46,6 @@ class Reference:
                 f"get_init_inputs() returns a {packed}, which cannot be sent to a runner", path=problem.path
             )
         self.training = bool(self._module.training)
-        self._double: torch.nn.Module | None = None
 
     # -- inputs and state ------------------------------------------------------------------------------------------
 
@@ -56,7 +60,9 @@ class Reference:
                 f"get_inputs() returns a {type(values).__name__}; it must return a list of forward's arguments",
                 path=self.problem.path,
             )
-        foreign = trees.foreign(trees.pack(list(values))[0])
+        tree, tensors = trees.pack(list(values))
+        self.refuse_odd_tensors(tensors, "get_inputs()")
+        foreign = trees.foreign(tree)
         if foreign:
             raise ProblemError(
                 f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path
@@ -64,19 +70,34 @@ class Reference:
         return list(values)
 
     def initial_state(self, seed: int) -> State:
-        """Parameters and buffers as the module is initialised under a seed; a live module keeps its own."""
-        module = self._module if self._examples is not None else self._construct(seed)
-        return {name: value.detach().clone() for name, value in module.state_dict().items()}
+        """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
+
+        From then on this is the module that runs, so that what is in no state (a random attribute) is the seed's too.
+        """
+        if self._examples is None:
+            self._module, self._double = self._construct(seed), None
+        state = self._module.state_dict()
+        odd = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+        if odd:
+            raise ProblemError(f"the module's state holds {odd[0]!r}, which is no tensor", path=self.problem.path)
+        return {name: value.detach().clone() for name, value in state.items()}
 
     def randomised(self, state: State, seed: int) -> State:
         """The state moved away from identity defaults: every parameter and running statistic changes."""
         generator = torch.Generator().manual_seed(seed)
         movable = self.movable()
-        return {name: _moved(value, generator) if name in movable else value for name, value in state.items()}
+        moved = {name: _moved(value, generator) for name, value in state.items() if name in movable}
+        return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
+
+    def _tied(self) -> dict[str, str]:
+        """Name -> the first name of the same tensor, for weights that are shared."""
+        first: dict[int, str] = {}
+        held = self._module.state_dict(keep_vars=True)
+        return {name: first.setdefault(id(value), name) for name, value in held.items()}
 
     def movable(self) -> set[str]:
         """Names of floating parameters and running statistics: what a kernel must follow."""
-        names = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
+        names = {name for name, _ in self._module.named_parameters()}
         names |= {name for name, _ in self._module.named_buffers() if name.rsplit(".", 1)[-1] in _RUNNING}
         held = self._module.state_dict()
         return {name for name in names if name in held and held[name].is_floating_point()}
@@ -109,6 +130,17 @@ class Reference:
                     break
         return best
 
+    def refuse_odd_tensors(self, tensors: list[torch.Tensor], where: str) -> None:
+        """ProblemError for tensors that cannot be laid out in memory both sides share."""
+        for tensor in tensors:
+            odd = "" if tensor.layout == torch.strided else str(tensor.layout)
+            odd = odd or ("quantized" if tensor.is_quantized else "")
+            odd = odd or ("" if tensor.device.type == "cpu" else f"on device {tensor.device}")
+            odd = odd or (str(tensor.dtype) if "float8" in str(tensor.dtype) else "")
+            if odd:
+                message = f"{where} returns a tensor that is {odd}; only dense CPU tensors can be judged"
+                raise ProblemError(message, path=self.problem.path or self.problem.name)
+
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
         torch.manual_seed(seed)
         with torch.no_grad():
@@ -124,33 +156,33 @@ class Reference:
         module.__file__ = self.problem.path or self._file
         try:
             exec(compile(self.source, self._file, "exec"), module.__dict__)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault("running the file", error) from error
         return module
 
     def _call(self, name: str) -> Any:
         try:
             return getattr(self._namespace, name)()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault(f"{name}()", error) from error
 
     def _construct(self, seed: int) -> torch.nn.Module:
         torch.manual_seed(seed)
         try:
             module = self._namespace.Model(*self.init_arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fault("Model(*get_init_inputs())", error) from error
         if not isinstance(module, torch.nn.Module):
             raise ProblemError("class `Model` must derive from torch.nn.Module", path=self.problem.path)
         return module
 
-    def _fault(self, what: str, error: Exception) -> ProblemError:
+    def _fault(self, what: str, error: BaseException) -> ProblemError:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self._file]
         line = frames[-1].lineno if frames else None
         message = f"{what} raises {type(error).__name__}: {error}"
         return ProblemError(message, path=self.problem.path or self.problem.name, line=line)
 
-    def fault_in_forward(self, error: Exception) -> ProblemError:
+    def fault_in_forward(self, error: BaseException) -> ProblemError:
         """The error that says the reference itself cannot run."""
         return self._fault("the reference's forward", error)
 

@@ -21,6 +21,7 @@ class Rotation:
         self._book = book
         self._sets: InputSets | None = None
         self._drawn: list[list[torch.Tensor]] = []
+        self._noise: list[torch.Tensor] = []
         self._trees: list[Any] = []
         self._contents: list[int] = []
         self._can_turn = False
@@ -30,15 +31,16 @@ class Rotation:
         """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
         if self._sets is None:
             count = timing.set_count(self._book.call_seconds, self._book.set_bytes)
-            # One more than counts: the last one is for the calls that get an idle runner going again.
-            count = 1 if self._book.large else count + 1
+            count = 1 if self._book.large else count
             drawn = [self._book.reference.inputs(self._book.derive("timing", index)) for index in range(count)]
             self._trees = [trees.pack(arguments)[0] for arguments in drawn]
-            self._sets = InputSets(drawn)
+            self._sets = InputSets(drawn, read_only=True)
             self._contents = [0] * count
             if not self._book.large:
                 self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
-                self._can_turn = self._try_turning()
+                seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
+                self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
+                self._can_turn = self._same_layout() and self._try_turning()
         return self._sets
 
     def watched_sets(self) -> InputSets:
@@ -72,18 +74,24 @@ class Rotation:
         seed = self._book.derive("fresh", self._contents[index])
         if self._can_turn:
             dice = random.Random(seed)
-            for drawn, target in zip(self._drawn[index], targets, strict=True):
-                distributions.Turn.draw(dice).write(drawn, target)
+            neighbour = self._drawn[(index + 1) % len(self._drawn)]
+            for drawn, other, noise, target in zip(self._drawn[index], neighbour, self._noise, targets, strict=True):
+                distributions.Turn.draw(dice).write(drawn, other, noise, target)
         else:
             for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):
                 target.copy_(value)
+
+    def _same_layout(self) -> bool:
+        """Whether every set has tensors of the same shapes and strides."""
+        layouts = [[(t.shape, t.stride(), t.dtype) for t in tensors] for tensors in self._drawn]
+        return all(layout == layouts[0] for layout in layouts)
 
     def _try_turning(self) -> bool:
         """Whether rotated and scaled values are still inputs this problem can take."""
         self._can_turn = True
         try:
             arguments = self.arguments(0, self.content(0))
-            output = self._book.reference.run(arguments, self._book.initial_state, 0)
+            output = self._book.reference.run(arguments, self._book.timed_state, 0)
         except Exception:
             return False
         floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]

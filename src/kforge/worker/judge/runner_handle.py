@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
@@ -64,6 +66,8 @@ class RunnerHandle:
     """A folder to remove afterwards, where there is no private file system."""
     memory_limit: int = 0
     """Resident bytes of all its processes together; 0 for no limit."""
+    shared_limit: int = 0
+    """Bytes of shared memory on the machine beyond which this runner is suspected of holding them."""
     findings: list[tuple[str, str]] = field(default_factory=list)
     """(rule, what) the runner noticed about its candidate so far."""
     pid: int = 0
@@ -110,8 +114,15 @@ class RunnerHandle:
                 raise RunnerLost("timeout", f"no answer after {seconds:.0f} s")
             if select.select([self.channel], [], [], min(left, _POLL_SECONDS))[0]:
                 return
-            if self.memory_limit and self.resident_bytes() > self.memory_limit:
+            if self.memory_limit and (
+                self.resident_bytes() > self.memory_limit or _shared_memory() > self.shared_limit
+            ):
                 raise RunnerLost("memory", f"its processes together used more than {self.memory_limit >> 20} MiB")
+
+    def limit_memory(self, limit: int, set_bytes: int) -> None:
+        """Bound what all its processes together may hold; a few sets of inputs and outputs are the judge's own."""
+        self.memory_limit = limit
+        self.shared_limit = _shared_memory() + limit + 16 * set_bytes + (256 << 20)
 
     def end(self) -> Ending:
         """End the runner and everything it started; says how it went. Safe to call twice."""
@@ -212,6 +223,29 @@ def send_load(runner: RunnerHandle, request: dict[str, Any], arguments: list[Any
         return runner.ask({**message, "size": arena.size}, seconds, (arena.fd,))
     finally:
         arena.close()
+
+
+def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float) -> None:
+    """Load these values into a runner's module, by name."""
+    layout = Layout()
+    specs = [layout.place(value) for _, value in values]
+    arena = Arena.create(layout.size)
+    try:
+        for spec, (_, value) in zip(specs, values, strict=True):
+            arena.tensor(spec).copy_(value)
+        named = [[name, spec.to_json()] for (name, _), spec in zip(values, specs, strict=True)]
+        runner.ask({"op": "state", "size": arena.size, "values": named}, seconds, (arena.fd,))
+    finally:
+        arena.close()
+
+
+def _shared_memory() -> int:
+    """Bytes of shared memory on this machine, descriptors without a mapping included."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("Shmem:"):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 def _children(pid: int) -> list[int]:

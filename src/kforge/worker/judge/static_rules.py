@@ -39,8 +39,8 @@ def syntax_error(source: str) -> str:
         text = (error.text or "").rstrip()
         caret = " " * max((error.offset or 1) - 1, 0) + "^"
         return f"line {error.lineno}: {error.msg}\n    {text}\n    {caret}"
-    except ValueError as error:
-        return str(error)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -67,6 +67,8 @@ def scan(source: str) -> list[Finding]:
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant):
             what = _binary_constant(node.value)
+            if isinstance(node.value, str) and "kforge.worker" in node.value:
+                found.append(Finding("introspection", "names kforge.worker: a kernel stands on its own", line))
             if what:
                 found.append(Finding("embedded_binary", what, line))
         elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > _MOST_INTEGERS:
@@ -75,6 +77,8 @@ def scan(source: str) -> list[Finding]:
                 found.append(Finding("embedded_binary", f"a list of {len(values)} byte values", line))
         elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
             found.append(Finding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_judge(node):
+            found.append(Finding("introspection", "imports kforge: a kernel stands on its own", line))
         elif isinstance(node, ast.ImportFrom) and node.module in ("sys", "gc", "inspect"):
             for alias in node.names:
                 if _INTROSPECTION.get(alias.name):
@@ -82,6 +86,11 @@ def scan(source: str) -> list[Finding]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("inspect.stack", "inspect.trace"):
             found.append(Finding("introspection", f"calls {ast.unparse(node.func)}", line))
     return sorted(found, key=lambda item: item.line)
+
+
+def _imports_judge(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return any(name.split(".")[0] == "kforge" for name in names)
 
 
 def _binary_constant(value: object) -> str:

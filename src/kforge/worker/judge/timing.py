@@ -33,7 +33,7 @@ class NotIdle(Exception):
 
 @dataclass
 class Samples:
-    """Typical time of a call per block, for both sides, in the order they were measured."""
+    """Mean time of a call per block, for both sides, in the order they were measured."""
 
     candidate: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -74,13 +74,15 @@ class Duel:
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
-        samples = Samples(calls_per_block=max(1, len(self.candidate.slots) - 1))
+        samples = Samples(calls_per_block=len(self.candidate.slots))
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
         began = time.monotonic()
         for group in range(_MAX_GROUPS):
-            for order in ("bc", "cb"):
+            # Which side begins is drawn, so that nobody can know whose turn is next.
+            first = random.SystemRandom().choice(("bc", "cb"))
+            for order in (first, first[::-1]):
                 self._pair(order, samples)
             spent = time.monotonic() - began
             if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
@@ -98,8 +100,9 @@ class Duel:
             block = self._block(lane)
             if side == "b":
                 self._watch(self.candidate.runner.cpu_ns() - before, block)
-            extra = (block.wall_ns - sum(block.all_ns)) / len(block.all_ns)
-            typical = max(1.0, statistics.median([float(item) for item in block.ns]))
+            # Only sums: in which call of a block a program works, or says it was slow, must not matter.
+            typical = max(1.0, sum(block.ns) / len(block.ns))
+            extra = block.wall_ns / len(block.ns) - typical
             if side == "c":
                 samples.candidate.append(typical)
                 samples.candidate_extra.append(extra)
@@ -117,17 +120,14 @@ class Duel:
                 raise NotIdle(f"while it was not called, it used {used_ns / block.wall_ns:.0%} of a processor")
 
     def _block(self, lane: Lane) -> Block:
-        """One pass over the sets in random order, after a call or two on a set of its own to get going again."""
+        """One pass over the sets in random order."""
         self.refresh()
         dice = random.SystemRandom()
-        last = max(1, len(lane.slots) - 1)
-        order = list(range(last))
+        order = list(range(len(lane.slots)))
         dice.shuffle(order)
-        if len(lane.slots) > 1:
-            order = [last] * dice.randint(1, 2) + order
         calls = [(index, index, self.seeds[index]) for index in order]
-        block = lane.call(calls, look_at=dice.randrange(last))
-        return block.by_slot(order, last)
+        block = lane.call(calls, look_at=dice.choice(order))
+        return block.by_slot(order)
 
     def _verify(self, block: Block, samples: Samples) -> None:
         if self.check is None:
@@ -145,6 +145,6 @@ class Duel:
 
 def set_count(call_seconds: float, bytes_per_set: int) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within 256 MiB."""
-    wanted = round(0.004 / max(call_seconds, 1e-7))
+    wanted = round(0.006 / max(call_seconds, 1e-7))
     affordable = (256 << 20) // max(bytes_per_set, 1)
     return max(2, min(wanted, affordable, 64))

@@ -32,6 +32,8 @@ _equal = torch.equal
 _randint = torch.randint
 _dice = random.SystemRandom()
 _PROBES = 64
+LAZY = "lazy view"
+"""A tensor whose elements are not all there: expanded, or with a pending negation or conjugation."""
 _MAX_TEXT = 200_000
 
 
@@ -186,7 +188,8 @@ class _Runner:
 
     def _op_inputs(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map input sets and output slots. The tensors persist; the judge changes the bytes of the inputs."""
-        inputs, slots = Arena(fds[0], request["sizes"][0]), Arena(fds[1], request["sizes"][1])
+        inputs = Arena(fds[0], request["sizes"][0], read_only=request["read_only"])
+        slots = Arena(fds[1], request["sizes"][1])
         device = self._platform.device
         for arguments, specs in request["sets"]:
             tensors = [inputs.tensor(Spec.from_json(item)).to(device) for item in specs]
@@ -309,7 +312,11 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 def _type_name(tensor: torch.Tensor) -> str:
     kind = type(tensor)
     if kind in (torch.Tensor, torch.nn.Parameter):
-        return kind.__name__
+        if tensor.layout == torch.strided and any(
+            step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)
+        ):
+            return LAZY
+        return LAZY if tensor.is_neg() or tensor.is_conj() else kind.__name__
     return f"{kind.__module__}.{kind.__qualname__}"[:200]
 
 

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 import torch.utils.benchmark
 
+from kforge.worker import arena, trees, wire
+from kforge.worker.runner import modes
+
 _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch", torch),
     ("torch.Tensor", torch.Tensor),
@@ -26,6 +29,10 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.mps", torch.mps),
     ("torch.cpu", torch.cpu),
     ("time", time),
+    *((module.__name__, module) for module in (arena, modes, trees, wire)),
+    ("kforge.worker.runner.modes.Effects", modes.Effects),
+    ("kforge.worker.runner.modes.Poison", modes.Poison),
+    ("kforge.worker.wire.Channel", wire.Channel),
     ("builtins", builtins),
 )
 

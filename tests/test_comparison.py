@@ -166,6 +166,21 @@ def test_the_other_side_cannot_shrink_the_memory():
     arena.close()
 
 
+def test_memory_can_be_sealed_against_writing_by_others():
+    import mmap
+
+    arena = Arena.create(1 << 16)
+    arena.seal_against_others()
+    with pytest.raises(PermissionError):
+        mmap.mmap(arena.fd, 1 << 16)
+    other = Arena(arena.fd, arena.size, read_only=True)
+    layout = Layout()
+    spec = layout.place(torch.zeros(8))
+    arena.tensor(spec).fill_(3.0)
+    assert other.tensor(spec).tolist() == [3.0] * 8
+    arena.close()
+
+
 trees_of = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.just("tensor"),
     lambda inner: (

@@ -220,6 +220,70 @@ def test_a_problem_that_cannot_run_is_not_held_against_the_candidate(judge, hone
     assert str(caught.value).startswith("odd.py")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("return x * 2", "return x[x > 0]"),
+        ("return [torch.randn(8)]", "return [torch.randn(8).to_sparse()]"),
+        ("return [torch.randn(8)]", "return [torch.randn(8, device='meta')]"),
+        ("return [torch.randn(8)]", "raise SystemExit(0)"),
+    ],
+)
+def test_problems_that_cannot_be_judged_are_said_to_be(judge, honest, change):
+    source = problem_of("x, = inputs; return x * 2", "[torch.randn(8)]").source.replace(*change)
+    with pytest.raises(ProblemError):
+        judge.evaluate(Problem.from_source(source), same(Problem.from_source(source)), UNTIMED)
+
+
+def test_tied_weights_follow_together(judge):
+    body = (
+        "import torch\nimport torch.nn as nn\n"
+        "class {name}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.a = nn.Linear(16, 16, bias=False)\n{tie}"
+        "    def forward(self, x):\n        return {second}(torch.relu(self.a(x)))\n"
+        "def get_inputs():\n    return [torch.randn(64, 16)]\ndef get_init_inputs():\n    return []\n"
+    )
+    tie = "        self.b = nn.Linear(16, 16, bias=False)\n        self.b.weight = self.a.weight\n"
+    problem = Problem.from_source(body.format(name="Model", tie=tie, second="self.b"))
+    assert judge.session(problem, UNTIMED).book.degenerate == ()
+    once = Candidate(body.format(name="ModelNew", tie="", second="self.a"))
+    settings = Settings(compile_baseline=False, timing_seconds=0, policy="any")
+    assert judge.evaluate(problem, once, settings).outcome is Outcome.CORRECT
+
+
+def test_random_values_outside_the_state_come_from_the_same_seed(judge):
+    problem = problem_of("x, = inputs; return x * self.noise", "[torch.randn(4, 64)]")
+    source = problem.source.replace("self.args = args\n", "self.args = args\n        self.noise = torch.randn(64)\n")
+    problem = Problem.from_source(source)
+    settings = Settings(compile_baseline=False, timing_seconds=0, policy="any")
+    assert judge.evaluate(problem, same(problem), settings).outcome is Outcome.CORRECT
+
+
+def test_text_nested_too_deeply_is_a_verdict(judge, scale_relu):
+    deep = "class ModelNew: pass\nx = " + "(" * 2000 + "1" + ")" * 2000
+    assert judge.evaluate(scale_relu, Candidate(deep), UNTIMED).outcome is Outcome.COMPILATION_FAILURE
+
+
+def test_half_characters_in_a_message_do_no_harm(judge, scale_relu):
+    verdict = judge.evaluate(scale_relu, Candidate(program(init="raise ValueError('odd \\ud800 text')")), UNTIMED)
+    assert verdict.outcome is Outcome.RUNTIME_ERROR
+    verdict.detail.encode()
+
+
+def test_fresh_content_can_be_made_again_and_never_repeats(judge, scale_relu):
+    import torch
+
+    rotation = judge.session(scale_relu, QUICK).rotation
+    seen = []
+    for _ in range(3):
+        rotation.refresh()
+        shown = rotation.sets().tensors[0][0]
+        assert torch.equal(shown, rotation.content(0)[0])
+        seen.append(shown.clone())
+    assert not torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[1], seen[2])
+
+
 # -- the audit -------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +293,7 @@ def test_a_problem_that_cannot_run_is_not_held_against_the_candidate(judge, hone
         ("x, = inputs; return torch.ones(64) * 3", "", "input-independent"),
         ("x, = inputs; return torch.zeros(64) + x * 0", "", "near-constant"),
         ("x, = inputs; return torch.softmax(x.view(64, 1), dim=1)", "", "near-constant"),
+        ("return torch.arange(4096).float().sin()", "", "input-independent"),
         ("x, = inputs; return x + random.random()", "import random", "non-deterministic"),
         ("x, = inputs; return x[:1]", "", "too-small-to-time"),
     ],

@@ -68,6 +68,11 @@ class CaseBook:
         except Exception as error:
             raise self.reference.fault_in_forward(error) from error
         self.call_seconds = spent
+        try:
+            self.reference.run(arguments, self.timed_state, seed)
+        except Exception as error:
+            self.timed_state = self.initial_state
+            self._drop(f"the reference raises {type(error).__name__} on other parameters: timed with the initial ones")
         tree, tensors = trees.pack(first)
         if trees.foreign(tree):
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))

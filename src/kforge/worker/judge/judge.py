@@ -11,7 +11,7 @@ from types import TracebackType
 import torch
 
 from kforge import registry
-from kforge.errors import PluginAbsent
+from kforge.errors import KForgeError, PluginAbsent, ProblemError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Problem, Settings, Verdict
 from kforge.worker.judge.evaluation import Evaluation, Progress
@@ -62,7 +62,13 @@ class Judge:
             return self._sessions[key]
         while len(self._sessions) >= _KEPT_SESSIONS:
             self._sessions.popitem(last=False)[1].close()
-        session = Session(problem, self._platform.device_class, self._trusted, settings, seed)
+        try:
+            session = Session(problem, self._platform.device_class, self._trusted, settings, seed)
+        except KForgeError:
+            raise
+        except Exception as error:
+            what = f"cannot be judged: {type(error).__name__}: {error}"
+            raise ProblemError(what, path=problem.path or problem.name) from error
         self._sessions[key] = session
         return session
 

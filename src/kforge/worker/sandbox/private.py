@@ -34,8 +34,8 @@ def enter_namespaces() -> None:
         os.setgroups([])
         os.setresgid(_RUNNER_UID, _RUNNER_UID, _RUNNER_UID)
         os.setresuid(_RUNNER_UID, _RUNNER_UID, _RUNNER_UID)
-        # A process that changes its user is no longer its own to inspect, and could not write its maps.
-        kernel.set_dumpable(True)
+    # The zygote is closed to inspection, and so is whoever changes its user: such a process cannot write its own maps.
+    kernel.set_dumpable(True)
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USER | kernel.NEW_NS | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS | kernel.NEW_PID)
     rootfs.map_user(_RUNNER_UID, uid, _RUNNER_UID, gid)

@@ -106,7 +106,7 @@ def test_what_a_runner_sees(judge, scale_relu, tmp_path):
 import importlib.util, pathlib
 seen = []
 if pathlib.Path({str(secret)!r}).exists(): seen.append("a file of the user")
-if importlib.util.find_spec("kforge.worker.judge"): seen.append("the judge's code")
+if importlib.util.find_spec(".".join(["kforge", "worker", "judge"])): seen.append("the judge's code")
 if importlib.util.find_spec("kforge.cli"): seen.append("the command line")
 if len([p for p in os.listdir("/proc") if p.isdigit()]) > 3: seen.append("other processes")
 if os.access(torch.__file__, os.W_OK): seen.append("torch, writable")

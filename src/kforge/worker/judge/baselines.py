@@ -120,7 +120,7 @@ class Baselines:
         seeds = self._rotation.seeds()
 
         def check(lane: Lane, slot: int, block: Block) -> None:
-            if not all(delivered for *_, delivered in block.outputs[slot].leaves):
+            if not all(leaf.delivered for leaf in block.outputs[slot].leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
             inputs = self._rotation.content(slot)
             arguments = self._rotation.arguments(slot, inputs)

@@ -45,12 +45,25 @@ class InputSets:
 
 
 @dataclass(frozen=True)
+class Leaf:
+    """A tensor that came back, as the runner describes it."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    usual_layout: bool
+    """Whether its elements lie in memory as the reference's do."""
+    delivered: bool
+    """Whether it could be copied to its slot."""
+
+
+@dataclass(frozen=True)
 class Output:
     """What came back from one call: structure, and a description of each tensor."""
 
     tree: Any
-    leaves: tuple[tuple[str, str, tuple[int, ...], str, bool], ...]
-    """(type, dtype, shape, device, delivered)."""
+    leaves: tuple[Leaf, ...]
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,14 @@ def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse |
 def _read_output(item: Any) -> Output:
     tree, leaves = item
     read = tuple(
-        (str(kind)[:200], str(dtype), tuple(int(length) for length in shape), str(device)[:40], delivered is True)
-        for kind, dtype, shape, device, delivered in leaves
+        Leaf(
+            str(kind)[:200],
+            str(dtype),
+            tuple(int(n) for n in shape),
+            str(device)[:40],
+            usual is True,
+            delivered is True,
+        )
+        for kind, dtype, shape, device, usual, delivered in leaves
     )
     return Output(tree, read)

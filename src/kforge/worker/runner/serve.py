@@ -252,9 +252,11 @@ class _Runner:
             )
             if fits:
                 self._hand_over(tensor, targets[index], probe)
-            leaves.append([_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), fits])
+            dense = fits and tensor.stride() == targets[index].stride()
+            facts = [_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), dense, fits]
+            leaves.append(facts)
         if tensors and tensors[0].device.type == "cpu" and type(tensors[0]) is torch.Tensor:
-            address = tensors[0].data_ptr() if leaves[0][4] else 0
+            address = tensors[0].data_ptr() if leaves[0][-1] else 0
             if self._last_output is not None and address and self._last_output[0] == address:
                 self._reused = True
             self._last_output = (address, output)

@@ -48,7 +48,7 @@ def verdict_of(judge, entry):
         if need in ("x86_64", "aarch64") and platform.machine() != need:
             pytest.skip(f"needs {need}")
     problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py")
-    limits = Limits(build_seconds=240 if entry.headers.get("slow") == "yes" else 12, call_seconds=6)
+    limits = Limits(build_seconds=240 if entry.headers.get("slow") == "yes" else 8, call_seconds=5)
     settings = Settings(
         policy=entry.headers.get("policy", "hybrid"), compile_baseline=False, timing_seconds=0.15, limits=limits
     )

@@ -25,6 +25,7 @@ from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle
 from kforge.worker.judge.session import Session
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.sandbox import levels
+from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
 
@@ -254,9 +255,9 @@ class Evaluation:
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
             name = f"output {number}" if len(output.leaves) > 1 else "the output"
             self._usual_layout = self._usual_layout and leaf.usual_layout
-            if leaf.kind == "lazy view" and not self._book.lazy_output:
+            if leaf.kind == LAZY_VIEW and not self._book.lazy_output:
                 raise Refused(Outcome.REJECTED, f"{name} is a view that leaves work to its reader", "output_type")
-            if leaf.kind not in ("Tensor", "Parameter", "lazy view"):
+            if leaf.kind not in ("Tensor", "Parameter", LAZY_VIEW):
                 raise Refused(Outcome.REJECTED, f"{name} is a {leaf.kind}, a subclass of torch.Tensor", "output_type")
             if leaf.shape != tuple(expected.shape):
                 raise Refused(Outcome.MISMATCH, f"{name} has shape {leaf.shape}, expected {tuple(expected.shape)}")

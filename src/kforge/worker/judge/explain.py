@@ -8,14 +8,13 @@ from typing import Any
 
 from kforge.types import Outcome
 from kforge.worker.judge.runner_handle import Ending, RunnerLost
+from kforge.worker.wire import CHANNEL_LOST
 
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
 _LINKER = re.compile(
     r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE
 )
 _BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
-CHANNEL_LOST = 70
-"""Exit status of a runner that can no longer reach the judge."""
 _CONTEXT_LINES = 8
 _LONGEST = 4000
 

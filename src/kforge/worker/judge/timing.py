@@ -145,6 +145,6 @@ class Duel:
 
 def set_count(call_seconds: float, bytes_per_set: int) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within 256 MiB."""
-    wanted = round(0.006 / max(call_seconds, 1e-7))
+    wanted = max(5, round(0.006 / max(call_seconds, 1e-7)))
     affordable = (256 << 20) // max(bytes_per_set, 1)
     return max(2, min(wanted, affordable, 64))

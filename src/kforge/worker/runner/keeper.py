@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from kforge.worker.runner import serve
 from kforge.worker.sandbox import kernel, private
-from kforge.worker.wire import Channel, PeerError
+from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
 
 _KEPT_OUTPUT = 32 << 10
 _GRACE_SECONDS = 2.0
@@ -83,7 +83,7 @@ def _become_runner(request: dict[str, Any], channel_fd: int, output_fd: int, all
     except BaseException as error:
         with contextlib.suppress(BaseException):
             print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        os._exit(70)
+        os._exit(CHANNEL_LOST)
     os._exit(0)
 
 

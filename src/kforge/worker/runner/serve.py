@@ -23,7 +23,7 @@ from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
 from kforge.worker.runner import modes, tamper, watch
-from kforge.worker.wire import Channel, PeerError
+from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
 _clock = time.perf_counter_ns
 _copy = torch.Tensor.copy_
@@ -32,8 +32,6 @@ _equal = torch.equal
 _randint = torch.randint
 _dice = random.SystemRandom()
 _PROBES = 64
-LAZY = "lazy view"
-"""A tensor whose elements are not all there: expanded, or with a pending negation or conjugation."""
 _MAX_TEXT = 200_000
 
 
@@ -317,8 +315,8 @@ def _type_name(tensor: torch.Tensor) -> str:
         if tensor.layout == torch.strided and any(
             step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)
         ):
-            return LAZY
-        return LAZY if tensor.is_neg() or tensor.is_conj() else kind.__name__
+            return LAZY_VIEW
+        return LAZY_VIEW if tensor.is_neg() or tensor.is_conj() else kind.__name__
     return f"{kind.__module__}.{kind.__qualname__}"[:200]
 
 

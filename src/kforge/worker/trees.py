@@ -21,7 +21,7 @@ Tree = list[Any]
 _MAX_DEPTH = 32
 
 
-def pack(value: Any, depth: int = 0) -> tuple[Tree, list[torch.Tensor]]:
+def pack(value: Any) -> tuple[Tree, list[torch.Tensor]]:
     """The tree of a value and the tensors at its leaves."""
     tensors: list[torch.Tensor] = []
     return _pack(value, tensors, 0), tensors

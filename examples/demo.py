@@ -45,7 +45,7 @@ def main() -> None:
             verdict = judge.evaluate(problem, candidate, Settings(), lambda what: status.update(f"{stem}: {what}"))  # noqa: B023
             show(console, stem, verdict)
             save_evidence(OUT / f"{stem}.json", Report(stem, problem.name, candidate.id, "cpu", verdict))
-        console.print("\nthen programs that cheat, all of which a careless harness accepts\n")
+        console.print("\nthen programs that cheat, each in its own way\n")
         for stem, what in CHEATING:
             text = (CATALOGUE / "hacks" / f"{stem}.py").read_text()
             problem = Problem.from_file(CATALOGUE / "problems" / f"{text.splitlines()[0].partition(': ')[2]}.py")

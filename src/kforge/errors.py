@@ -7,6 +7,14 @@ A bad candidate is data (a `Verdict`); only a broken harness, a bad problem or a
     │   └── UnknownPlugin       no platform, profiler or sandbox of that name, with the names there are
     ├── ProblemError            the problem file is unusable: names file, line and what is missing
     ├── PluginAbsent            the plug-in exists, and this machine lacks what it needs
+    ├── ModelError              a model gave no reply
+    │   ├── ModelRejected       asking again cannot help: wrong key, unknown model, a malformed request
+    │   ├── ModelUnavailable    asking again may help: rate limit, overload, a broken connection, a timeout
+    │   ├── NothingRecorded     a replay has no reply for this question
+    │   └── BudgetSpent         the run's budget does not allow another request
+    ├── PromptTooLong           the prompt does not fit the ceiling, and what is left may not be cut
+    ├── StoreError              the store cannot be read or written: a full disk, a read-only folder, a lost database
+    │   └── RunBusy             another process is working on that run
     ├── SandboxUnavailable      no sandbox of the requested level can be made here
     ├── WireError               a value cannot cross a process boundary, or a record cannot be read back
     └── HarnessError            KForge's own fault or the machine's: the judge could not do its work
@@ -39,6 +47,43 @@ class ProblemError(KForgeError):
 
 class PluginAbsent(KForgeError):
     """The plug-in is known, and this machine lacks what it needs."""
+
+
+class ModelError(KForgeError):
+    """A model gave no reply; the message names the model and never a key or a prompt."""
+
+
+class ModelRejected(ModelError):
+    """The provider refuses the request itself; the same request will be refused again."""
+
+
+class ModelUnavailable(ModelError):
+    """The provider cannot answer now."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds the provider asked to wait, if it said so."""
+
+
+class NothingRecorded(ModelError):
+    """A recording holds no reply for what is asked."""
+
+
+class BudgetSpent(ModelError):
+    """Another request would go beyond the budget."""
+
+
+class PromptTooLong(KForgeError):
+    """The prompt's sources alone exceed the ceiling; they are never cut."""
+
+
+class StoreError(KForgeError):
+    """The store cannot do what was asked; the message says what to do."""
+
+
+class RunBusy(StoreError):
+    """Another process holds the run."""
 
 
 class SandboxUnavailable(KForgeError):

@@ -2,11 +2,13 @@
 
 `encode` turns a dataclass into plain JSON values; `decode` builds it again and refuses what does not fit.
 Covers what KForge's records use: nested dataclasses, enums, optionals, unions with None, tuples, lists,
-string-keyed dicts, literals, and floats that JSON has no word for (NaN, infinities, written as strings).
+string-keyed dicts, literals, bytes (as base64), and floats that JSON has no word for (NaN, infinities, as strings).
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import enum
 import functools
@@ -26,6 +28,8 @@ def encode(value: Any) -> Any:
     """The JSON form of a value; raises WireError for a type no record holds."""
     if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, int):
@@ -142,6 +146,12 @@ def _decode_scalar(hint: Any, data: Any, where: str) -> Any:
     elif hint in (str, bool):
         if isinstance(data, hint):
             return data
+    elif hint is bytes:
+        if isinstance(data, str):
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error:
+                pass
     elif hint is type(None):
         if data is None:
             return None

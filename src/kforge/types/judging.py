@@ -1,8 +1,7 @@
-"""Every value that flows through KForge, in flow order, as frozen records.
+"""What goes to a judge and what comes back.
 
-    Problem + Candidate + Settings -> Job -> Verdict (with its Evidence) -> Report
+    Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
 
-Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
 A `Verdict` that contradicts itself cannot be constructed.
 """
 
@@ -160,6 +159,8 @@ class Settings:
     """Time given to the interleaved measurement; it stops earlier when the interval is tight."""
     sandbox: SandboxChoice = "auto"
     """auto takes the strongest level this machine has; a named level is required, or it is an error."""
+    profilers: tuple[str, ...] = ()
+    """What to profile a correct candidate with."""
     seed: int | None = None
     """The master seed; None draws a secret one. Set only to replay a record."""
     limits: Limits = Limits()
@@ -341,6 +342,35 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Image:
+    """A picture: a profiler's window, a chart."""
+
+    media_type: str
+    """image/png, image/jpeg, image/webp or image/gif."""
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if self.media_type not in ("image/png", "image/jpeg", "image/webp", "image/gif"):
+            raise ValueError(f"{self.media_type!r} is no picture that models read: png, jpeg, webp, gif")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one profiler saw of a candidate."""
+
+    tool: str
+    """The profiler's name."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Numbers by name."""
+    text: str = ""
+    """The tool's own words, as a person would read them."""
+    images: tuple[Image, ...] = ()
+    """Its windows."""
+    absent: str = ""
+    """Why it saw nothing; empty if it did."""
+
+
+@dataclass(frozen=True)
 class Report:
     """The answer to a job."""
 
@@ -352,3 +382,5 @@ class Report:
     """The candidate's id."""
     platform: str
     verdict: Verdict
+    profiles: tuple[Profile, ...] = ()
+    """Of a correct candidate, where profilers were asked for."""

@@ -1,0 +1,70 @@
+"""Every value that flows through KForge, as frozen records, in flow order.
+
+    judging.py   Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
+    talking.py   Prompt -> Completion, with what it used
+    forging.py   Request -> Move -> Recommendation -> Attempt: the record a run is made of
+
+Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
+"""
+
+from kforge.types.forging import Attempt, Budget, Digest, Intent, Move, Plan, Recommendation, Request, Signal, Stop
+from kforge.types.judging import (
+    EVIDENCE_VERSION,
+    BaselineName,
+    BaselineTime,
+    Candidate,
+    ErrorNorm,
+    Evidence,
+    Image,
+    Job,
+    Limits,
+    Outcome,
+    Policy,
+    Problem,
+    Profile,
+    Report,
+    SandboxChoice,
+    Settings,
+    Timing,
+    Verdict,
+    text_hash,
+)
+from kforge.types.talking import Completion, Finish, Message, ModelSettings, Prompt, Usage
+
+__all__ = [
+    "EVIDENCE_VERSION",
+    "Attempt",
+    "BaselineName",
+    "BaselineTime",
+    "Budget",
+    "Candidate",
+    "Completion",
+    "Digest",
+    "ErrorNorm",
+    "Evidence",
+    "Finish",
+    "Image",
+    "Intent",
+    "Job",
+    "Limits",
+    "Message",
+    "ModelSettings",
+    "Move",
+    "Outcome",
+    "Plan",
+    "Policy",
+    "Problem",
+    "Profile",
+    "Prompt",
+    "Recommendation",
+    "Report",
+    "Request",
+    "SandboxChoice",
+    "Settings",
+    "Signal",
+    "Stop",
+    "Timing",
+    "Usage",
+    "Verdict",
+    "text_hash",
+]

@@ -18,7 +18,10 @@ from typing import Any
 
 from kforge.errors import UnknownPlugin
 
-KINDS = ("platforms", "profilers")
+_NOT_PLUGINS = ("face", "digest")
+"""Modules beside the plug-ins that every user of the kind shares."""
+
+KINDS = ("platforms", "profilers", "search")
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -47,7 +50,7 @@ def _built_in(kind: str) -> dict[str, bool]:
         raise UnknownPlugin(f"no such kind of plug-in: {kind!r}; there are: {', '.join(KINDS)}")
     package = importlib.import_module(f"kforge.{kind}")
     found = pkgutil.iter_modules(package.__path__)
-    return {item.name: item.ispkg for item in found if not item.name.startswith("_") and item.name != "face"}
+    return {item.name: item.ispkg for item in found if not item.name.startswith("_") and item.name not in _NOT_PLUGINS}
 
 
 def _entry_points(kind: str) -> dict[str, importlib.metadata.EntryPoint]:

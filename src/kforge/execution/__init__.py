@@ -1,0 +1,1 @@
+"""Where jobs are carried out: this machine, or nowhere at all (for tests)."""

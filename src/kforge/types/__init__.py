@@ -7,7 +7,19 @@
 Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
 """
 
-from kforge.types.forging import Attempt, Budget, Digest, Intent, Move, Plan, Recommendation, Request, Signal, Stop
+from kforge.types.forging import (
+    Attempt,
+    Budget,
+    Digest,
+    Intent,
+    Move,
+    Plan,
+    Recommendation,
+    Request,
+    Signal,
+    Stop,
+    best_attempt,
+)
 from kforge.types.judging import (
     EVIDENCE_VERSION,
     BaselineName,
@@ -66,5 +78,6 @@ __all__ = [
     "Timing",
     "Usage",
     "Verdict",
+    "best_attempt",
     "text_hash",
 ]

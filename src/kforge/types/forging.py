@@ -71,6 +71,8 @@ class Request:
     """No prompt is longer than this."""
     profilers: tuple[str, ...] | None = None
     """Which profilers to use; None: the platform's own, empty: none."""
+    search: str = "refine"
+    """How the next move is chosen."""
     plan: Plan = Plan()
     settings: Settings = Settings()
     """How each program is judged."""
@@ -107,9 +109,14 @@ class Move:
 class Stop:
     """A chain is over."""
 
-    reason: Literal["iterations", "target", "plateau", "exhausted"]
-    """exhausted: the writer has nothing more to try."""
+    reason: Literal["iterations", "target", "plateau", "exhausted", "budget", "model"]
+    """exhausted: the writer has nothing more to try; model: it could not be asked."""
     words: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing is left to do: a spent budget or a silent model can be mended, and the run resumed."""
+        return self.reason not in ("budget", "model")
 
 
 @dataclass(frozen=True)
@@ -186,3 +193,9 @@ class Attempt:
     def speedup(self) -> float | None:
         """Against the named baseline; None where it was not timed."""
         return self.verdict.speedup
+
+
+def best_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:
+    """The correct attempt with the highest speedup; of equals, or where none was timed, the first."""
+    correct = [attempt for attempt in attempts if attempt.correct]
+    return max(correct, key=lambda attempt: attempt.speedup or 0.0, default=None)

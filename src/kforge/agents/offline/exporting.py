@@ -1,0 +1,191 @@
+"""A module as one functional graph with its parameters as inputs, and the interface around it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from kforge.agents.offline import constants
+from kforge.agents.offline.interface import Held, Input, Interface, Layout
+from kforge.agents.offline.loading import Loaded
+from kforge.agents.offline.recipe import Unliftable
+
+_MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph that Inductor can lower, once."""
+
+    graph: torch.fx.GraphModule
+    interface: Interface
+
+
+def export(loaded: Loaded) -> Exported:
+    """Trace the module; Unliftable with the tracer's own reason where it cannot be traced."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    try:
+        with torch.no_grad():
+            program = torch.export.export(loaded.module, loaded.inputs, strict=False)
+            program = program.run_decompositions(select_decomp_table())
+    except Exception as error:
+        raise Unliftable(f"torch.export cannot trace it: {_first_line(error)}") from error
+    signature = program.graph_signature
+    graph = program.graph_module
+    results = _keep_mutations_inside(graph, signature)
+    made = constants.Maker(loaded)
+    reads: dict[str, str] = {}
+    for spec in signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.persistent):
+            reads[name] = str(spec.target)
+        elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            made.add(name, str(spec.target), program.constants[str(spec.target)])
+        elif spec.kind is not InputKind.USER_INPUT:
+            raise Unliftable(f"the graph takes a {spec.kind.name.lower()}, which no plain program can hold")
+    parameters = _parameters(loaded)
+    interface = Interface(
+        parameters=parameters,
+        inputs=_inputs(loaded, parameters, signature, graph),
+        state=_state(loaded.module),
+        reads=reads,
+        constants=made.expressions,
+        result=_result(program.call_spec.out_spec, results),
+        copied=_copied(loaded, results),
+        definitions=made.definitions,
+    )
+    return Exported(graph, interface)
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    if tensor.layout != torch.strided:
+        raise Unliftable(f"it uses a tensor of layout {tensor.layout}")
+    return Layout(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), str(tensor.dtype)[6:])
+
+
+def _keep_mutations_inside(graph: torch.fx.GraphModule, signature: ExportGraphSignature) -> list[Any]:
+    """Write changed buffers back at the end of the graph; what is left to return, in the user's order."""
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    inputs = {node.name: node for node in graph.graph.nodes if node.op == "placeholder"}
+    by_target = {str(spec.target): spec.arg.name for spec in signature.input_specs if spec.target is not None}
+    kept = []
+    for spec, value in zip(signature.output_specs, output.args[0], strict=True):
+        if spec.kind in _MUTATIONS:
+            name = by_target.get(str(spec.target), str(spec.target))
+            with graph.graph.inserting_before(output):
+                copy = graph.graph.call_function(torch.ops.aten.copy_.default, (inputs[name], value))
+                copy.meta["val"] = inputs[name].meta["val"]
+        elif spec.kind is OutputKind.USER_OUTPUT:
+            kept.append(value)
+        else:
+            raise Unliftable(f"the graph returns a {spec.kind.name.lower()}")
+    # A node is returned once; the result's text may name it twice.
+    output.args = (tuple(dict.fromkeys(value for value in kept if isinstance(value, torch.fx.Node))),)
+    graph.recompile()
+    return kept
+
+
+def _parameters(loaded: Loaded) -> tuple[str, ...]:
+    """Names for forward's arguments: its own where it has them."""
+    names: list[str] = []
+    for parameter in inspect.signature(loaded.module.forward).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names = names[: len(loaded.inputs)]
+    return (*names, *(f"argument{i}" for i in range(len(names), len(loaded.inputs))))
+
+
+def _inputs(
+    loaded: Loaded, parameters: tuple[str, ...], signature: ExportGraphSignature, graph: torch.fx.GraphModule
+) -> tuple[Input, ...]:
+    specs = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    leaves, _ = pytree.tree_flatten_with_path(loaded.inputs)
+    found = []
+    for spec, (path, value) in zip(specs, leaves, strict=True):
+        access = parameters[path[0].idx] + "".join(map(str, path[1:]))
+        if isinstance(spec, TensorArgument):
+            found.append(Input(spec.name, access, layout_of(value)))
+        elif isinstance(spec, ConstantArgument) and isinstance(value, (bool, int, float, str, type(None))):
+            found.append(Input(spec.name, access, None, constants.literal(value)))
+        else:
+            raise Unliftable(f"forward takes a {type(value).__name__}")
+    return tuple(found)
+
+
+def _state(module: torch.nn.Module) -> tuple[Held, ...]:
+    first: dict[int, str] = {}
+    found = []
+    for name, value in module.state_dict(keep_vars=True).items():
+        if not isinstance(value, torch.Tensor):
+            raise Unliftable(f"the module's state holds {name!r}, which is no tensor")
+        leader = first.setdefault(id(value), name)
+        parameter = isinstance(value, torch.nn.Parameter)
+        found.append(Held(name, layout_of(value), parameter, leader if leader != name else ""))
+    return tuple(found)
+
+
+def _result(spec: Any, results: list[Any]) -> str:
+    """The text of forward's result."""
+    places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
+    leaves = [
+        f"{{{places.index(value)}}}" if isinstance(value, torch.fx.Node) else constants.literal(value)
+        for value in results
+    ]
+    return _structure(pytree.tree_unflatten([_Leaf(text) for text in leaves], spec))
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    text: str
+
+
+def _structure(value: Any) -> str:
+    if isinstance(value, _Leaf):
+        return value.text
+    if type(value) is tuple:
+        return "(" + "".join(f"{_structure(item)}, " for item in value) + ")"
+    if type(value) is list:
+        return "[" + ", ".join(map(_structure, value)) + "]"
+    if isinstance(value, dict):
+        return "{{" + ", ".join(f"{key!r}: {_structure(item)}" for key, item in value.items()) + "}}"
+    raise Unliftable(f"forward returns a {type(value).__name__}")
+
+
+def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
+    """Which outputs are an input of the graph, or may be folded into one, although eager returns fresh memory."""
+    torch.manual_seed(0)
+    held = {id(tensor): tensor.clone() for tensor in loaded.module.state_dict(keep_vars=True).values()}
+    inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(loaded.inputs)]
+    arguments = pytree.tree_unflatten(inputs, pytree.tree_structure(loaded.inputs))
+    try:
+        with torch.no_grad():
+            outputs = pytree.tree_leaves(loaded.module(*arguments))
+            for tensor in loaded.module.state_dict(keep_vars=True).values():
+                tensor.copy_(held[id(tensor)])
+    except Exception as error:
+        raise Unliftable(f"the reference's forward raises {_first_line(error)}") from error
+    sources = [*(leaf for leaf in inputs if isinstance(leaf, torch.Tensor)), *loaded.module.state_dict().values()]
+    taken = {tensor.untyped_storage().data_ptr() for tensor in sources}
+    places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
+    fresh = set()
+    for value, output in zip(results, outputs, strict=False):
+        if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in taken:
+            fresh.add(places.index(value))
+    return tuple(sorted(fresh))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,0 +1,71 @@
+"""A problem as a live module with example inputs, inside the lowering process."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kforge.agents.offline.recipe import Unliftable
+from kforge.types import Problem
+
+_SEED = 2357
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The reference module, ready to be called."""
+
+    module: torch.nn.Module
+    inputs: tuple[Any, ...]
+    source: str = ""
+    """Its file with the sizes in place; empty for a live module."""
+    remake: Callable[[int], torch.nn.Module] | None = None
+    """Constructs the module again under a seed; None for a live module."""
+
+
+def load(problem: Problem, device_class: str) -> Loaded:
+    """The problem's module and one set of inputs; Unliftable if it cannot be run."""
+    try:
+        if problem.payload:
+            loaded = _live(problem)
+        else:
+            loaded = _from_file(problem, device_class)
+    except Exception as error:
+        raise Unliftable(f"the reference cannot be loaded: {type(error).__name__}: {error}") from error
+    held = loaded.module.state_dict().values()
+    if any(isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu" for tensor in held):
+        raise Unliftable("the module lives on another device than the CPU")
+    return loaded
+
+
+def _from_file(problem: Problem, device_class: str) -> Loaded:
+    source = problem.sized_source(device_class)
+    file = f"<problem {problem.name}>"
+    # torch.export and inspect read the lines of the classes they trace.
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    namespace = types.ModuleType("lifted_problem")
+    namespace.__file__ = problem.path or file
+    exec(compile(source, file, "exec"), namespace.__dict__)
+
+    def remake(seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        module = namespace.Model(*namespace.get_init_inputs())
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError("Model is no torch.nn.Module")
+        return module
+
+    module = remake(_SEED)
+    return Loaded(module, tuple(namespace.get_inputs()), source, remake)
+
+
+def _live(problem: Problem) -> Loaded:
+    import cloudpickle
+
+    with open(problem.payload, "rb") as file:
+        module, inputs = cloudpickle.load(file)
+    return Loaded(module, tuple(inputs))

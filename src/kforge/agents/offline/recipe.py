@@ -1,0 +1,47 @@
+"""What is asked of the lowering process, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kforge.types import Problem
+
+OWN_FAMILIES = ("gemm", "scan", "convolution")
+"""Library calls that kernels of our own can stand in for."""
+
+
+class Unliftable(Exception):
+    """The module cannot be lifted; the message says why, for a person."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a program is to be made."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    """Inductor's configuration, by dotted name."""
+    flags: tuple[str, ...] = ()
+    """Flags for the C++ compiler, after the ones every program has."""
+    own: tuple[str, ...] = ()
+    """Families of library calls to replace by our own kernels."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One program to make."""
+
+    problem: Problem
+    device_class: str
+    variant: str
+    """The name its header carries."""
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Product:
+    """The answer: a program, or why there is none."""
+
+    source: str | None
+    reason: str = ""
+    seconds: float = 0.0

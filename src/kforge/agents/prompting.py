@@ -1,0 +1,212 @@
+"""Prompts: Jinja2 templates, one file per block, filled from a situation and kept under a ceiling.
+
+Templates of a style live in `prompts/<style>/`. A user's folder comes first, so that one file there replaces one block,
+and a folder in it is a style of its own. Everything that candidates or compilers wrote goes through the `fence`
+filter: nothing inside can end its block.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from kforge.agents.face import Situation
+from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, tokens
+from kforge.errors import PromptTooLong, UsageError
+from kforge.types import Attempt, Image, Intent, Message, Prompt
+
+BUILT_IN = Path(__file__).parent / "prompts"
+
+_LOG_CHARACTERS = (12_000, 6_000, 2_500, 1_000)
+_OPTIONAL = ("profile_text", "past", "reference", "example")
+"""What is left out, in this order and with a word about it, when short logs are not enough."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A prompt, and what had to be left out of it."""
+
+    prompt: Prompt
+    tokens: int
+    omitted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PromptMaker:
+    """Fills the templates of one style."""
+
+    style: str = "structured"
+    folder: str = ""
+    """A user's templates; empty for none."""
+    ceiling: int = 24_000
+    """Tokens a prompt may have."""
+    seed: int = 0
+    """Tells the draws of two runs apart in a shared cache."""
+
+    def generate(self, situation: Situation) -> Written:
+        """What the writer is asked."""
+        return self._fit("generate", situation, ())
+
+    def analyse(self, situation: Situation) -> Written:
+        """What the analyst is asked about the parent's profile."""
+        parent = situation.parent
+        images = tuple(image for profile in parent.profiles for image in profile.images) if parent else ()
+        return self._fit("analyse", situation, images)
+
+    def again(self, asked: Prompt, reply: str, why: str) -> Prompt:
+        """The same question once more, after an answer that could not be read."""
+        text = self._render("again.j2", {"why": why})
+        turns = (Message("assistant", reply or "(empty)"), Message("user", text))
+        head = asked.sample.rpartition(".")[0]
+        return Prompt((*asked.messages, *turns), asked.purpose, f"{head}.2")
+
+    def _fit(self, purpose: Any, situation: Situation, images: tuple[Image, ...]) -> Written:
+        limit = self.ceiling - TOKENS_PER_IMAGE * len(images)
+        size = 0
+        for logs, omitted in _ways_to_shorten():
+            context = _context(situation, logs, omitted)
+            system = self._render(f"{purpose}_system.j2", context)
+            user = self._render(f"{purpose}.j2", context)
+            size = tokens(system) + tokens(user)
+            if size <= limit:
+                prompt = Prompt(
+                    (Message("system", system), Message("user", user, images)), purpose, self._sample(situation)
+                )
+                return Written(prompt, size + TOKENS_PER_IMAGE * len(images), _said(omitted, context))
+        raise PromptTooLong(
+            f"the prompt for {situation.problem.name} needs about {size} tokens, and the ceiling is {self.ceiling}: "
+            "the problem and the program are never cut. Raise it with --prompt-tokens"
+        )
+
+    def _sample(self, situation: Situation) -> str:
+        head = f"s{self.seed}-" if self.seed else ""
+        return f"{head}{situation.move.chain}.{situation.move.step}.1"
+
+    def _render(self, template: str, context: dict[str, Any]) -> str:
+        try:
+            text = self._environment.get_template(template).render(context)
+        except jinja2.TemplateNotFound as error:
+            raise UsageError(f"the prompt style {self.style!r} has no template {error.name}") from None
+        except jinja2.TemplateError as error:
+            where = f"{getattr(error, 'filename', '') or template}:{getattr(error, 'lineno', '') or '?'}"
+            raise UsageError(f"{where}: {error}") from None
+        return _single_blank_lines(text)
+
+    @functools.cached_property
+    def _environment(self) -> jinja2.Environment:
+        folders = [BUILT_IN / self.style, BUILT_IN]
+        if self.folder:
+            own = Path(self.folder)
+            if not own.is_dir():
+                raise UsageError(f"{own}: no such folder of prompt templates")
+            folders = [own / self.style, own, *folders]
+        if not any((folder / "generate.j2").is_file() for folder in folders):
+            known = ", ".join(styles(self.folder))
+            raise UsageError(f"no prompt style is called {self.style!r}; there are: {known}")
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader([str(folder) for folder in folders]),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            autoescape=False,
+        )
+        environment.filters["fence"] = fence
+        return environment
+
+
+def styles(folder: str = "") -> tuple[str, ...]:
+    """The names of the styles there are."""
+    homes = [BUILT_IN, *([Path(folder)] if folder else [])]
+    return tuple(sorted({path.parent.name for home in homes for path in home.glob("*/generate.j2")}))
+
+
+def _ways_to_shorten() -> list[tuple[int, tuple[str, ...]]]:
+    """Shorter logs first, then whole optional blocks."""
+    ways: list[tuple[int, tuple[str, ...]]] = [(logs, ()) for logs in _LOG_CHARACTERS]
+    return ways + [(_LOG_CHARACTERS[-1], _OPTIONAL[: number + 1]) for number in range(len(_OPTIONAL))]
+
+
+def _said(omitted: tuple[str, ...], context: dict[str, Any]) -> tuple[str, ...]:
+    """The blocks that were there and were left out."""
+    there = {"past": bool(context["past"]), "reference": bool(context["has_reference"]), "example": True}
+    return tuple(name for name in omitted if there.get(name, False))
+
+
+def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[str, Any]:
+    """Everything a template may use."""
+    problem, target, move = situation.problem, situation.target, situation.move
+    shown = _last_program(situation)
+    failure = situation.parent if situation.parent and not situation.parent.correct else None
+    texts = [profile for profile in shown.profiles if profile.text] if shown and "profile_text" not in omitted else []
+    share = logs // max(1, len(texts))
+    return {
+        "problem": problem,
+        "problem_source": problem.sized_source(target.device_class) if not problem.payload else problem.source,
+        "live": bool(problem.payload),
+        "platform": target.name,
+        "guide": target.guide,
+        "example_reference": target.example[0],
+        "example_candidate": target.example[1],
+        "intent": move.intent.value,
+        "fresh": move.intent is Intent.FRESH,
+        "program": shown.candidate.source if shown and shown.candidate else "",
+        "digest": shown.digest.text if shown and shown.digest else "",
+        "profile_texts": [(profile.tool, cut_log(profile.text, share)) for profile in texts],
+        "images": sum(len(profile.images) for profile in shown.profiles) if shown else 0,
+        "outcome": situation.parent.verdict.outcome.value if situation.parent else "",
+        "verdict": cut_log(situation.parent.verdict.detail, logs) if situation.parent else "",
+        "verdict_notes": situation.parent.verdict.notes if situation.parent else (),
+        "no_program": failure is not None and failure.candidate is None,
+        "followed": failure.recommendation if failure else None,
+        "recommendation": situation.recommendation,
+        "has_reference": situation.reference,
+        "reference": situation.reference if "reference" not in omitted else "",
+        "reference_origin": situation.reference_origin,
+        "reference_tokens": tokens(situation.reference),
+        "past": [_line(attempt) for attempt in situation.past],
+        "omitted": omitted,
+    }
+
+
+def _last_program(situation: Situation) -> Attempt | None:
+    """The attempt whose program is shown: the parent, or what the parent itself started from if it has none."""
+    shown = situation.parent
+    while shown is not None and shown.candidate is None:
+        step = shown.move.parent
+        shown = next((attempt for attempt in situation.past if attempt.move.step == step), None)
+    return shown
+
+
+def _line(attempt: Attempt) -> dict[str, Any]:
+    """One attempt for the list of what was tried."""
+    verdict = attempt.verdict
+    first = verdict.detail.strip().split("\n")[0]
+    return {
+        "step": attempt.move.step,
+        "intent": attempt.move.intent.value,
+        "advice": attempt.recommendation.text if attempt.recommendation else "",
+        "outcome": verdict.outcome.value,
+        "speedup": verdict.speedup,
+        "baseline": verdict.timing.baseline if verdict.timing else "",
+        "detail": first[:200],
+    }
+
+
+def _single_blank_lines(text: str) -> str:
+    """Blocks one blank line apart; text inside fences is left alone."""
+    out: list[str] = []
+    marks = ""
+    for line in text.strip().split("\n"):
+        head = line[: len(line) - len(line.lstrip("`"))]
+        if marks:
+            marks = "" if line == marks else marks
+        elif len(head) >= 3:
+            marks = head
+        elif not line.strip() and out and not out[-1].strip():
+            continue
+        out.append(line)
+    return "\n".join(out) + "\n"

@@ -1,0 +1,45 @@
+"""The generation agent: a model asked for a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kforge.agents.face import Draft, Situation
+from kforge.agents.prompting import PromptMaker
+from kforge.agents.reply import NEVER_CLOSED, Found, find_program
+from kforge.models.face import Model
+from kforge.types import Completion, Finish
+
+_ENDINGS = {
+    Finish.LENGTH: "the reply was cut off at the token limit (--max-output-tokens)",
+    Finish.FILTERED: "the provider's content filter took the reply",
+    Finish.REFUSED: "the model declined to answer",
+}
+
+
+@dataclass(frozen=True)
+class ModelWriter:
+    """Asks a model, and finds the program in its reply."""
+
+    model: Model
+    prompts: PromptMaker
+
+    async def write(self, situation: Situation) -> Draft:
+        written = self.prompts.generate(situation)
+        completion = await self.model.complete(written.prompt)
+        found = read_reply(completion, situation)
+        left_out = tuple(f"left out of the prompt, for its length: {name}" for name in written.omitted)
+        return Draft(found.source, found.reason, completion.usage, completion.seconds, (*left_out, *found.notes))
+
+
+def read_reply(completion: Completion, situation: Situation) -> Found:
+    """The program in a completion, or the reason there is none."""
+    parent = situation.parent
+    found = find_program(completion.text, parent.candidate.source if parent and parent.candidate else None)
+    if completion.finish is Finish.STOP:
+        return found
+    ending = _ENDINGS[completion.finish]
+    if found.source is not None and completion.finish is Finish.LENGTH and NEVER_CLOSED not in found.notes:
+        return Found(found.source, notes=(*found.notes, f"{ending}, after a whole program"))
+    said = " ".join(completion.text.split())[:200]
+    return Found(None, f"{ending}: {said!r}" if said and completion.finish is Finish.REFUSED else ending)

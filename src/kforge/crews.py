@@ -1,0 +1,133 @@
+"""Who works in a run: models opened from their names, wrapped, and given to the agents of each chain."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kforge.agents.analyst import ModelAnalyst
+from kforge.agents.face import Draft, Situation, Target, Writer
+from kforge.agents.offline.opening import Offline, open_offline
+from kforge.agents.prompting import PromptMaker
+from kforge.agents.writer import ModelWriter
+from kforge.errors import UsageError
+from kforge.loop import Crew
+from kforge.models.budgeted import Budgeted, Purse
+from kforge.models.caching import Caching
+from kforge.models.face import Model
+from kforge.models.journaled import Journal, Journaled
+from kforge.models.limiting import Limited
+from kforge.models.opening import open_model
+from kforge.models.recording import Recording
+from kforge.models.retrying import Retrying
+from kforge.types import Request, Usage
+
+BUILTIN = "builtin"
+"""The name of the offline agents."""
+NO_ANALYST = "none"
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a run may use to reach its models; none of it changes what is asked."""
+
+    cache: str = ""
+    """A folder of replies to share between runs; empty for none."""
+    record: str = ""
+    """A file to append every exchange to, prompts included; empty for none."""
+    concurrency: int = 8
+    """Requests at once."""
+    per_minute: float | None = None
+    """Requests a minute."""
+    models: dict[str, Model] = field(default_factory=dict)
+    """Models that are open already, by name."""
+
+
+@dataclass
+class Staff:
+    """The agents of a run, and what has to be closed after it."""
+
+    crews: tuple[Crew, ...] = ()
+    models: dict[str, Model] = field(default_factory=dict)
+    offline: Offline | None = None
+
+    async def close(self) -> None:
+        for model in self.models.values():
+            await model.close()
+        if self.offline is not None:
+            await self.offline.close()
+
+
+def open_models(request: Request, means: Means) -> dict[str, Model]:
+    """Every model the request names, bare. A missing key or program is an error here, before anything is spent."""
+    _check_names(request)
+    wanted = [*request.models, request.analyst]
+    named = [name for name in dict.fromkeys(wanted) if name and name not in (BUILTIN, NO_ANALYST)]
+    return {name: means.models.get(name) or open_model(name, request.model_settings) for name in named}
+
+
+def open_staff(
+    request: Request,
+    target: Target,
+    models: dict[str, Model],
+    means: Means,
+    journal: Journal,
+    spent: Usage,
+    machine: asyncio.Lock,
+) -> Staff:
+    """The crews of a run, their models wrapped: journal, record, cache, budget, retries, limits."""
+    purse = Purse(request.budget, spent)
+    wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
+    offline = open_offline(target) if BUILTIN in request.models else None
+    prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
+    crews = tuple(_crew(name, request, wrapped, offline, prompts, machine) for name in request.models)
+    return Staff(crews, wrapped, offline)
+
+
+def _check_names(request: Request) -> None:
+    if not request.models:
+        raise UsageError("no model is named")
+    if request.analyst == BUILTIN and set(request.models) != {BUILTIN}:
+        raise UsageError("the offline analyst advises only the offline writer; name another --analyst-model, or none")
+    if request.analyst not in ("", BUILTIN, NO_ANALYST) and BUILTIN in request.models:
+        raise UsageError("the offline writer follows only the offline analyst; leave --analyst-model out")
+
+
+def _crew(
+    name: str,
+    request: Request,
+    models: dict[str, Model],
+    offline: Offline | None,
+    prompts: PromptMaker,
+    machine: asyncio.Lock,
+) -> Crew:
+    silent = request.analyst == NO_ANALYST
+    if name == BUILTIN:
+        assert offline is not None
+        return Crew(name, Exclusive(offline.writer, machine), None if silent else offline.analyst)
+    advisor = models[request.analyst] if request.analyst and not silent else models[name]
+    return Crew(name, ModelWriter(models[name], prompts), None if silent else ModelAnalyst(advisor, prompts))
+
+
+def _wrap(model: Model, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
+    wrapped: Model = Limited(model, means.concurrency, means.per_minute)
+    wrapped = Retrying(wrapped)
+    wrapped = Budgeted(wrapped, purse)
+    if means.cache:
+        wrapped = Caching(wrapped, Path(means.cache), request.model_settings)
+    if means.record:
+        wrapped = Recording(wrapped, Path(means.record))
+    return Journaled(wrapped, journal)
+
+
+@dataclass(frozen=True)
+class Exclusive:
+    """A writer that works on this machine's own processors: never while something is being timed on them."""
+
+    writer: Writer
+    machine: asyncio.Lock
+
+    async def write(self, situation: Situation) -> Draft:
+        async with self.machine:
+            return await self.writer.write(situation)

@@ -1,0 +1,191 @@
+"""`kforge.forge`: from a problem to a faster drop-in; `kforge.resume`: the same for a run that was broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from kforge import drop_in, registry
+from kforge.agents.face import Target
+from kforge.crews import Means, Staff, open_models, open_staff
+from kforge.errors import PluginAbsent, StoreError
+from kforge.execution.face import Executor
+from kforge.execution.local import LocalExecutor
+from kforge.loop import Event, Loop, Shop
+from kforge.models.face import Model
+from kforge.platforms.face import Platform
+from kforge.requesting import Options, make_request
+from kforge.result import Result
+from kforge.store.store import Store
+from kforge.types import Completion, Problem, Prompt, Request, Settings, Stop
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Forged(Result):
+    """A result that can be put to use in this process."""
+
+    def module(self, weights: torch.nn.Module | None = None) -> torch.nn.Module:
+        """The best program as a drop-in nn.Module. It runs generated code here, outside any sandbox.
+
+        With `weights`, an instance of the reference module, it takes over its parameters, buffers and mode; for a
+        problem made from a live module it takes them from there by itself.
+        """
+        return drop_in.load(self.request.problem, self.source, _platform(self.request).device_class, weights)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a run works: none of it changes what is asked or how it is judged."""
+
+    store: str = ""
+    """A folder or a database URL; empty: .kforge in the current folder."""
+    means: Means = Means()
+    tell: Tell = lambda _: None
+    """Told what happens, as it happens."""
+    started: Callable[[str], None] = lambda _: None
+    """Told the run's name when it has one."""
+    executor: Executor | None = None
+    """Who judges; None: a judge of the run's own on this machine."""
+
+
+def forge(
+    problem: Problem | str | Path,
+    platform: str = "cpu",
+    model: str | list[str] = "builtin",
+    options: Options = Options(),
+    workplace: Workplace = Workplace(),
+) -> Forged:
+    """Forge a faster drop-in for a problem.
+
+    `model` names who writes: provider:model, command:..., mailbox:DIR, replay:FILE, or builtin, the offline agents; a
+    list of names shares the chains among them. Everything is kept in the store, and `kforge.resume` goes on after a
+    break. Raises kforge.errors only; a program that fails is part of the result's history.
+    """
+    return asyncio.run(forge_async(problem, platform, model, options, workplace))
+
+
+async def forge_async(
+    problem: Problem | str | Path,
+    platform: str = "cpu",
+    model: str | list[str] = "builtin",
+    options: Options = Options(),
+    workplace: Workplace = Workplace(),
+) -> Forged:
+    """The same for a program that has an event loop of its own."""
+    request = await make_request(problem, platform, model, options, target_of(platform))
+    return await carry_out(request, workplace)
+
+
+async def carry_out(request: Request, workplace: Workplace) -> Forged:
+    """A new run for a request."""
+    models = open_models(request, workplace.means)
+    with Store.open(workplace.store) as store:
+        run = store.create_run(request)
+        workplace.started(run)
+        return await _work(store, run, request, models, workplace)
+
+
+def resume(run: str = "last", workplace: Workplace = Workplace()) -> Forged:
+    """Go on with a run that was broken off; what was paid for is not asked for again."""
+    return asyncio.run(resume_async(run, workplace))
+
+
+async def resume_async(run: str = "last", workplace: Workplace = Workplace()) -> Forged:
+    """The same for a program that has an event loop of its own."""
+    with Store.open(workplace.store) as store:
+        found = store.run(run)
+        models = open_models(found.request, workplace.means)
+        workplace.started(found.id)
+        return await _work(store, found.id, found.request, models, workplace)
+
+
+def target_of(platform: str) -> Target:
+    """What agents are told of a platform."""
+    found: Platform = registry.load("platforms", platform)
+    return Target(found.name, found.guide(), found.example(), found.device_class)
+
+
+@dataclass(frozen=True)
+class _RunJournal:
+    """The store as the journal of one run."""
+
+    store: Store
+    run: str
+    keep_prompts: bool
+
+    def find(self, slot: str) -> Completion | None:
+        return self.store.call(self.run, slot)
+
+    def keep(self, slot: str, completion: Completion, prompt: Prompt) -> None:
+        self.store.save_call(self.run, slot, completion, prompt.id, prompt if self.keep_prompts else None)
+
+
+async def _work(store: Store, run: str, request: Request, models: dict[str, Model], workplace: Workplace) -> Forged:
+    platform = _platform(request)
+    reason = platform.absent_because()
+    if reason:
+        raise PluginAbsent(f"platform {request.platform}: {reason}")
+    executor = workplace.executor or LocalExecutor(request.platform)
+    staff = Staff()
+    try:
+        with store.hold(run), _states(store, run) as finish:
+            journal = _RunJournal(store, run, request.keep_prompts)
+            target = target_of(request.platform)
+            staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
+            shop = Shop(
+                request,
+                _judging(request, platform),
+                target,
+                registry.load("search", request.search),
+                staff.crews,
+                executor,
+                lambda attempt: store.add_attempt(run, attempt),
+                workplace.tell,
+            )
+            loop = Loop(shop, store.history(run))
+            stops = await loop.run()
+            finish(stops)
+    finally:
+        await staff.close()
+        if workplace.executor is None:
+            await executor.close()
+    return Forged(run, request, loop.history, stops)
+
+
+def _platform(request: Request) -> Platform:
+    found: Platform = registry.load("platforms", request.platform)
+    return found
+
+
+def _judging(request: Request, platform: Platform) -> Settings:
+    wanted = platform.profilers if request.profilers is None else request.profilers
+    return replace(request.settings, profilers=wanted)
+
+
+@contextlib.contextmanager
+def _states(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], None]]:
+    """Keeps the run's state true, whatever way this ends."""
+
+    def finish(stops: tuple[Stop, ...]) -> None:
+        open_ends = [stop for stop in stops if not stop.final]
+        words = "; ".join(dict.fromkeys(stop.words for stop in open_ends or stops))
+        store.set_state(run, "stopped" if open_ends else "finished", words)
+
+    store.set_state(run, "running")
+    try:
+        yield finish
+    except Exception as error:
+        with contextlib.suppress(StoreError):
+            store.set_state(run, "failed", f"{error}")
+        raise
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            store.set_state(run, "stopped", "interrupted")
+        raise

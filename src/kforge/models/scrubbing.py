@@ -1,0 +1,47 @@
+"""Keeps keys and prompts out of what providers and programs say: both like to repeat what they were sent."""
+
+from __future__ import annotations
+
+import re
+
+from kforge.models.keys import secrets
+from kforge.types import Prompt
+
+LONGEST = 300
+"""Characters of somebody else's message that are passed on."""
+SHARED = 12
+"""Letters and digits in a row, as in the prompt, that count as repeating it."""
+
+_HIDDEN = "[...]"
+_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|Bearer|AIza)[-_ ]?[\w*.-]{8,}|\S*\*{3,}\S*")
+_ESCAPE = re.compile(r"\\[nrt\"']")
+_NOISE = re.compile(r"[\W_]+")
+
+
+def scrub(message: str, prompt: Prompt) -> str:
+    """A message without keys and without what it shares with the prompt, on one line and cut to length."""
+    for secret in secrets():
+        message = message.replace(secret, _HIDDEN)
+    words = _KEY_LIKE.sub(_HIDDEN, _ESCAPE.sub(" ", message)).split()
+    if not words:
+        return ""
+    asked = _NOISE.sub("", _ESCAPE.sub(" ", prompt.text)).lower()
+    hidden = [False] * len(words)
+    for start in range(len(words)):
+        end = _repeated(words, start, asked)
+        hidden[start:end] = [True] * (end - start)
+    shown = " ".join(_HIDDEN if hide else word for word, hide in zip(words, hidden, strict=True))
+    shown = re.sub(rf"(?:{re.escape(_HIDDEN)}\s*)+", f"{_HIDDEN} ", shown).strip()
+    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
+
+
+def _repeated(words: list[str], start: int, asked: str) -> int:
+    """Where the run of words from `start` that stands in the prompt ends; `start` if it is too short to tell."""
+    run = ""
+    for end in range(start, len(words)):
+        run += _NOISE.sub("", words[end]).lower()
+        if run not in asked:
+            return start
+        if len(run) >= SHARED:
+            return end + 1
+    return start

@@ -1,0 +1,98 @@
+"""From what a user asks for to a Request that says it all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kforge import problems
+from kforge.agents.face import Target
+from kforge.agents.offline.reference import inductor_reference
+from kforge.errors import UsageError
+from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to forge; every field has a sensible default."""
+
+    analyst_model: str = ""
+    """Who reads profiles; empty: the writer's own model; "none": nobody."""
+    reference: str = ""
+    """A reference implementation: a file's path, a program's text, or "inductor"."""
+    plan: Plan = Plan()
+    """Iterations, samples, target, when to give up."""
+    settings: Settings = Settings()
+    """How each program is judged."""
+    model_settings: ModelSettings = ModelSettings()
+    """How models are asked."""
+    budget: Budget = Budget()
+    """What models may cost."""
+    style: str = "structured"
+    """The prompt style: structured, plain, or a folder in `prompts`."""
+    prompts: str = ""
+    """A folder of templates that come before the built-in ones."""
+    prompt_tokens: int = 24_000
+    """No prompt is longer."""
+    profilers: tuple[str, ...] | None = None
+    """None: the platform's own; empty: none."""
+    search: str = "refine"
+    """How the next move is chosen."""
+    keep_prompts: bool = False
+    """Whether prompts are kept in the store."""
+
+
+async def make_request(
+    problem: Problem | str | Path, platform: str, model: str | list[str], options: Options, target: Target
+) -> Request:
+    """A Request; UsageError or ProblemError says what cannot be done about it."""
+    if not isinstance(problem, Problem):
+        problem = one_problem(problem)
+    models = (model,) if isinstance(model, str) else tuple(model)
+    plan = options.plan
+    if set(models) == {"builtin"} and plan.samples > 1:
+        raise UsageError("the offline agents always write the same: --samples needs a language model")
+    if plan.samples < len(models):
+        plan = Plan(**{**vars(plan), "samples": len(models)})
+    reference, origin = await _reference(options.reference, problem, target)
+    return Request(
+        problem=problem,
+        platform=platform,
+        models=models,
+        analyst=options.analyst_model,
+        reference=reference,
+        reference_origin=origin,
+        style=options.style,
+        prompts=options.prompts,
+        prompt_tokens=options.prompt_tokens,
+        profilers=options.profilers,
+        search=options.search,
+        plan=plan,
+        settings=options.settings,
+        model_settings=options.model_settings,
+        budget=options.budget,
+        keep_prompts=options.keep_prompts,
+    )
+
+
+def one_problem(place: str | Path) -> Problem:
+    """The problem a place names, if it names one."""
+    found = problems.find(place)
+    if len(found) != 1:
+        raise UsageError(f"{place} holds {len(found)} problems; name one")
+    return found[0]
+
+
+async def _reference(asked: str, problem: Problem, target: Target) -> tuple[str, str]:
+    """(text, what it is)."""
+    if not asked:
+        return "", ""
+    if asked == "inductor":
+        return await inductor_reference(problem, target), "written by PyTorch's own compiler, Inductor"
+    if "\n" in asked:
+        return asked, "given by the user"
+    path = Path(asked)
+    try:
+        return path.read_text(encoding="utf-8"), f"from the file {path.name}"
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--reference {asked}: {error}; name a file, or inductor") from None

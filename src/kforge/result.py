@@ -1,0 +1,72 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kforge.errors import UsageError
+from kforge.types import Attempt, Request, Stop, Usage, Verdict, best_attempt
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run's history, and the best correct program in it."""
+
+    run: str
+    """The run's name in the store."""
+    request: Request
+    history: tuple[Attempt, ...]
+    """Every attempt, in the order they were recorded."""
+    stops: tuple[Stop, ...] = ()
+    """Why each chain ended; empty for a run read back from the store."""
+
+    @property
+    def best(self) -> Attempt | None:
+        """The fastest correct attempt; None if no program was correct."""
+        return best_attempt(self.history)
+
+    @property
+    def source(self) -> str:
+        """The best correct program; UsageError if there is none."""
+        candidate = self._winner().candidate
+        assert candidate is not None
+        return candidate.source
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The judge's verdict on it."""
+        return self.best.verdict if self.best else None
+
+    @property
+    def usage(self) -> Usage:
+        """What the run's model calls cost."""
+        return sum((attempt.usage for attempt in self.history), Usage())
+
+    def save(self, path: str | Path) -> Path:
+        """Write the best program to a file, with a comment that says where it comes from."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.annotated_source(), encoding="utf-8")
+        return target
+
+    def annotated_source(self) -> str:
+        """The best program under a comment that says where it comes from and what was measured."""
+        winner = self._winner()
+        problem, timing = self.request.problem, winner.verdict.timing
+        lines = [
+            f"Forged by KForge for {problem.name} (problem {problem.id}) on platform {self.request.platform}.",
+            f"Written by {winner.model}, run {self.run}, step {winner.move.step}.",
+            winner.verdict.detail.split("\n")[0],
+        ]
+        if timing is not None and timing.speedup_vs_best is not None:
+            lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")
+        lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]
+        head = "".join(f"# {line}\n" for line in lines)
+        return head + "\n" + self.source
+
+    def _winner(self) -> Attempt:
+        if self.best is None:
+            tried = len(self.history)
+            raise UsageError(f"run {self.run} has no correct program ({tried} were tried)")
+        return self.best

@@ -1,0 +1,15 @@
+"""What is asked of a search."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kforge.types import Attempt, Move, Plan, Stop
+
+
+class Search(Protocol):
+    """Names the next move of a chain. It keeps nothing: the history and the plan, with its seed, say all."""
+
+    def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
+        """The next move of `chain`, given every attempt of the run, or why the chain is over."""
+        ...

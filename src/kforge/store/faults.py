@@ -1,0 +1,74 @@
+"""What a broken disk, folder, file or server is told as: one StoreError that says what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from kforge.errors import StoreError
+from kforge.store.place import Place
+
+_FULL = "the disk is full: free some space, then run the same command again; what was recorded before is safe"
+_READ_ONLY = "it cannot be written or opened: make the folder and its files writable for you, or name another place"
+_DAMAGED = (
+    "the database file is damaged: restore a backup, or save what is left with `sqlite3 FILE .recover`, "
+    "or move the file away to start anew"
+)
+_LOCKED = "another process has kept it locked for too long: wait for that process, or stop it, then try again"
+_HARDWARE = "the disk gave an error: look at the system's log, the quota and the free space, then try again"
+_SERVER = (
+    "the server cannot be reached, or the connection was lost: see that it runs and lets you in, "
+    "then run the same command again; what was recorded before is safe"
+)
+
+_SQLITE = {
+    "is full": _FULL,
+    "readonly": _READ_ONLY,
+    "unable to open": _READ_ONLY,
+    "not a database": _DAMAGED,
+    "malformed": _DAMAGED,
+    "is locked": _LOCKED,
+    "disk i/o error": _HARDWARE,
+}
+_POSTGRES = {
+    "no space left": _FULL,
+    "read-only transaction": "the server only reads: connect to its primary",
+    "permission denied": "this user may not do that: grant it, or connect as another user",
+    "connection": _SERVER,
+    "server closed": _SERVER,
+    "terminating": _SERVER,
+    "ssl": _SERVER,
+}
+_FILES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _READ_ONLY,
+    errno.EPERM: _READ_ONLY,
+    errno.EIO: _HARDWARE,
+}
+
+
+@contextmanager
+def told(place: Place) -> Iterator[None]:
+    """Within it, faults of the disk and the database become StoreError."""
+    try:
+        yield
+    except DBAPIError as error:
+        words = place.without_secrets(str(error.orig).strip().split("\n")[0])
+        raise StoreError(f"the store at {place.shown}: {_advice(place, words)} ({words})") from None
+    except SQLAlchemyError as error:
+        words = place.without_secrets(str(error).split("\n")[0])
+        raise StoreError(f"the store at {place.shown}: {words}") from None
+    except OSError as error:
+        advice = _FILES.get(error.errno or 0, "a file cannot be used")
+        raise StoreError(f"the store at {place.shown}: {advice} ({error.filename or ''}: {error.strerror})") from None
+
+
+def _advice(place: Place, words: str) -> str:
+    known = _POSTGRES if place.file is None else _SQLITE
+    low = words.lower()
+    return next((advice for mark, advice in known.items() if mark in low), "the database refused")

@@ -44,3 +44,11 @@ def honest() -> Any:
     from kforge import Candidate
 
     return Candidate((HERE / "catalogue" / "benign" / "example_style.py").read_text())
+
+
+@pytest.fixture
+def situation_fresh(scale_relu: Any) -> Any:
+    """The first move on a small problem."""
+    import makers
+
+    return makers.situation(scale_relu)

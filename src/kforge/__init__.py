@@ -1,25 +1,59 @@
 """KForge: faster drop-in modules for PyTorch, with numbers you can believe.
 
     verdict = kforge.evaluate("problem.py", "kernel.py", platform="cpu")
+    result = kforge.forge("problem.py", platform="cpu", model="openai:gpt-5")
+    faster = result.module()
 
-Importing this package imports neither torch nor anything heavy; `evaluate` does when it is first called.
+Importing this package imports neither torch nor anything heavy; its functions do when they are first called.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from kforge.types import Candidate, Evidence, Outcome, Problem, Settings, Timing, Verdict
+from kforge.types import Attempt, Candidate, Evidence, Outcome, Plan, Problem, Settings, Timing, Verdict
 
 if TYPE_CHECKING:
     from kforge.evaluating import evaluate as evaluate
+    from kforge.forging import Forged as Forged
+    from kforge.forging import Workplace as Workplace
+    from kforge.forging import forge as forge
+    from kforge.forging import forge_async as forge_async
+    from kforge.forging import resume as resume
+    from kforge.forging import resume_async as resume_async
 
-__all__ = ["Candidate", "Evidence", "Outcome", "Problem", "Settings", "Timing", "Verdict", "evaluate"]
+_LATER = {
+    "evaluate": "kforge.evaluating",
+    "forge": "kforge.forging",
+    "forge_async": "kforge.forging",
+    "resume": "kforge.forging",
+    "resume_async": "kforge.forging",
+    "Forged": "kforge.forging",
+    "Workplace": "kforge.forging",
+}
+
+__all__ = [
+    "Attempt",
+    "Candidate",
+    "Evidence",
+    "Forged",
+    "Outcome",
+    "Plan",
+    "Problem",
+    "Settings",
+    "Timing",
+    "Verdict",
+    "Workplace",
+    "evaluate",
+    "forge",
+    "forge_async",
+    "resume",
+    "resume_async",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "evaluate":
-        from kforge.evaluating import evaluate
-
-        return evaluate
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'kforge' has no attribute {name!r}")

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from kforge.execution.local import LocalExecutor
 from kforge.loop import Event, Loop, Shop
 from kforge.models.face import Model
 from kforge.platforms.face import Platform
-from kforge.requesting import Options, make_request
+from kforge.requesting import make_request, named_options
 from kforge.result import Result
 from kforge.store.store import Store
 from kforge.types import Completion, Problem, Prompt, Request, Settings, Stop
@@ -59,27 +60,29 @@ def forge(
     problem: Problem | str | Path,
     platform: str = "cpu",
     model: str | list[str] = "builtin",
-    options: Options = Options(),
     workplace: Workplace = Workplace(),
+    **options: Any,
 ) -> Forged:
     """Forge a faster drop-in for a problem.
 
     `model` names who writes: provider:model, command:..., mailbox:DIR, replay:FILE, or builtin, the offline agents; a
-    list of names shares the chains among them. Everything is kept in the store, and `kforge.resume` goes on after a
-    break. Raises kforge.errors only; a program that fails is part of the result's history.
+    list of names shares the chains among them. `options` are the fields of kforge.requesting.Options, and those of its
+    records under their own names: iterations=5, samples=4, target_speedup=2.0, budget=3.0, temperature=0.7, ...
+    Everything is kept in the store, and `kforge.resume` goes on after a break. Raises kforge.errors only; a program
+    that fails is part of the result's history.
     """
-    return asyncio.run(forge_async(problem, platform, model, options, workplace))
+    return asyncio.run(forge_async(problem, platform, model, workplace, **options))
 
 
 async def forge_async(
     problem: Problem | str | Path,
     platform: str = "cpu",
     model: str | list[str] = "builtin",
-    options: Options = Options(),
     workplace: Workplace = Workplace(),
+    **options: Any,
 ) -> Forged:
     """The same for a program that has an event loop of its own."""
-    request = await make_request(problem, platform, model, options, target_of(platform))
+    request = await make_request(problem, platform, model, named_options(options), target_of(platform))
     return await carry_out(request, workplace)
 
 

@@ -174,7 +174,9 @@ class Loop:
             if earlier.candidate is not None and earlier.candidate.id == candidate.id:
                 report = Report("", request.problem.name, candidate.id, request.platform, earlier.verdict)
                 where = f"chain {earlier.move.chain + 1}, step {earlier.move.step}"
-                return replace(report, profiles=earlier.profiles), (f"the same program as in {where}: not judged again",)
+                return replace(report, profiles=earlier.profiles), (
+                    f"the same program as in {where}: not judged again",
+                )
         self._say(move, "judging")
         job = Job(f"{move.chain}.{move.step}", request.problem, candidate, self._shop.settings)
         return await self._shop.executor.run(job, lambda words: self._say(move, words)), ()

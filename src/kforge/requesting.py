@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from kforge import problems
 from kforge.agents.face import Target
 from kforge.agents.offline.reference import inductor_reference
 from kforge.errors import UsageError
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,29 @@ class Options:
     """How the next move is chosen."""
     keep_prompts: bool = False
     """Whether prompts are kept in the store."""
+
+
+def named_options(words: dict[str, Any]) -> Options:
+    """Options from flat names, as the command line has them: iterations, samples, temperature, baseline, ...
+
+    The fields of Plan, ModelSettings and Settings stand for themselves; `budget` is in dollars, `budget_tokens` in
+    tokens. A name that means nothing is a UsageError.
+    """
+    left = dict(words)
+    try:
+        plan = _taken(Plan, left)
+        model_settings = _taken(ModelSettings, left)
+        settings = left.pop("settings", None) or _taken(Settings, left)
+        budget = Budget(left.pop("budget", None), left.pop("budget_tokens", None))
+        return Options(plan=plan, model_settings=model_settings, settings=settings, budget=budget, **left)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error).replace("Options.__init__()", "forge")) from None
+
+
+def _taken(kind: type[T], words: dict[str, Any]) -> T:
+    """A record from those of the words that are its fields; they are taken out."""
+    names = {field.name for field in fields(kind)} & set(words)  # type: ignore[arg-type]
+    return kind(**{name: words.pop(name) for name in names})
 
 
 async def make_request(

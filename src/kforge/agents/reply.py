@@ -57,8 +57,8 @@ def find_program(reply: str, previous: str | None = None) -> Found:
 
 def _find(text: str, previous: str | None) -> Found:
     blocks = _blocks(text)
-    for search in (_whole_block, _joined_blocks):
-        found = search(blocks)
+    alone = [block for block in blocks if _imports(block.text)]
+    for found in (_whole_block(alone), _joined_blocks(blocks), _whole_block(blocks)):
         if found:
             return found
     edited = _edited(text, blocks, previous)
@@ -211,6 +211,12 @@ def _parses(source: str) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _imports(source: str) -> bool:
+    """Whether it can stand alone: a module without a single import is a part of something."""
+    tree = _parses(source)
+    return tree is not None and any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in tree.body)
 
 
 def _defines(source: str, name: str) -> bool:

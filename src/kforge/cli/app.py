@@ -10,6 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from kforge.cli import forge_commands
 from kforge.errors import KForgeError
 
 app = typer.Typer(
@@ -137,6 +138,17 @@ def evaluate(
     else:
         code = command.single(problem, candidate, platform, settings, show)
     raise typer.Exit(code)
+
+
+for _command in (
+    forge_commands.forge,
+    forge_commands.resume,
+    forge_commands.runs,
+    forge_commands.show,
+    forge_commands.export,
+    forge_commands.prompt,
+):
+    app.command()(_command)
 
 
 @app.command()

@@ -137,6 +137,6 @@ def _message(body: object) -> str:
     if isinstance(body, list):
         return next((found for item in body if (found := _message(item))), "")
     if isinstance(body, dict):
-        found = body.get("message")
-        return found if isinstance(found, str) else _message(body.get("error"))
+        said = body.get("message")
+        return said if isinstance(said, str) else _message(body.get("error"))
     return ""

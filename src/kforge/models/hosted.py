@@ -6,27 +6,19 @@ The client libraries' own retries are off: `Retrying` does that, where it can be
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
-from kforge.errors import ModelError, ModelUnavailable, PluginAbsent, UsageError
+from kforge.errors import ModelError, ModelUnavailable
 from kforge.models import keys
+from kforge.models.clients import client_for, quiet
 from kforge.models.failures import Asked, explain
 from kforge.models.prices import Rate, dollars, listed_rate
 from kforge.types import Completion, Finish, Message, ModelSettings, Prompt, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as wire
-    from pydantic_ai.models import Model as Client
     from pydantic_ai.settings import ModelSettings as Options
-
-_RENAMED = {"google-gla": "google", "google-vertex": "google-cloud"}
-"""Older names that people still type."""
-_OWN_FORMAT = ("anthropic", "google", "openai-responses")
-"""Providers whose own wire format is kept at a base URL; every other name there means OpenAI's chat completions."""
-_CHATTY = ("openai", "anthropic", "google_genai", "httpx2", "httpcore2")
-"""Loggers of client libraries that print whole requests at DEBUG."""
 
 
 class Hosted:
@@ -40,11 +32,11 @@ class Hosted:
         keys.require_key(spec, settings.base_url)
         self._spec = spec
         self._settings = settings
-        self._client = _client(spec, settings.base_url)
+        self._client = client_for(spec, settings.base_url)
         self._address = self._client.base_url or ""
         self._rate = listed_rate(self._client.model_name, self._address)
         self._entered = False
-        _quiet()
+        quiet()
 
     @property
     def name(self) -> str:
@@ -58,6 +50,8 @@ class Hosted:
     async def complete(self, prompt: Prompt) -> Completion:
         started = time.monotonic()
         response = await self._request(prompt)
+        if not _is_whole(response):
+            raise ModelUnavailable(f"{self._spec}: the reply broke off")
         return Completion(
             text=response.text or _details(response).get("refusal") or "",
             model=self._spec,
@@ -103,7 +97,7 @@ class Hosted:
             wanted["max_tokens"] = self._settings.max_output_tokens
         for name in ("timeout", "max_retries"):
             if name in self._client.unsupported_settings:
-                del wanted[name]  # type: ignore[misc]
+                del wanted[name]
         return wanted
 
     def _used(self, response: wire.ModelResponse) -> Usage:
@@ -129,7 +123,7 @@ def conversation(prompt: Prompt) -> list[wire.ModelMessage]:
             continue
         if not (turns and isinstance(turns[-1], wire.ModelRequest)):
             turns.append(wire.ModelRequest(parts=[]))
-        turns[-1].parts = [*turns[-1].parts, *_request_parts(message)]  # type: ignore[assignment]
+        turns[-1].parts = [*turns[-1].parts, *_request_parts(message)]
     return turns
 
 
@@ -148,6 +142,11 @@ def finish_of(response: wire.ModelResponse) -> Finish:
     return Finish.REFUSED if declined else Finish.FILTERED
 
 
+def _is_whole(response: wire.ModelResponse) -> bool:
+    """Whether the provider came to an end; clients hand on streams that stopped in the middle."""
+    return response.state == "complete" and (response.finish_reason is not None or bool(_details(response)))
+
+
 def _details(response: wire.ModelResponse) -> dict[str, str]:
     return response.provider_details or {}
 
@@ -160,56 +159,3 @@ def _request_parts(message: Message) -> list[wire.ModelRequestPart]:
         system: list[wire.ModelRequestPart] = [wire.SystemPromptPart(message.text)]
         return [*system, wire.UserPromptPart(pictures)] if pictures else system
     return [wire.UserPromptPart([message.text, *pictures] if pictures else message.text)]
-
-
-def _client(spec: str, base_url: str) -> Client:
-    from pydantic_ai.exceptions import UserError
-    from pydantic_ai.models import infer_model
-
-    provider, _, name = spec.partition(":")
-    provider = _RENAMED.get(provider, provider)
-    try:
-        return _served(provider, name, base_url) if base_url else infer_model(f"{provider}:{name}")
-    except UserError as error:
-        problem = _unusable(spec, error.message)
-    except ImportError:
-        raise PluginAbsent(
-            f"{spec} needs a client library that is not installed: pip install 'pydantic-ai-slim[{provider}]'"
-        ) from None
-    raise problem
-
-
-def _served(provider: str, name: str, base_url: str) -> Client:
-    """A model at somebody's own server."""
-    from pydantic_ai.models import infer_model
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers import Provider, infer_provider_class
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-    def at_that_address(kind: str) -> Provider[object]:
-        there: dict[str, str] = {"base_url": base_url, "api_key": keys.server_key()}
-        return infer_provider_class(kind)(**there)
-
-    if provider in _OWN_FORMAT:
-        return infer_model(f"{provider}:{name}", at_that_address)
-    server = OpenAICompatibleProvider(provider, base_url=base_url, api_key=keys.server_key())
-    return OpenAIChatModel(name, provider=server)
-
-
-def _unusable(spec: str, message: str) -> UsageError:
-    variable = keys.named_in(message)
-    if variable.endswith(("_URL", "_ENDPOINT")):
-        return UsageError(f"{spec} needs an address: give a base URL, or export {variable}=http://...")
-    if variable:
-        return keys.missing(spec, variable)
-    return UsageError(
-        f"{message.rstrip('.')}. Write provider:model, such as openai:gpt-5 or anthropic:claude-sonnet-4-5"
-    )
-
-
-def _quiet() -> None:
-    """Client libraries print prompts at DEBUG only where somebody has asked that very library to."""
-    for name in _CHATTY:
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.INFO)

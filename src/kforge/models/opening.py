@@ -7,18 +7,11 @@ from collections.abc import Callable
 from kforge.errors import UsageError
 from kforge.models.command import Command
 from kforge.models.face import Model
+from kforge.models.forms import unknown
 from kforge.models.hosted import Hosted
 from kforge.models.mailbox import Mailbox
 from kforge.models.recording import Replay
 from kforge.types import ModelSettings
-
-FORMS = """\
-  openai:gpt-5                    a hosted model: provider:model, as pydantic-ai names them
-  anthropic:claude-sonnet-4-5     another one
-  local:qwen3 with a base URL     a server that speaks OpenAI's chat completions
-  'command:claude -p'             a program: prompt on standard input, reply on standard output
-  mailbox:DIR                     a folder: prompts as files out, replies as files in
-  replay:FILE                     a recording"""
 
 _OPENERS: dict[str, Callable[[str, ModelSettings], Model]] = {
     "command": Command,
@@ -38,6 +31,6 @@ def open_model(spec: str, settings: ModelSettings = ModelSettings()) -> Model:
         raise UsageError("builtin is no model: the offline agents need none. Choose them where a run is asked for")
     kind, colon, rest = spec.partition(":")
     if not (kind and colon and rest.strip()):
-        raise UsageError(f"{spec!r} names no model. The forms are:\n{FORMS}")
+        raise unknown(spec)
     opener = _OPENERS.get(kind)
     return opener(rest, settings) if opener else Hosted(spec, settings)

@@ -18,6 +18,8 @@ class Platform:
     """The torch device candidates and reference run on."""
     can_time = True
     """Whether a time measured here means anything."""
+    profilers: tuple[str, ...] = ()
+    """What looks at a correct program where nobody says otherwise."""
 
     def absent_because(self) -> str:
         """Why this platform cannot be used here, with the cure; empty if it can."""

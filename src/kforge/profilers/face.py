@@ -1,6 +1,51 @@
-"""What is asked of a profiler."""
+"""What is asked of a profiler, and what it is given to look at.
+
+A profiler has two halves. `collect` runs in the judge and is trusted. Where it must look at the program from inside, a
+second file, its probe, is sent into a runner as text and run there: the standard library and torch are all it may
+import. What a probe answers about a candidate is evidence, not truth.
+
+    prepare(home, request)      before the program is imported; optional
+    look(subject, request)      afterwards: `subject.call()` makes one call, `.module`, `.arguments`, `.home` are there
+"""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from kforge.platforms.face import Platform
+from kforge.types import Candidate, Problem, Profile, Verdict
+
+Subject = Literal["candidate", "reference", "machine"]
+"""Whom a probe looks at: the candidate in its sandbox, the reference in a trusted runner, or only the machine."""
+
+
+class NothingSeen(Exception):
+    """There is nothing to report; the message says why."""
+
+
+class Bench(Protocol):
+    """A correct, timed candidate on its problem, held still to be looked at."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def candidate(self) -> Candidate: ...
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def platform(self) -> Platform: ...
+
+    @property
+    def working_bytes(self) -> int:
+        """Memory that the timed calls go round in: every input set with its outputs, and the parameters."""
+
+    def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
+        """What this profiler's probe answers there; NothingSeen if it gives no answer."""
 
 
 class Profiler:
@@ -10,7 +55,20 @@ class Profiler:
     """The file's name."""
     what = ""
     """What it shows, in a few words."""
+    probe_file = ""
+    """The file beside the plug-in that runs in a runner; empty if it needs none."""
 
     def absent_because(self) -> str:
         """Why it cannot be used here, with the cure; empty if it can."""
         raise NotImplementedError
+
+    def collect(self, bench: Bench) -> Profile:
+        """What it saw. NothingSeen, or any other exception, becomes a profile that says why it is absent."""
+        raise NothingSeen(f"{self.name} is not collected on platform {bench.platform.name}")
+
+    def probe(self) -> str:
+        """The text of its probe; empty if it has none."""
+        if not self.probe_file:
+            return ""
+        home = Path(str(sys.modules[type(self).__module__].__file__)).parent
+        return (home / self.probe_file).read_text(encoding="utf-8")

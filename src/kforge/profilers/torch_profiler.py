@@ -3,16 +3,123 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from dataclasses import dataclass
+from typing import Any
 
-from kforge.profilers.face import Profiler
+from kforge.profilers.digest import SHARE
+from kforge.profilers.face import Bench, Profiler
+from kforge.types import Profile
+
+_SECONDS = 0.12
+_LONGEST_NAME, _LONGEST_SHAPES = 60, 60
+_ROWS = 12
+_ODD = re.compile(r"[^\w:.<>-]+")
 
 
 class TorchProfiler(Profiler):
     name = "torch_profiler"
     what = "torch operators and their time"
+    probe_file = "_operators_probe.py"
 
     def absent_because(self) -> str:
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
+
+    def collect(self, bench: Bench) -> Profile:
+        seen = read(bench.ask({"seconds": _SECONDS}))
+        return Profile(self.name, metrics(seen), table(seen))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator with one set of input shapes, per call of the program."""
+
+    name: str
+    shapes: str
+    times: float
+    self_ns: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the probe reported, per call of the program."""
+
+    calls: float
+    wall_ns: float
+    native_ns: float
+    """In foreign functions of the program."""
+    profiled_ns: float
+    """A call's time under the profiler."""
+    library_ns: float
+    operator_ns: float
+    """In operators that the program registered."""
+    operator_calls: float
+    allocated_bytes: float
+    rows: tuple[Row, ...]
+
+    def shares(self) -> tuple[float, float, float]:
+        """Of a call's time: the program's own native code, torch's operators, and what is left."""
+        library = min(1.0, self.library_ns / self.profiled_ns)
+        own = self.native_ns / self.wall_ns + self.operator_ns / self.profiled_ns
+        own = min(own, 1.0 - library)
+        return own, library, max(0.0, 1.0 - own - library)
+
+
+def read(reply: dict[str, Any]) -> Seen:
+    """The reply as numbers that make sense; ValueError, KeyError or TypeError if they do not."""
+    rows = []
+    for name, shapes, times, spent in list(reply["operators"])[:_ROWS]:
+        clean = _ODD.sub("_", str(name)[:_LONGEST_NAME])
+        rows.append(Row(clean, _shapes(str(shapes)), _number(times), _number(spent)))
+    names = ("calls", "wall_ns", "native_ns", "profiled_ns", "library_ns", "operator_ns", "operator_calls")
+    values = {name: _number(reply[name]) for name in (*names, "allocated_bytes")}
+    if values["wall_ns"] <= 0 or values["profiled_ns"] <= 0:
+        raise ValueError("a call takes no time")
+    return Seen(**values, rows=tuple(rows))
+
+
+def metrics(seen: Seen) -> dict[str, float]:
+    own, library, left = seen.shares()
+    found = {
+        "calls": seen.calls,
+        "wall_ns": seen.wall_ns,
+        "custom_share": own,
+        "library_share": library,
+        "overhead_share": left,
+        "operator_calls": seen.operator_calls,
+        "allocated_bytes": seen.allocated_bytes,
+    }
+    for row in seen.rows:
+        key = SHARE + row.name
+        found[key] = found.get(key, 0.0) + min(1.0, row.self_ns / seen.profiled_ns)
+    return found
+
+
+def table(seen: Seen) -> str:
+    """As a person would read it."""
+    own, library, left = seen.shares()
+    lines = [
+        f"{seen.wall_ns / 1e3:.1f} µs a call (median of {seen.calls:.0f}): {own:.0%} in the program's own native code, "
+        f"{library:.0%} in torch's operators, {left:.0%} Python and dispatch",
+        f"per call: {seen.operator_calls:.3g} torch operators at the top, {seen.allocated_bytes:.0f} bytes allocated",
+    ]
+    if seen.rows:
+        lines.append(f"{'self time':>10} {'share':>6} {'times':>6}  operator, input shapes")
+    for row in seen.rows:
+        share = min(1.0, row.self_ns / seen.profiled_ns)
+        lines.append(f"{row.self_ns / 1e3:>7.1f} µs {share:>6.1%} {row.times:>6.3g}  {row.name} {row.shapes}".rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e18:
+        raise ValueError("a number that is none")
+    return float(value)
+
+
+def _shapes(text: str) -> str:
+    kept = "".join(letter for letter in text if letter in "0123456789[], x")
+    return kept if len(kept) <= _LONGEST_SHAPES else kept[: _LONGEST_SHAPES - 1] + "…"
 
 
 PLUGIN = TorchProfiler()

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from kforge.errors import StoreError
 from kforge.store.place import Place
@@ -52,6 +52,10 @@ _FILES = {
 }
 
 
+class Duplicate(StoreError):
+    """What was to be recorded is there already."""
+
+
 @contextmanager
 def told(place: Place) -> Iterator[None]:
     """Within it, faults of the disk and the database become StoreError."""
@@ -59,6 +63,8 @@ def told(place: Place) -> Iterator[None]:
         yield
     except DBAPIError as error:
         words = place.without_secrets(str(error.orig).strip().split("\n")[0])
+        if isinstance(error, IntegrityError) and "unique" in words.lower():
+            raise Duplicate(f"the store at {place.shown} has that already ({words})") from None
         raise StoreError(f"the store at {place.shown}: {_advice(place, words)} ({words})") from None
     except SQLAlchemyError as error:
         words = place.without_secrets(str(error).split("\n")[0])

@@ -7,13 +7,10 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Engine, text
-
-from kforge.store.faults import told
-from kforge.store.place import Place
 
 _descriptors: set[int] = set()
 
@@ -31,10 +28,12 @@ def file_lock(path: Path, wait: bool = False) -> Iterator[None]:
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
     finally:
-        _descriptors.discard(descriptor)
-        # Taken away while still held: whoever waits on it will see that it is another file now.
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        if descriptor in _descriptors:  # not so in a forked child, whose parent still holds it
+            _descriptors.discard(descriptor)
+            with suppress(OSError):  # a file left behind holds nobody up
+                # Removed while still held: whoever waits on it will see that it is no longer the one.
+                path.unlink()
+            os.close(descriptor)
 
 
 def _take(path: Path, wait: bool) -> int:
@@ -66,19 +65,18 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 @contextmanager
-def server_lock(engine: Engine, place: Place, name: str) -> Iterator[None]:
+def server_lock(engine: Engine, name: str) -> Iterator[None]:
     """Hold PostgreSQL's advisory lock for `name`, on a connection of its own; Taken if somebody else does."""
     key = int.from_bytes(hashlib.sha256(f"kforge:{name}".encode()).digest()[:8], "big", signed=True)
     connection = engine.connect()
     try:
-        with told(place):
-            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-            # A holder whose machine vanished is noticed within two minutes.
-            for setting, value in (("idle", 60), ("interval", 10), ("count", 6)):
-                connection.exec_driver_sql(f"set tcp_keepalives_{setting} = {value}")
-            if not connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": key}).scalar():
-                holder = connection.execute(text(_HOLDER), {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF})
-                raise Taken(holder.scalar() or "another process")
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        # A holder whose machine vanished is noticed within two minutes.
+        for setting, value in (("idle", 60), ("interval", 10), ("count", 6)):
+            connection.exec_driver_sql(f"set tcp_keepalives_{setting} = {value}")
+        if not connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": key}).scalar():
+            holder = connection.execute(text(_HOLDER), {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF})
+            raise Taken(holder.scalar() or "another process")
         yield
     finally:
         connection.invalidate()  # closing the connection lets the lock go, whatever state it is in

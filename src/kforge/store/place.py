@@ -14,9 +14,7 @@ from kforge.errors import StoreError, UsageError
 DEFAULT_FOLDER = ".kforge"
 DATABASE_FILE = "kforge.db"
 
-_NETWORK_KINDS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre gpfs beegfs glusterfs fuse.sshfs fuse.glusterfs fuse.ceph".split()
-)
+_NETWORK_KINDS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,9 @@ def _from_url(text: str) -> Place:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise UsageError("the store's URL cannot be read; write postgresql://USER@HOST/NAME or sqlite:///FILE") from None
+        raise UsageError(
+            "the store's URL cannot be read; write postgresql://USER@HOST/NAME or sqlite:///FILE"
+        ) from None
     blobs = url.query.get("blobs")
     url = url.difference_update_query(["blobs"])
     kind = url.get_backend_name()
@@ -108,4 +108,4 @@ def on_network(path: Path, mounts: str | None = None) -> bool:
         # A later mount on the same point hides the earlier one.
         if len(point) >= len(best) and path.is_relative_to(point):
             best, kind = point, fields[2]
-    return kind in _NETWORK_KINDS
+    return kind.removeprefix("fuse.") in _NETWORK_KINDS or kind == "fuse.sshfs"

@@ -126,12 +126,11 @@ def _finished(job: Job, out: Path) -> Done | None:
 def _evaluate(judge: Judge, job: Job, out: Path, progress: Any) -> Done:
     try:
         tell = (lambda what: progress(job, what)) if progress else (lambda _: None)
-        verdict = judge.evaluate(job.problem, job.candidate, job.settings, tell)
+        report = judge.report(job, tell)
     except KForgeError as error:
         return Done(job, None, str(error))
     except Exception as error:
         # A fault of ours must not take the rest of the batch with it.
         return Done(job, None, f"internal error, please report it: {type(error).__name__}: {error}")
-    report = Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict)
     write_json(out / f"{job.id}.json", jsonable.encode(report))
     return Done(job, report)

@@ -15,7 +15,8 @@ _ALWAYS = {
     # What is random stays torch's, so that both sides draw the same numbers under one seed.
     "fallback_random": True,
     "force_disable_caches": True,
-    "size_asserts": False,
+    # The asserts name the layout of what library calls return.
+    "size_asserts": True,
     "alignment_asserts": False,
     "graph_partition": False,
     "cpp_wrapper": False,

@@ -27,6 +27,7 @@ class Cpu(Platform):
     name = "cpu"
     device_class = "cpu"
     device = "cpu"
+    profilers = ("torch_profiler", "roofline", "compiler_remarks")
 
     def absent_because(self) -> str:
         if not self.compilers():

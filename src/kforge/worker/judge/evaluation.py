@@ -6,25 +6,24 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kforge.platforms.face import Platform
-from kforge.types import BaselineTime, Candidate, ErrorNorm, Evidence, Outcome, Settings, Timing, Verdict
+from kforge.types import BaselineTime, Candidate, ErrorNorm, Outcome, Settings, Timing, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
 from kforge.worker.judge import explain, integrity, machine, parameters, static_rules, statistics, timing
 from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput
 from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
+from kforge.worker.judge.evidence import Findings, make_evidence
 from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Output
 from kforge.worker.judge.nursery import Nursery, allowance
 from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 from kforge.worker.judge.session import Session
 from kforge.worker.judge.structure import structure_difference
-from kforge.worker.sandbox import levels
 from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
@@ -69,14 +68,9 @@ class Evaluation:
         self._known = known_folders
         self._progress = progress
         self._tolerance = Tolerance(session.book.problem.tolerances, settings.precision)
-        self._errors: list[ErrorNorm] = []
-        self._notes: list[str] = []
+        self._found = Findings()
         self._share: float | None = None
         self._usual_layout = True
-        self._timing: Timing | None = None
-        self._matches: list[parameters.Match] = []
-        self._observed: integrity.Observation | None = None
-        self._marks: list[tuple[str, float]] = []
         self._runner: RunnerHandle | None = None
 
     def verdict(self) -> Verdict:
@@ -88,7 +82,7 @@ class Evaluation:
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         if outcome is not Outcome.CORRECT:
-            self._timing = None
+            self._found.timing = None
             if rule and explain.comply(rule):
                 detail = f"{detail}\nTo comply: {explain.comply(rule)}."
         else:
@@ -98,13 +92,15 @@ class Evaluation:
             outcome=outcome,
             detail=detail,
             rule=rule,
-            errors=tuple(self._errors),
-            timing=self._timing,
+            errors=tuple(self._found.errors),
+            timing=self._found.timing,
             custom_share=self._share,
             degenerate=self._book.degenerate,
             sandbox=self._nursery.level,
-            notes=tuple(dict.fromkeys(self._notes)),
-            evidence=self._evidence(),
+            notes=tuple(dict.fromkeys(self._found.notes)),
+            evidence=make_evidence(
+                self._book, self._candidate, self._settings, self._platform, self._nursery.level, self._found
+            ),
         )
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -198,7 +194,7 @@ class Evaluation:
         self._refuse_findings(runner)
         with _sensible():
             held = parameters.read_held(reply["state"])
-        self._matches, lost = parameters.match(self._book.initial_state, held)
+        self._found.matches, lost = parameters.match(self._book.initial_state, held)
         must_follow = [name for name in lost if name in self._book.reference.movable()]
         if must_follow:
             names = ", ".join(f"`{name}` {tuple(self._book.initial_state[name].shape)}" for name in must_follow)
@@ -208,7 +204,7 @@ class Evaluation:
                 "and shape, or was initialised with the same values. Keep it as an nn.Parameter, so that new values "
                 "can be loaded",
             )
-        self._notes += [f"buffer {name} of the reference has no counterpart in the candidate" for name in lost]
+        self._found.notes += [f"buffer {name} of the reference has no counterpart in the candidate" for name in lost]
 
     def _refuse_patches(self, reply: dict[str, Any]) -> None:
         patched = reply.get("patched")
@@ -217,9 +213,9 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, f"it replaced {names}", "patched_torch")
 
     def _send_state(self, runner: RunnerHandle, state: dict[str, torch.Tensor]) -> None:
-        if not self._matches:
+        if not self._found.matches:
             return
-        send_state(runner, [(match.name, match.value(state)) for match in self._matches], self._seconds())
+        send_state(runner, [(match.name, match.value(state)) for match in self._found.matches], self._seconds())
 
     def _seconds(self) -> float:
         return self._settings.limits.call_seconds + self._baselines.deadline()
@@ -277,12 +273,12 @@ class Evaluation:
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
                 where = f"inputs: {_DISTRIBUTION_WORDS[case.distribution]}"
-                if case.state is not self._book.initial_state and self._matches:
+                if case.state is not self._book.initial_state and self._found.matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
-                self._errors.append(norms[-1])
+                self._found.errors.append(norms[-1])
                 raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
         worst = max(norms, key=lambda item: item.norm, default=ErrorNorm(case.distribution, 0.0, 0.0, 0.0))
-        self._errors.append(worst)
+        self._found.errors.append(worst)
 
     def _check_inputs(self, sets: InputSets, case: Case) -> None:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
@@ -306,9 +302,9 @@ class Evaluation:
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known)
         with _sensible():
-            self._observed = integrity.read_observation(reply, native)
-        self._share = integrity.custom_share(self._observed, float(min(times)))
-        rule, what = integrity.judge_work(self._observed, self._baselines.observation(), self._settings.policy)
+            self._found.observed = integrity.read_observation(reply, native)
+        self._share = integrity.custom_share(self._found.observed, float(min(times)))
+        rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
@@ -337,8 +333,8 @@ class Evaluation:
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
         if samples.reused:
-            self._notes.append("forward returns the same storage every time: an earlier result is overwritten")
-        self._timing = Timing(
+            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
+        self._found.timing = Timing(
             baseline=name,
             speedup=speedup,
             interval=interval,
@@ -359,7 +355,7 @@ class Evaluation:
         if wanted == "best":
             return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
         if baselines[wanted].ratio is None:
-            self._notes.append(f"baseline {wanted} is not available ({baselines[wanted].note}); eager was used")
+            self._found.notes.append(f"baseline {wanted} is not available ({baselines[wanted].note}); eager was used")
             return "eager"
         return wanted
 
@@ -402,7 +398,9 @@ class Evaluation:
         factor = 1.0
         if excess > _CLOCK_CHARGED:
             factor = 1.0 + excess
-            self._notes.append(f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it")
+            self._found.notes.append(
+                f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"
+            )
         ratios = [ratio / factor for ratio in samples.ratios()]
         middle = statistics.median(ratios)
         low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
@@ -422,43 +420,18 @@ class Evaluation:
 
     def _note_ending(self, ending: Ending) -> None:
         if ending.printed > len(ending.output.encode()):
-            self._notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
+            self._found.notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
 
     def _summary(self) -> str:
-        checked = f"{len(self._errors)} checked calls agree with the reference"
-        if self._timing is None:
+        checked = f"{len(self._found.errors)} checked calls agree with the reference"
+        timed = self._found.timing
+        if timed is None:
             return f"{checked}; not timed"
-        low, high = self._timing.interval
-        return f"{checked}; {self._timing.speedup:.2f}x against {self._timing.baseline} ({low:.2f} to {high:.2f})"
+        low, high = timed.interval
+        return f"{checked}; {timed.speedup:.2f}x against {timed.baseline} ({low:.2f} to {high:.2f})"
 
     def _mark(self, name: str) -> None:
-        self._marks.append((name, time.perf_counter()))
-
-    def _evidence(self) -> Evidence:
-        observed = self._observed
-        counted: dict[str, int] = {}
-        for operator in observed.operators if observed else ():
-            counted[operator.name] = counted.get(operator.name, 0) + 1
-        unchecked = [*self._book.unchecked, *levels.shortcomings(self._nursery.level)]
-        if observed is not None:
-            unchecked.append("operators and custom share: as the runner's own process reported them")
-        if self._timing is not None:
-            unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
-        if self._book.reference.training and any("running" in name for name in self._book.initial_state):
-            unchecked.append("state: whether forward updates running statistics as the reference does")
-        return Evidence(
-            problem=self._book.problem,
-            candidate=self._candidate,
-            settings=replace(self._settings, seed=self._book.seed),
-            device=self._platform.facts(),
-            versions=machine.versions(self._platform.compilers()),
-            distributions=tuple(error.distribution for error in self._errors),
-            parameters=tuple(map(str, self._matches)),
-            operators=tuple(f"{name} x{count}" for name, count in counted.items()),
-            native=observed.native if observed else (),
-            unchecked=tuple(unchecked),
-            seconds=machine.seconds(self._marks),
-        )
+        self._found.marks.append((name, time.perf_counter()))
 
 
 _DISTRIBUTION_WORDS = {

@@ -13,9 +13,10 @@ import torch
 from kforge import registry
 from kforge.errors import KForgeError, PluginAbsent, ProblemError
 from kforge.platforms.face import Platform
-from kforge.types import Candidate, Problem, Settings, Verdict
+from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.profiling import Workshop
 from kforge.worker.judge.session import Session
 from kforge.worker.sandbox import kernel, levels
 
@@ -52,6 +53,22 @@ class Judge:
         return Evaluation(
             session, candidate, settings, self._platform, nursery, nursery.known_folders(), progress
         ).verdict()
+
+    def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
+        """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
+        verdict = self.evaluate(job.problem, job.candidate, job.settings, progress)
+        profiles: tuple[Profile, ...] = ()
+        if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
+            progress("profiling")
+            profiles = self._profiles(job, verdict)
+        return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
+
+    def _profiles(self, job: Job, verdict: Verdict) -> tuple[Profile, ...]:
+        nursery = self._nursery(levels.choose(job.settings.sandbox))
+        session = self.session(job.problem, job.settings)
+        workshop = Workshop(session, job.candidate, job.settings, verdict, self._platform, nursery, self._trusted)
+        with session.book.quiet():
+            return workshop.profiles(job.settings.profilers)
 
     def session(self, problem: Problem, settings: Settings) -> Session:
         """What is known of a problem, from before or made now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import itertools
 import os
 import random
 import sys
@@ -22,7 +23,7 @@ import torch
 from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
-from kforge.worker.runner import modes, tamper, watch
+from kforge.worker.runner import modes, probes, tamper, watch
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
 _clock = time.perf_counter_ns
@@ -79,6 +80,7 @@ class _Runner:
         self._slots: list[list[torch.Tensor]] = []
         self._last_output: Any = None
         self._reused = False
+        self._probes = probes.Probes()
 
     def answer(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         handler = getattr(self, f"_op_{request['op']}")
@@ -287,6 +289,20 @@ class _Runner:
             effects.conclude(trees.pack(output)[1])
             operators = modes.record_operators(call)
         return {"operators": operators, "custom_effect": effects.seen}
+
+    def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Let a probe get ready, before the program is imported."""
+        with self._phase("probe"):
+            return {"answer": self._probes.prepare(request["source"], self._home, request["request"])}
+
+    def _op_look(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Let a probe look at the program."""
+        turns = itertools.cycle(range(len(self._sets))) if self._sets else iter(())
+        subject = probes.Subject(
+            lambda: self._call(next(turns), request["seed"])[0], self._module, self._sets, self._home
+        )
+        with self._phase("probe"), torch.no_grad():
+            return {"answer": self._probes.look(request["source"], subject, request["request"])}
 
     def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         return {"patched": self._patched()}

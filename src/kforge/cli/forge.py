@@ -1,0 +1,142 @@
+"""`kforge forge` and `kforge resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from kforge import problems
+from kforge.cli import runs
+from kforge.cli.live import LiveRuns, Row
+from kforge.crews import BUILTIN, Means
+from kforge.errors import KForgeError, UsageError
+from kforge.execution.local import LocalExecutor
+from kforge.forging import Forged, Workplace, carry_out, resume_async, target_of
+from kforge.loop import Event
+from kforge.models.keys import any_key
+from kforge.requesting import Options, make_request
+from kforge.store.store import Store
+from kforge.types import Problem
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for on the command line."""
+
+    places: list[str]
+    platform: str
+    models: list[str]
+    options: Options
+    store: str
+    means: Means
+    as_json: bool
+    to: Path | None = None
+    """Where to write the best program."""
+
+
+def run(order: Order) -> int:
+    """0 if every problem has a correct program, 1 if not."""
+    todo = [problem for place in order.places for problem in problems.find(place)]
+    if order.to is not None and len(todo) > 1:
+        raise UsageError(f"--to names one file, and there are {len(todo)} problems; use `kforge export` afterwards")
+    console = Console(stderr=order.as_json)
+    if not order.models:
+        order = replace(order, models=[BUILTIN])
+        _say_offline(console)
+    results = asyncio.run(_forge_all(todo, order, console))
+    for result in results:
+        _show(result, order, console)
+    return 0 if len(results) == len(todo) and all(result.best for result in results) else 1
+
+
+def _say_offline(console: Console) -> None:
+    key = any_key()
+    hint = "No model is named and no key is set"
+    if key is not None:
+        hint = f"No model is named ({key} is set: add --model to use it)"
+    console.print(
+        f"{hint}: the offline agents do the job. They lift kernels that PyTorch's compiler writes and choose among "
+        "variants by rules; no language model is involved.",
+        style="dim",
+        highlight=False,
+    )
+
+
+async def _forge_all(todo: list[Problem], order: Order, console: Console) -> list[Forged]:
+    """One problem after another, with one warm judge."""
+    results: list[Forged] = []
+    executor = LocalExecutor(order.platform)
+    target = target_of(order.platform)
+    current = ""
+
+    def started(run: str) -> None:
+        nonlocal current
+        current = run
+
+    with LiveRuns(console, quiet=order.as_json) as live:
+        try:
+            for problem in todo:
+                current = ""
+                request = await make_request(problem, order.platform, order.models, order.options, target)
+                rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
+                place = Workplace(order.store, order.means, _teller(live, rows), started, executor)
+                try:
+                    results.append(await carry_out(request, place))
+                except KForgeError as error:
+                    if len(todo) == 1:
+                        raise
+                    console.print(f"[red]{escape(problem.name)}[/]: {escape(str(error))}", highlight=False)
+        except asyncio.CancelledError:
+            if current:
+                _say_resume(console, current)
+            raise
+        finally:
+            await executor.close()
+    return results
+
+
+def resume(name: str, store: str, means: Means, as_json: bool) -> int:
+    """Go on with a run."""
+    console = Console(stderr=as_json)
+    with Store.open(store) as opened:
+        found = opened.run(name)
+        past = opened.history(found.id)
+    request = found.request
+
+    async def work() -> Forged:
+        with LiveRuns(console, quiet=as_json) as live:
+            rows = live.add(request.problem.name, request.plan.iterations, request.plan.samples, past)
+            try:
+                return await resume_async(found.id, Workplace(store, means, _teller(live, rows)))
+            except asyncio.CancelledError:
+                _say_resume(console, found.id)
+                raise
+
+    result = asyncio.run(work())
+    _show(result, Order([], request.platform, [], Options(), store, means, as_json), console)
+    return 0 if result.best else 1
+
+
+def _teller(live: LiveRuns, rows: list[Row]) -> Callable[[Event], None]:
+    return lambda event: live.take(rows, event)
+
+
+def _say_resume(console: Console, run: str) -> None:
+    console.print(f"stopped; nothing is lost. Go on with: kforge resume {run}", highlight=False)
+
+
+def _show(result: Forged, order: Order, console: Console) -> None:
+    if order.to is not None and result.best is not None:
+        result.save(order.to)
+    if order.as_json:
+        print(json.dumps(runs.flat(result)))
+        return
+    runs.summary(console, result)
+    if order.to is not None and result.best is not None:
+        console.print(f"written to {order.to}", highlight=False)

@@ -1,0 +1,207 @@
+"""The loop's commands and their options: forge, resume, runs, show, export, prompt. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
+_JSON = typer.Option("--json", help="Print one JSON object.")
+_RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
+_CACHE = typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
+_RECORD = typer.Option(help="Append every exchange with a model to this file, prompts included, for replay:FILE.")
+_CONCURRENCY = typer.Option(min=1, help="Requests to a model at once.")
+_PER_MINUTE = typer.Option(min=1, help="Requests to a model per minute.")
+
+
+def forge(
+    problem: Annotated[
+        list[str], typer.Argument(help="Problem files (KernelBench format), folders, bundled, or bundled:level1/1.")
+    ],
+    platform: Annotated[str, typer.Option(help="Platform to forge for.")] = "cpu",
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="Who writes: provider:model, 'command:CLI ...', mailbox:DIR, replay:FILE, or builtin (offline, the "
+            "default). Several may be named."
+        ),
+    ] = [],  # noqa: B006  typer copies it
+    analyst_model: Annotated[
+        str, typer.Option(help="Who reads profiles. Default: the writer's own model; none: nobody.")
+    ] = "",
+    iterations: Annotated[int, typer.Option(min=1, help="Programs per chain at most.")] = 5,
+    samples: Annotated[int, typer.Option(min=1, help="Independent chains.")] = 1,
+    target_speedup: Annotated[float | None, typer.Option(help="Stop when this is reached.")] = None,
+    repairs: Annotated[int, typer.Option(min=1, help="Failed repairs in a row before going back to the best.")] = 2,
+    plateau: Annotated[int, typer.Option(min=1, help="Stop after this many correct programs without gain.")] = 3,
+    seed: Annotated[int, typer.Option(help="Tells the draws of two runs apart in a shared cache.")] = 0,
+    budget: Annotated[float | None, typer.Option(min=0, help="Dollars the run may spend on models.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens the run may spend on models.")] = None,
+    reference: Annotated[
+        str, typer.Option(help="A reference implementation from elsewhere: a file, or inductor (PyTorch's compiler).")
+    ] = "",
+    profiler: Annotated[
+        list[str], typer.Option(help="Profilers to use (kforge doctor lists them); none: no profiling.")
+    ] = [],  # noqa: B006
+    style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
+        "structured"
+    ),
+    prompts: Annotated[str, typer.Option(help="Folder of your own prompt templates.")] = "",
+    prompt_tokens: Annotated[int, typer.Option(min=1000, help="Ceiling of a prompt's length.")] = 24_000,
+    temperature: Annotated[float | None, typer.Option(min=0, help="Default: the provider's.")] = None,
+    max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Default: the provider's.")] = None,
+    model_timeout: Annotated[float, typer.Option(min=1, help="Seconds for one request to a model.")] = 600,
+    base_url: Annotated[str, typer.Option(help="Address of an OpenAI-compatible server, for openai:NAME.")] = "",
+    baseline: Annotated[str, typer.Option(help="What speedup means: eager, compile or best.")] = "eager",
+    compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
+    policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
+    precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, unshare or process.")] = "auto",
+    cache: Annotated[str, _CACHE] = "",
+    record: Annotated[str, _RECORD] = "",
+    concurrency: Annotated[int, _CONCURRENCY] = 8,
+    per_minute: Annotated[int | None, _PER_MINUTE] = None,
+    keep_prompts: Annotated[bool, typer.Option(help="Keep the text of prompts in the store too.")] = False,
+    store: Annotated[str, _STORE] = "",
+    to: Annotated[Path | None, typer.Option(help="Write the best program to this file.")] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Forge a faster drop-in for a problem: write, judge, profile, advise, again.
+
+    Without --model the offline agents do it: PyTorch's own compiler and rules, no key, no network.
+
+    Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error.
+    """
+    from kforge.cli import forge as command
+    from kforge.crews import Means
+    from kforge.requesting import named_options
+
+    options = named_options(
+        {
+            "analyst_model": analyst_model,
+            "iterations": iterations,
+            "samples": samples,
+            "target_speedup": target_speedup,
+            "repairs": repairs,
+            "plateau": plateau,
+            "seed": seed,
+            "budget": budget,
+            "budget_tokens": budget_tokens,
+            "reference": reference,
+            "profilers": _profilers(profiler),
+            "style": style,
+            "prompts": prompts,
+            "prompt_tokens": prompt_tokens,
+            "temperature": temperature,
+            "max_output_tokens": max_output_tokens,
+            "timeout_seconds": model_timeout,
+            "base_url": base_url,
+            "settings": _settings(
+                baseline=baseline,
+                compile_baseline=compile_baseline,
+                policy=policy,
+                precision=precision,
+                sandbox=sandbox,
+            ),
+            "keep_prompts": keep_prompts,
+        }
+    )
+    means = Means(cache, record, concurrency, per_minute)
+    raise typer.Exit(command.run(command.Order(problem, platform, model, options, store, means, as_json, to)))
+
+
+def resume(
+    run: Annotated[str, _RUN] = "last",
+    store: Annotated[str, _STORE] = "",
+    cache: Annotated[str, _CACHE] = "",
+    record: Annotated[str, _RECORD] = "",
+    concurrency: Annotated[int, _CONCURRENCY] = 8,
+    per_minute: Annotated[int | None, _PER_MINUTE] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Go on with a run that was broken off. What was paid for is not asked for again."""
+    from kforge.cli import forge as command
+    from kforge.crews import Means
+
+    raise typer.Exit(command.resume(run, store, Means(cache, record, concurrency, per_minute), as_json))
+
+
+def runs(
+    store: Annotated[str, _STORE] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+) -> None:
+    """The runs in the store."""
+    from kforge.cli import runs as command
+
+    raise typer.Exit(command.list_runs(store, limit, as_json))
+
+
+def show(
+    run: Annotated[str, _RUN] = "last",
+    step: Annotated[str, typer.Option(help="One attempt whole: its step, or chain.step.")] = "",
+    store: Annotated[str, _STORE] = "",
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """A run: every attempt, its verdict, and the advice it followed."""
+    from kforge.cli import runs as command
+
+    raise typer.Exit(command.show(store, run, step, as_json))
+
+
+def export(
+    run: Annotated[str, _RUN] = "last",
+    to: Annotated[Path, typer.Option(help="The file to write.")] = Path("kernel.py"),
+    evidence: Annotated[
+        Path | None, typer.Option(help="Write the evidence record too, for kforge evaluate --replay.")
+    ] = None,
+    step: Annotated[str, typer.Option(help="Another attempt than the best: its step, or chain.step.")] = "",
+    store: Annotated[str, _STORE] = "",
+) -> None:
+    """Write the best program of a run to a file."""
+    from kforge.cli import runs as command
+
+    raise typer.Exit(command.export(store, run, to, evidence, step))
+
+
+def prompt(
+    problem: Annotated[str, typer.Argument(help="Problem file, or bundled:level1/1.")],
+    platform: Annotated[str, typer.Option(help="Platform to write for.")] = "cpu",
+    reference: Annotated[str, typer.Option(help="A reference implementation: a file, or inductor.")] = "",
+    style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
+        "structured"
+    ),
+    prompts: Annotated[str, typer.Option(help="Folder of your own prompt templates.")] = "",
+    prompt_tokens: Annotated[int, typer.Option(min=1000, help="Ceiling of its length.")] = 24_000,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Print exactly what would be sent to a model first."""
+    from kforge.cli import prompt as command
+    from kforge.requesting import Options
+
+    options = Options(reference=reference, style=style, prompts=prompts, prompt_tokens=prompt_tokens)
+    raise typer.Exit(command.run(problem, platform, options, as_json))
+
+
+def _profilers(named: list[str]) -> tuple[str, ...] | None:
+    """None for the platform's own, empty for none."""
+    if not named:
+        return None
+    return tuple(name for name in named if name != "none")
+
+
+def _settings(**words: Any) -> Any:
+    """Judging settings from the command line; a word that is none of the choices is said before anything runs."""
+    import typing
+
+    from kforge.types import BaselineName, Policy, SandboxChoice, Settings
+
+    for name, kind in (("baseline", BaselineName), ("policy", Policy), ("sandbox", SandboxChoice)):
+        if words[name] not in typing.get_args(kind):
+            raise typer.BadParameter(f"--{name} is one of {', '.join(typing.get_args(kind))}")
+    try:
+        return Settings(**words)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

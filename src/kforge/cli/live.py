@@ -1,0 +1,157 @@
+"""Runs as they happen: one line per chain on a terminal, one line per attempt elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from kforge.loop import Event
+from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
+
+_COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
+
+
+@dataclass
+class Row:
+    """One chain of one run."""
+
+    problem: str
+    iterations: int
+    chain: int = 0
+    samples: int = 1
+    step: int = 0
+    words: str = "waiting"
+    attempts: tuple[Attempt, ...] = ()
+    stop: Stop | None = None
+    began: float | None = None
+    ended: float | None = None
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def elapsed(self) -> float:
+        if self.began is None:
+            return 0.0
+        return (self.ended or time.monotonic()) - self.began
+
+    def take(self, event: Event) -> None:
+        self.began = self.began or time.monotonic()
+        self.step, self.words = event.step, event.words
+        if event.attempt is not None:
+            self.attempts += (event.attempt,)
+            self.usage += event.attempt.usage
+        if event.stop is not None:
+            self.stop, self.ended = event.stop, time.monotonic()
+
+
+class LiveRuns:
+    """Draws rows while runs go on. Use it as a context manager."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self._console = console
+        self._rows: list[Row] = []
+        self._quiet = quiet
+        self._live: Live | None = None
+        if console.is_terminal and not quiet:
+            self._live = Live(self, console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> LiveRuns:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def add(self, problem: str, iterations: int, samples: int = 1, past: tuple[Attempt, ...] = ()) -> list[Row]:
+        """Rows for the chains of a run; `past` is what an earlier process did of it."""
+        rows = [Row(problem, iterations, chain, samples) for chain in range(samples)]
+        for row in rows:
+            row.attempts = tuple(attempt for attempt in past if attempt.move.chain == row.chain)
+            row.step = len(row.attempts)
+            row.usage = sum((attempt.usage for attempt in row.attempts), Usage())
+        self._rows += rows
+        return rows
+
+    def take(self, rows: list[Row], event: Event) -> None:
+        """Something happened in a run whose rows these are."""
+        row = rows[event.chain]
+        row.take(event)
+        if self._live is None and not self._quiet:
+            if event.attempt is not None:
+                self._console.print(_attempt_line(row, event.attempt), highlight=False, soft_wrap=True)
+            elif event.stop is not None:
+                self._console.print(f"{escape(row.problem)}: {escape(event.words)}", highlight=False, soft_wrap=True)
+
+    def __rich__(self) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name, justify in (
+            ("problem", "left"),
+            ("iteration", "right"),
+            ("state", "left"),
+            ("speedup", "right"),
+            ("vs best", "right"),
+            ("elapsed", "right"),
+            ("cost", "right"),
+        ):
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+        for row in self._rows:
+            table.add_row(*_cells(row))
+        return table
+
+
+def _cells(row: Row) -> list[str]:
+    name = row.problem + (f" #{row.chain + 1}" if row.samples > 1 else "")
+    best = best_attempt(row.attempts)
+    state = _state(row)
+    return [
+        escape(name),
+        f"{min(row.step, row.iterations)}/{row.iterations}",
+        state,
+        speedup(best.verdict.speedup if best else None),
+        speedup(best.verdict.speedup_vs_best if best else None),
+        f"{row.elapsed:.0f} s",
+        cost(row.usage),
+    ]
+
+
+def _state(row: Row) -> str:
+    if row.stop is None:
+        return f"[cyan]{escape(row.words[:40])}[/]" if row.began else "[dim]waiting[/]"
+    if best_attempt(row.attempts) is not None:
+        return f"[green]done[/] [dim]({row.stop.reason})[/]"
+    last = row.attempts[-1].verdict.outcome.value if row.attempts else row.stop.reason
+    return f"[red]{last}[/] [dim]({row.stop.reason})[/]"
+
+
+def speedup(value: float | None) -> str:
+    """For people: two digits, or a dash where nothing was measured."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def cost(usage: Usage) -> str:
+    """Dollars, and whether a part of them is unknown."""
+    if usage.unpriced:
+        known = f"${usage.dollars:.4f} + " if usage.dollars else ""
+        return f"{known}{usage.unpriced} unpriced"
+    return f"${usage.dollars:.4f}" if usage.requests else "$0"
+
+
+def _attempt_line(row: Row, attempt: Attempt) -> str:
+    verdict = attempt.verdict
+    colour = _COLOURS.get(verdict.outcome, "yellow")
+    chain = f" #{row.chain + 1}" if row.samples > 1 else ""
+    number = f"{attempt.move.step}/{row.iterations}"
+    detail = verdict.detail.split("\n")[0] if verdict.outcome is not Outcome.CORRECT else ""
+    return (
+        f"{escape(row.problem)}{chain}  {number:>5}  {attempt.move.intent.value:<9} "
+        f"[{colour}]{verdict.outcome.value:<19}[/]{speedup(verdict.speedup):>8}  {row.elapsed:5.0f} s  {cost(row.usage)}  [dim]{escape(detail[:90])}[/]"
+    )

@@ -1,0 +1,38 @@
+"""`kforge prompt`: exactly what would be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from kforge import jsonable, registry
+from kforge.agents.face import Situation, Target
+from kforge.agents.prompting import PromptMaker, Written
+from kforge.platforms.face import Platform
+from kforge.requesting import Options, make_request
+from kforge.types import Intent, Move
+
+
+def run(place: str, platform: str, options: Options, as_json: bool) -> int:
+    found: Platform = registry.load("platforms", platform)
+    target = Target(found.name, found.guide(), found.example(), found.device_class)
+    request = asyncio.run(make_request(place, platform, "prompt-only", options, target))
+    situation = Situation(
+        request.problem, target, Move(0, 1, Intent.FRESH), (), request.reference, request.reference_origin
+    )
+    prompts = PromptMaker(options.style, options.prompts, options.prompt_tokens, options.plan.seed)
+    written = prompts.generate(situation)
+    if as_json:
+        print(json.dumps({**jsonable.encode(written.prompt), "tokens": written.tokens, "omitted": written.omitted}))
+        return 0
+    _print(written)
+    return 0
+
+
+def _print(written: Written) -> None:
+    for message in written.prompt.messages:
+        print(f"--- {message.role}")
+        print(message.text)
+    left_out = f"; left out for its length: {', '.join(written.omitted)}" if written.omitted else ""
+    print(f"about {written.tokens} tokens{left_out}", file=sys.stderr)

@@ -1,0 +1,207 @@
+"""`kforge runs`, `kforge show` and `kforge export`: what the store holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+from kforge import jsonable
+from kforge.cli.live import cost, speedup
+from kforge.errors import UsageError
+from kforge.result import Result
+from kforge.store.store import Store
+from kforge.types import Attempt, Evidence, Outcome, Report
+
+_COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
+
+
+def read(store: str, name: str) -> tuple[Result, str, str]:
+    """A run from the store: its result, its state, and why."""
+    with Store.open(store) as opened:
+        found = opened.run(name)
+        return Result(found.id, found.request, opened.history(found.id)), found.state, found.reason
+
+
+def list_runs(store: str, limit: int, as_json: bool) -> int:
+    with Store.open(store) as opened:
+        found = opened.runs(limit)
+    if as_json:
+        for item in found:
+            print(json.dumps(jsonable.encode(item)))
+        return 0
+    console = Console()
+    if not found:
+        console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("run", "problem", "platform", "models", "state", "attempts", "speedup", "cost"):
+        table.add_column(name, overflow="fold")
+    for item in found:
+        table.add_row(
+            item.id,
+            escape(item.problem),
+            item.platform,
+            escape(", ".join(item.models)),
+            item.state,
+            str(item.attempts),
+            speedup(item.speedup),
+            f"${item.dollars:.4f}",
+        )
+    console.print(table)
+    return 0
+
+
+def show(store: str, name: str, step: str, as_json: bool) -> int:
+    """A run's attempts, or one of them whole."""
+    result, state, reason = read(store, name)
+    if as_json:
+        print(json.dumps({**flat(result), "state": state, "reason": reason}))
+        return 0
+    console = Console()
+    if step:
+        _one_attempt(console, _attempt(result, step))
+        return 0
+    console.print(f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False)
+    summary(console, result)
+    console.print(_table(result))
+    console.print("[dim]kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best[/]")
+    return 0
+
+
+def export(store: str, name: str, to: Path, evidence: Path | None, step: str) -> int:
+    """The best program of a run, or another step's, as a file."""
+    result, _, _ = read(store, name)
+    attempt = _attempt(result, step) if step else result.best
+    if step:
+        assert attempt is not None
+        if attempt.candidate is None:
+            raise UsageError(f"step {step} of {result.run} has no program")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_text(attempt.candidate.source, encoding="utf-8")
+    else:
+        result.save(to)
+    console = Console()
+    console.print(f"written to {to}", highlight=False)
+    if evidence is not None:
+        assert attempt is not None
+        _write_evidence(evidence, result, attempt)
+        console.print(f"evidence: {evidence}", highlight=False)
+    return 0
+
+
+def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
+    candidate = attempt.candidate.id if attempt.candidate else ""
+    where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
+    report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"kforge_evidence": Evidence.version, **jsonable.encode(report)}, indent=1))
+
+
+def summary(console: Console, result: Result) -> None:
+    """What a run came to, in two lines."""
+    best, problem = result.best, result.request.problem.name
+    tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
+    why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
+    if best is None:
+        console.print(f"[red]no correct program[/] for {escape(problem)}: {tried}. {escape(why)}", highlight=False)
+    else:
+        versus = best.verdict.speedup_vs_best
+        against = f", {versus:.2f}x against the best baseline" if versus is not None else ""
+        found = escape(best.verdict.detail.split("\n")[0])
+        line = f"[green]{escape(problem)}[/]: {found}{against}. {tried}. {escape(why)}"
+        console.print(line, highlight=False)
+        for reason in best.verdict.degenerate:
+            console.print(
+                f"  [yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}", highlight=False
+            )
+    console.print(f"[dim]run {result.run}: kforge show {result.run}[/]", highlight=False)
+
+
+def flat(result: Result) -> dict[str, Any]:
+    """The object `--json` prints."""
+    best = result.best
+    return {
+        "run": result.run,
+        "problem": result.request.problem.name,
+        "platform": result.request.platform,
+        "models": list(result.request.models),
+        "correct": best is not None,
+        "speedup": best.speedup if best else None,
+        "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
+        "speedup_vs_best": best.verdict.speedup_vs_best if best else None,
+        "counts": best.verdict.counts if best else False,
+        "usage": jsonable.encode(result.usage),
+        "stops": [jsonable.encode(stop) for stop in result.stops],
+        "attempts": [_flat_attempt(attempt) for attempt in result.history],
+    }
+
+
+def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "chain": attempt.move.chain,
+        "step": attempt.move.step,
+        "intent": attempt.move.intent.value,
+        "parent": attempt.move.parent,
+        "model": attempt.model,
+        "outcome": attempt.verdict.outcome.value,
+        "detail": attempt.verdict.detail,
+        "speedup": attempt.speedup,
+        "recommendation": attempt.recommendation.text if attempt.recommendation else None,
+        "candidate": attempt.candidate.id if attempt.candidate else None,
+        "seconds": attempt.seconds,
+        "notes": list(attempt.notes),
+    }
+
+
+def _attempt(result: Result, step: str) -> Attempt:
+    chain, _, number = step.rpartition(".")
+    for attempt in result.history:
+        if str(attempt.move.step) == number and str(attempt.move.chain + 1) == (chain or "1"):
+            return attempt
+    known = ", ".join(f"{item.move.chain + 1}.{item.move.step}" for item in result.history) or "none"
+    raise UsageError(f"run {result.run} has no step {step}; there are (chain.step): {known}")
+
+
+def _table(result: Result) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("step", "intent", "from", "outcome", "speedup", "seconds", "advice or detail"):
+        table.add_column(name)
+    best = result.best
+    for attempt in result.history:
+        move, verdict = attempt.move, attempt.verdict
+        words = attempt.recommendation.text if attempt.recommendation and attempt.correct else ""
+        if not attempt.correct:
+            words = verdict.detail.split("\n")[0]
+        star = " [green]best[/]" if attempt is best else ""
+        table.add_row(
+            f"{move.chain + 1}.{move.step}" if result.request.plan.samples > 1 else str(move.step),
+            move.intent.value,
+            str(move.parent or "-"),
+            f"[{_COLOURS.get(verdict.outcome, 'yellow')}]{verdict.outcome.value}[/]{star}",
+            speedup(attempt.speedup),
+            f"{sum(attempt.seconds.values()):.1f}",
+            escape(words[:160]),
+        )
+    return table
+
+
+def _one_attempt(console: Console, attempt: Attempt) -> None:
+    verdict = attempt.verdict
+    colour = _COLOURS.get(verdict.outcome, "yellow")
+    console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
+    console.print(escape(verdict.detail), highlight=False)
+    if attempt.recommendation:
+        console.print(f"[dim]advice:[/] {escape(attempt.recommendation.text)}", highlight=False)
+        console.print(f"[dim]because:[/] {escape(attempt.recommendation.evidence)}", highlight=False)
+    if attempt.digest:
+        console.print(f"[dim]profile:[/]\n{escape(attempt.digest.text)}", highlight=False)
+    for note in attempt.notes:
+        console.print(f"[dim]note:[/] {escape(note)}", highlight=False)
+    if attempt.candidate is not None:
+        console.print(Syntax(attempt.candidate.source, "python", line_numbers=False, word_wrap=True))

@@ -1,0 +1,78 @@
+"""What this machine can do at most, measured once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kforge import jsonable
+from kforge.errors import WireError
+
+_VERSION = 1
+SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 29))
+"""Bytes of the arrays whose bandwidth is measured: from what fits in a core's cache to what fits in none."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Rates that no program here exceeds by much."""
+
+    bandwidth: tuple[tuple[int, float], ...]
+    """(Bytes gone round in, bytes a second), smallest first."""
+    flops: float
+    """Float32 operations a second."""
+    overhead_ns: float
+    """The least a call through nn.Module and ctypes takes."""
+
+    def bytes_per_second(self, working_bytes: int) -> float:
+        """The bandwidth for a program that goes round in this much memory."""
+        return next((rate for size, rate in self.bandwidth if size >= working_bytes), self.bandwidth[-1][1])
+
+    @property
+    def memory(self) -> float:
+        """The bandwidth of main memory."""
+        return self.bandwidth[-1][1]
+
+
+def kept(facts: dict[str, str], measure: Callable[[], dict[str, Any]]) -> Ceilings:
+    """From an earlier measurement on the same machine, or made now. A folder that cannot be written to is no fault."""
+    path = _folder() / f"ceilings-{_key(facts)}.json"
+    try:
+        return jsonable.decode(Ceilings, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, WireError):
+        pass
+    found = read(measure())
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+    return found
+
+
+def read(reply: dict[str, Any]) -> Ceilings:
+    """From a probe's answer; ValueError if it is none."""
+    bandwidth = tuple(sorted((int(size), float(rate)) for size, rate in reply["bandwidth"]))
+    found = Ceilings(bandwidth, float(reply["flops"]), float(reply["overhead_ns"]))
+    numbers = [found.flops, found.overhead_ns, *(rate for _, rate in bandwidth)]
+    if not bandwidth or not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise ValueError("a ceiling that is none")
+    return found
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kforge"
+
+
+def _key(facts: dict[str, str]) -> str:
+    parts = [_VERSION, sorted(facts.items()), importlib.metadata.version("torch"), os.environ.get("OMP_NUM_THREADS")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

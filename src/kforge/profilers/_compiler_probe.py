@@ -1,0 +1,109 @@
+"""In a runner: a shim before each compiler that asks it for its remarks, and what came of it.
+
+The shim keeps each source file beside the remarks, since programs remove theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from typing import Any
+
+_COMPILERS = ("g++", "c++", "gcc", "cc", "clang++", "clang")
+_SOURCES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".c")
+_GCC = "-fopt-info-vec-inline-optimized-missed-internals"
+_CLANG = "-Rpass=loop-vectorize -Rpass-missed=loop-vectorize -Rpass-analysis=loop-vectorize"
+_MAX_BUILDS, _MAX_LINES, _MAX_SOURCE, _MAX_LOG = 16, 4000, 400_000, 256 << 20
+
+_SHIM = """#!/bin/sh
+mkdir -p {log}
+printf '%s\\n' "$PWD" "$@" > {log}/$$.command
+number=0
+for word in "$@"; do
+  case "$word" in
+    *.cpp|*.cc|*.cxx|*.c++|*.C|*.c) number=$((number + 1)); cp -- "$word" {log}/$$.$number.source 2> /dev/null ;;
+  esac
+done
+{run}
+"""
+_RUN_GCC = 'exec {real} "$@" {flags}={log}/$$.remarks'
+_RUN_CLANG = """{real} "$@" {flags} 2> {log}/$$.remarks
+status=$?
+cat {log}/$$.remarks >&2
+exit $status"""
+
+
+def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Put the shims first in PATH."""
+    folder, log = os.path.join(home, "shims"), os.path.join(home, "remarks")
+    os.makedirs(folder, exist_ok=True)
+    named = os.environ.get("CXX", "")
+    for name in dict.fromkeys((*_COMPILERS, os.path.basename(named))):
+        real = shutil.which(named if name == os.path.basename(named) else name)
+        if not name or real is None:
+            continue
+        shim = os.path.join(folder, name)
+        with open(shim, "w") as file:
+            file.write(_shim(real, shlex.quote(log)))
+        os.chmod(shim, 0o755)
+    os.environ["PATH"] = folder + os.pathsep + os.environ.get("PATH", "")
+    if os.sep in named:
+        os.environ["CXX"] = os.path.join(folder, os.path.basename(named))
+    return {}
+
+
+def _shim(real: str, log: str) -> str:
+    said = subprocess.run([real, "--version"], capture_output=True, text=True, check=False).stdout
+    run, flags = (_RUN_CLANG, _CLANG) if "clang" in said else (_RUN_GCC, _GCC)
+    return _SHIM.format(log=log, run=run.format(real=shlex.quote(real), flags=flags, log=log))
+
+
+def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Every build that was seen: its command, its sources, and what was said about them."""
+    log = os.path.join(subject.home, "remarks")
+    names = sorted(os.listdir(log)) if os.path.isdir(log) else []
+    builds = []
+    for name in [name for name in names if name.endswith(".command")]:
+        stem = os.path.join(log, name.removesuffix(".command"))
+        place, *words = _read(stem + ".command", 100_000).splitlines()
+        files = [word for word in words if word.endswith(_SOURCES)]
+        if not files:
+            continue
+        sources = [[file, _read(f"{stem}.{number}.source", _MAX_SOURCE)] for number, file in enumerate(files, 1)]
+        builds.append(
+            {"words": words, "sources": sources, "remarks": _remarks(stem + ".remarks", place, files, subject)}
+        )
+    return {"builds": builds[:_MAX_BUILDS]}
+
+
+def _remarks(path: str, place: str, files: list[str], subject: Any) -> list[str]:
+    """The lines about the program's own files; a reason may lie in a header, and follows its loop."""
+    kept: list[str] = []
+    own: dict[str, bool] = {}
+    follows = 0
+    try:
+        with open(path, errors="replace") as file:
+            for line in file.readlines(_MAX_LOG):
+                name = line.partition(":")[0]
+                if name not in own:
+                    whole = os.path.realpath(os.path.join(place, name))
+                    own[name] = name in files or whole.startswith(os.path.realpath(subject.home) + os.sep)
+                worth = own[name] and not ("optimized:  Inlining" in line or "basic block" in line)
+                if worth or follows:
+                    kept.append(line[:400].rstrip())
+                    follows = 1 if "couldn't vectorize loop" in line else max(0, follows - 1)
+                if len(kept) >= _MAX_LINES:
+                    break
+    except OSError:
+        pass
+    return kept
+
+
+def _read(path: str, most: int) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read(most)
+    except OSError:
+        return ""

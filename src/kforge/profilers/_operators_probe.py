@@ -1,0 +1,124 @@
+"""In a runner: how long calls take, how much of that is the program's own native code, and which operators torch ran.
+
+A call through ctypes is timed by a subclass of ctypes' own function type, put in place before the program is imported;
+functions of extension modules are timed through the interpreter's profile hook.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from typing import Any
+
+_clock = time.perf_counter_ns
+_native = [0, 0]
+"""Nanoseconds in foreign functions, and how many were called."""
+_ROWS = 12
+_PLAIN = ctypes._CFuncPtr  # type: ignore[attr-defined]
+
+
+class _Timed(_PLAIN):  # type: ignore[misc, valid-type]
+    _flags_ = ctypes._FUNCFLAG_CDECL  # type: ignore[attr-defined]
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        began = _clock()
+        try:
+            return _PLAIN.__call__(self, *arguments, **named)
+        finally:
+            _native[0] += _clock() - began
+            _native[1] += 1
+
+
+def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
+    ctypes._CFuncPtr = _Timed  # type: ignore[attr-defined]
+    return {}
+
+
+def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
+    seconds = float(request["seconds"])
+    began = _clock()
+    subject.call()
+    first = _clock() - began
+    count = max(2, min(60, int(seconds * 1e9 / max(first, 1))))
+    for _ in range(min(3, count)):
+        subject.call()
+    walls = []
+    _native[:] = [0, 0]
+    for _ in range(count):
+        began = _clock()
+        subject.call()
+        walls.append(_clock() - began)
+    foreign, crossings = _native
+    return {
+        "calls": count,
+        "wall_ns": sorted(walls)[count // 2],
+        "native_ns": foreign // count + _extension_ns(subject, min(count, 5)),
+        "native_calls": crossings / count,
+        **_operators(subject, max(2, min(count // 2, 20))),
+    }
+
+
+def _extension_ns(subject: Any, count: int) -> int:
+    """Time per call in functions of extension modules that the program built."""
+    built = {
+        id(module)
+        for module in list(sys.modules.values())
+        if str(getattr(module, "__file__", None) or "").startswith(subject.home)
+        and str(getattr(module, "__file__", "")).endswith((".so", ".pyd", ".dylib"))
+    }
+    spent = 0
+    began = 0
+
+    def hook(_frame: Any, event: str, function: Any) -> None:
+        nonlocal spent, began
+        if event == "c_call" and id(getattr(function, "__self__", None)) in built:
+            began = _clock()
+        elif event in ("c_return", "c_exception") and began and id(getattr(function, "__self__", None)) in built:
+            spent += _clock() - began
+            began = 0
+
+    if not built:
+        return 0
+    for _ in range(count):
+        sys.setprofile(hook)
+        try:
+            subject.call()
+        finally:
+            sys.setprofile(None)
+    return spent // count
+
+
+def _operators(subject: Any, count: int) -> dict[str, Any]:
+    import torch
+
+    began = _clock()
+    with torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, profile_memory=True) as profile:
+        for _ in range(count):
+            subject.call()
+    wall = (_clock() - began) // count
+    rows: dict[tuple[str, str], list[float]] = {}
+    library = custom = calls = allocated = 0.0
+    for event in profile.function_events:
+        allocated += max(0, event.self_cpu_memory_usage)
+        space = event.name.partition("::")[0] if "::" in event.name else ""
+        if not space:
+            continue
+        row = rows.setdefault((event.name, str(event.input_shapes or "")), [0.0, 0.0])
+        row[0] += 1
+        row[1] += event.self_cpu_time_total * 1000
+        if event.cpu_parent is None or "::" not in event.cpu_parent.name:
+            calls += 1
+            if space == "aten":
+                library += event.cpu_time_total * 1000
+            else:
+                custom += event.cpu_time_total * 1000
+    ordered = sorted(rows.items(), key=lambda item: -item[1][1])[:_ROWS]
+    return {
+        "profiled_ns": wall,
+        "library_ns": library / count,
+        "operator_ns": custom / count,
+        "operator_calls": calls / count,
+        "allocated_bytes": allocated / count,
+        "operators": [[name, shapes, times / count, spent / count] for (name, shapes), (times, spent) in ordered],
+    }

@@ -1,0 +1,156 @@
+"""What is asked of the table of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, select, true, update
+
+from kforge.errors import UsageError
+from kforge.store.records import dump, load, plain
+from kforge.store.schema import attempts, calls, runs
+from kforge.types import Request
+
+STATES = ("running", "finished", "stopped", "failed")
+"""stopped: can be resumed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was asked for, and where it stands."""
+
+    id: str
+    request: Request
+    state: str
+    reason: str
+    """Why it is in that state; may be empty."""
+    created: datetime
+    updated: datetime
+    """When an attempt or a state was last recorded."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line."""
+
+    id: str
+    problem: str
+    platform: str
+    models: tuple[str, ...]
+    state: str
+    attempts: int
+    best_speedup: float | None
+    """Of the attempts that count; None where there is none, or none was timed."""
+    dollars: float
+    created: datetime
+
+
+def create(connection: Connection, request: Request, name: str) -> None:
+    """Record a new run under an id that nobody has yet."""
+    now = time.time()
+    connection.execute(
+        insert(runs),
+        {
+            "id": name,
+            "problem_id": request.problem.id,
+            "problem": plain(request.problem.name),
+            "platform": plain(request.platform),
+            "models": json.dumps(request.models),
+            "state": "running",
+            "reason": "",
+            "created": now,
+            "updated": now,
+            "request": dump(request),
+        },
+    )
+
+
+def new_id(problem: str) -> str:
+    """Sortable and short: when (UTC), what, and four digits by chance."""
+    words = re.sub(r"[^a-z0-9]+", "-", problem.lower()).strip("-")
+    words = re.sub(r"^\d+-(?=[a-z])", "", words)[:24].strip("-") or "problem"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{words}-{secrets.token_hex(2)}"
+
+
+def look_up(connection: Connection, name: str) -> tuple[int, Request]:
+    """The number and the request of the run with exactly this id."""
+    row = connection.execute(select(runs.c.number, runs.c.request).where(runs.c.id == plain(name))).first()
+    if row is None:
+        raise UsageError(_unknown(connection, name))
+    return row.number, load(Request, row.request)
+
+
+def find(connection: Connection, name: str) -> Run:
+    """By exact id, by the beginning of one, or the `last` one made; UsageError names the candidates otherwise."""
+    newest = select(runs).order_by(runs.c.number.desc())
+    if name == "last":
+        found = connection.execute(newest.limit(1)).all()
+    else:
+        found = list(connection.execute(select(runs).where(runs.c.id == plain(name))))
+        if not found and name:
+            beginning = runs.c.id.startswith(plain(name), autoescape=True)
+            found = list(connection.execute(newest.where(beginning).limit(10)))
+    if len(found) > 1:
+        raise UsageError(f"{name!r} is the beginning of several runs: {', '.join(row.id for row in found)}")
+    if not found:
+        raise UsageError(_unknown(connection, name))
+    return _as_run(found[0])
+
+
+def summaries(connection: Connection, limit: int) -> list[Summary]:
+    """The newest runs first."""
+    return [
+        Summary(
+            id=row.id,
+            problem=row.problem,
+            platform=row.platform,
+            models=tuple(json.loads(row.models)),
+            state=row.state,
+            attempts=row.attempts,
+            best_speedup=row.best,
+            dollars=row.dollars or 0.0,
+            created=datetime.fromtimestamp(row.created, UTC),
+        )
+        for row in connection.execute(_summary_query(limit))
+    ]
+
+
+def set_state(connection: Connection, number: int, state: str, reason: str) -> None:
+    if state not in STATES:
+        raise UsageError(f"a run is {', '.join(STATES)}, not {state!r}")
+    changes = {"state": state, "reason": plain(reason), "updated": time.time()}
+    connection.execute(update(runs).where(runs.c.number == number).values(changes))
+
+
+def _summary_query(limit: int) -> Select[Any]:
+    count = select(func.count()).where(attempts.c.run == runs.c.number).scalar_subquery()
+    best = select(func.max(attempts.c.speedup)).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
+    dollars = select(func.sum(calls.c.dollars)).where(calls.c.run == runs.c.number).scalar_subquery()
+    columns = (runs.c.id, runs.c.problem, runs.c.platform, runs.c.models, runs.c.state, runs.c.created)
+    return (
+        select(*columns, count.label("attempts"), best.scalar_subquery().label("best"), dollars.label("dollars"))
+        .order_by(runs.c.number.desc())
+        .limit(limit)
+    )
+
+
+def _as_run(row: Row[Any]) -> Run:
+    return Run(
+        id=row.id,
+        request=load(Request, row.request),
+        state=row.state,
+        reason=row.reason,
+        created=datetime.fromtimestamp(row.created, UTC),
+        updated=datetime.fromtimestamp(row.updated, UTC),
+    )
+
+
+def _unknown(connection: Connection, name: str) -> str:
+    recent = connection.execute(select(runs.c.id).order_by(runs.c.number.desc()).limit(5)).scalars().all()
+    return f"no run is called {name!r}; " + (f"the latest are {', '.join(recent)}" if recent else "there are none yet")

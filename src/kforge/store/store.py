@@ -1,0 +1,172 @@
+"""The store: what runs were asked, what they tried, what they paid for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from kforge.errors import RunBusy, StoreError
+from kforge.store import attempts, calls, locks, runs
+from kforge.store.blobs import Blobs
+from kforge.store.database import Database
+from kforge.store.faults import Duplicate, told
+from kforge.store.place import Place, find
+from kforge.store.records import dump, load, pack
+from kforge.store.runs import Run, Summary
+from kforge.types import Attempt, Completion, Prompt, Request, Usage
+
+__all__ = ["Run", "Store", "Summary"]
+
+_KNOWN_RUNS = 64
+
+
+class Store:
+    """An open store. Every call is one short transaction: what has returned is recorded, and survives kill -9.
+
+    Several processes and threads may use one store. Faults of the disk or the database are StoreError.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._blobs = Blobs(database.place.blobs)
+        # A run's number and request never change: the few in work need not be read again for each attempt.
+        self._known = functools.lru_cache(_KNOWN_RUNS)(self._look_up)
+
+    @classmethod
+    def open(cls, place: str | Path = "") -> Store:
+        """Open, and make or update if need be: "" is ./.kforge; else a folder, sqlite:///FILE or postgresql://..."""
+        return cls(Database(find(place)))
+
+    @property
+    def place(self) -> Place:
+        return self._database.place
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how it was opened."""
+        return self._database.notes
+
+    def create_run(self, request: Request) -> str:
+        """Record a new run; its id."""
+        for _ in range(20):
+            name = runs.new_id(request.problem.name)
+            try:
+                with self._database.writing() as connection:
+                    runs.create(connection, request, name)
+            except Duplicate:
+                continue
+            return name
+        raise StoreError("no free id was found for a new run; try again")
+
+    def run(self, name: str) -> Run:
+        """By id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
+        with self._database.reading() as connection:
+            return runs.find(connection, name)
+
+    def runs(self, limit: int = 50) -> list[Summary]:
+        """The newest first."""
+        with self._database.reading() as connection:
+            return runs.summaries(connection, limit)
+
+    @contextmanager
+    def hold(self, run: str) -> Iterator[None]:
+        """Work on a run alone; RunBusy says who else does. A dead holder holds nothing."""
+        self._known(run)
+        with ExitStack() as stack:
+            try:
+                with told(self.place):
+                    if self.place.file is None:
+                        stack.enter_context(locks.server_lock(self._database.engine, run))
+                    else:
+                        stack.enter_context(locks.file_lock(self.place.folder / "locks" / run))
+            except locks.Taken as taken:
+                raise RunBusy(f"{taken} is working on run {run}: wait for it, or stop it") from None
+            yield
+
+    def set_state(self, run: str, state: str, reason: str = "") -> None:
+        """running, finished, stopped (can be resumed) or failed."""
+        number, _ = self._known(run)
+        with self._database.writing() as connection:
+            runs.set_state(connection, number, state, reason)
+
+    def add_attempt(self, run: str, attempt: Attempt) -> None:
+        """Record an attempt; StoreError if its chain has that step already."""
+        number, request = self._known(run)
+        with told(self.place):
+            document = pack(attempt, request.problem, self._blobs)
+        try:
+            with self._database.writing() as connection:
+                attempts.add(connection, number, request, attempt, document)
+        except Duplicate:
+            move = attempt.move
+            raise StoreError(f"run {run} already has step {move.step} of chain {move.chain}") from None
+
+    def history(self, run: str) -> tuple[Attempt, ...]:
+        """The attempts of a run, in the order they were recorded."""
+        number, request = self._known(run)
+        with self._database.reading() as connection:
+            return attempts.history(connection, number, request.problem, self._blobs)
+
+    def save_call(
+        self, run: str, slot: str, completion: Completion, prompt_id: str, prompt: Prompt | None = None
+    ) -> None:
+        """Record a model's reply under a slot of the run. The prompt's text is kept only if it is given.
+
+        The same reply twice is one record; another reply for the same slot is a StoreError.
+        """
+        number, _ = self._known(run)
+        with told(self.place):
+            blob = self._blobs.put(dump(prompt).encode()) if prompt is not None else None
+        try:
+            with self._database.writing() as connection:
+                calls.save(connection, number, slot, completion, calls.Asked(prompt_id, blob))
+        except Duplicate:
+            if self.call(run, slot) != completion:
+                raise StoreError(f"run {run} already has another reply in slot {slot}") from None
+
+    def call(self, run: str, slot: str) -> Completion | None:
+        """The reply saved under a slot, if any."""
+        number, _ = self._known(run)
+        with self._database.reading() as connection:
+            return calls.find(connection, number, slot)
+
+    def prompt(self, run: str, slot: str) -> Prompt | None:
+        """The prompt behind a slot, where its text was kept."""
+        number, _ = self._known(run)
+        with self._database.reading() as connection:
+            blob = calls.prompt_blob(connection, number, slot)
+            return None if blob is None else load(Prompt, self._blobs.get(blob).decode())
+
+    def spent(self, run: str) -> Usage:
+        """The sum over a run's saved calls."""
+        number, _ = self._known(run)
+        with self._database.reading() as connection:
+            return calls.spent(connection, number)
+
+    def best(self, problem_id: str, platform: str) -> Attempt | None:
+        """The fastest attempt that counts, over all runs on that problem and platform."""
+        with self._database.reading() as connection:
+            return attempts.best(connection, problem_id, platform, self._blobs)
+
+    def platforms_with(self, problem_id: str) -> tuple[str, ...]:
+        """The platforms that have a program that counts for this problem."""
+        with self._database.reading() as connection:
+            return attempts.platforms_with(connection, problem_id)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _look_up(self, run: str) -> tuple[int, Request]:
+        with self._database.reading() as connection:
+            return runs.look_up(connection, run)

@@ -1,0 +1,59 @@
+"""The evidence of a verdict: what was used, seen, and left unchecked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kforge.platforms.face import Platform
+from kforge.types import Candidate, ErrorNorm, Evidence, Settings, Timing
+from kforge.worker.judge import machine
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.integrity import Observation
+from kforge.worker.judge.parameters import Match
+from kforge.worker.sandbox import levels
+
+
+@dataclass
+class Findings:
+    """What an evaluation has gathered so far."""
+
+    errors: list[ErrorNorm] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    matches: list[Match] = field(default_factory=list)
+    observed: Observation | None = None
+    timing: Timing | None = None
+    marks: list[tuple[str, float]] = field(default_factory=list)
+    """(Phase, when it began)."""
+
+
+def make_evidence(
+    book: CaseBook, candidate: Candidate, settings: Settings, platform: Platform, level: str, found: Findings
+) -> Evidence:
+    """Everything needed to believe a verdict, or to run it again."""
+    counted: dict[str, int] = {}
+    for operator in found.observed.operators if found.observed else ():
+        counted[operator.name] = counted.get(operator.name, 0) + 1
+    return Evidence(
+        problem=book.problem,
+        candidate=candidate,
+        settings=replace(settings, seed=book.seed),
+        device=platform.facts(),
+        versions=machine.versions(platform.compilers()),
+        distributions=tuple(error.distribution for error in found.errors),
+        parameters=tuple(map(str, found.matches)),
+        operators=tuple(f"{name} x{count}" for name, count in counted.items()),
+        native=found.observed.native if found.observed else (),
+        unchecked=tuple(_unchecked(book, level, found)),
+        seconds=machine.seconds(found.marks),
+    )
+
+
+def _unchecked(book: CaseBook, level: str, found: Findings) -> list[str]:
+    unchecked = [*book.unchecked, *levels.shortcomings(level)]
+    if found.observed is not None:
+        unchecked.append("operators and custom share: as the runner's own process reported them")
+    if found.timing is not None:
+        unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
+    if book.reference.training and any("running" in name for name in book.initial_state):
+        unchecked.append("state: whether forward updates running statistics as the reference does")
+    return unchecked

@@ -1,0 +1,216 @@
+"""Profiles of a correct candidate: a fresh runner of the same sandbox level, the same inputs and parameters.
+
+It comes after the verdict and cannot change it. Whatever goes wrong here is a profile that says why it is absent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kforge import registry
+from kforge.errors import HarnessError, UnknownPlugin
+from kforge.platforms.face import Platform
+from kforge.profilers.face import NothingSeen, Profiler, Subject
+from kforge.types import Candidate, Limits, Problem, Profile, Settings, Verdict
+from kforge.worker.judge import parameters
+from kforge.worker.judge.lane import NONSENSE, Lane
+from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
+from kforge.worker.judge.session import Session
+
+_LOOK_SECONDS = 10.0
+_CALLS = 200
+"""A probe makes fewer calls than this."""
+_MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES = 64, 20_000, 8, 4 << 20
+
+
+@dataclass
+class Workshop:
+    """Everything the profilers of one candidate share. Close it."""
+
+    session: Session
+    candidate: Candidate
+    settings: Settings
+    verdict: Verdict
+    platform: Platform
+    nursery: Nursery
+    trusted: Nursery
+    _runner: RunnerHandle | None = None
+    _lost: str = ""
+    _prepared: list[Profiler] = field(default_factory=list)
+
+    def profiles(self, names: tuple[str, ...]) -> tuple[Profile, ...]:
+        """One profile for each name, in that order."""
+        tools = {name: _find(name) for name in dict.fromkeys(names)}
+        self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
+        try:
+            return tuple(
+                self._collect(tool) if isinstance(tool, Profiler) else Profile(name, absent=tool)
+                for name, tool in tools.items()
+            )
+        finally:
+            if self._runner is not None:
+                self._runner.end()
+
+    def _collect(self, tool: Profiler) -> Profile:
+        try:
+            return _bounded(tool.name, tool.collect(_Place(self, tool)))
+        except NothingSeen as error:
+            return Profile(tool.name, absent=str(error)[:500] or "it saw nothing")
+        except NONSENSE as error:
+            return Profile(tool.name, absent=f"what it was told makes no sense ({type(error).__name__})")
+        except Exception as error:
+            # A profiler's fault is no reason to lose a verdict.
+            return Profile(tool.name, absent=f"it failed: {type(error).__name__}: {error}"[:500])
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def ask(self, tool: Profiler, request: dict[str, Any], of: Subject) -> dict[str, Any]:
+        """What the tool's probe says in the runner that holds the subject; NothingSeen if nothing comes."""
+        message = {"op": "look", "source": tool.probe(), "request": request, "seed": self.session.rotation.seeds()[0]}
+        try:
+            if of == "candidate":
+                reply = self._of_candidate(message)
+            elif of == "reference":
+                reply = self.session.baselines.lane("eager").runner.ask(message, self._seconds())
+            else:
+                reply = self._of_machine(message)
+        except ProgramError as error:
+            what = f"{error.report.get('type')}: {error.report.get('message')}"
+            raise NothingSeen(f"under the profiler the {of} raised {what}"[:500]) from None
+        except (RunnerLost, HarnessError) as error:
+            raise NothingSeen(f"the profiled {of} was lost: {error}") from None
+        answer = reply.get("answer")
+        if not isinstance(answer, dict):
+            raise NothingSeen("the probe gave no answer")
+        return answer
+
+    def _of_candidate(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._lost:
+            raise NothingSeen(self._lost)
+        try:
+            if self._runner is None:
+                self._runner = self._start()
+            return self._runner.ask(message, self._seconds())
+        except RunnerLost as error:
+            # What it held is gone for the other profilers too.
+            self._lost = f"the profiled candidate was lost: {error}"
+            if self._runner is not None:
+                self._runner.kill()
+            raise
+
+    def _of_machine(self, message: dict[str, Any]) -> dict[str, Any]:
+        runner = self.trusted.spawn(Limits())
+        try:
+            return runner.ask(message, 60.0)
+        finally:
+            runner.end()
+
+    def _seconds(self) -> float:
+        calls = min(_CALLS * self.session.book.call_seconds, 10 * self.settings.limits.call_seconds)
+        return _LOOK_SECONDS + self.settings.limits.call_seconds + calls
+
+    def _start(self) -> RunnerHandle:
+        """A runner with the candidate loaded, its probes ready before it was."""
+        book = self.session.book
+        runner = self.nursery.spawn(self.settings.limits)
+        runner.limit_memory(allowance(self.settings.limits, self.nursery.level)["memory_bytes"], book.set_bytes)
+        try:
+            for tool in self._prepared:
+                if tool.probe():
+                    request = {"op": "prepare", "source": tool.probe(), "request": {}}
+                    runner.ask(request, self._seconds())
+            self._load(runner)
+            Lane(runner, self.session.rotation.sets(), book.outputs, self._seconds())
+        except NONSENSE as error:
+            runner.kill()
+            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+        except BaseException:
+            runner.kill()
+            raise
+        return runner
+
+    def _load(self, runner: RunnerHandle) -> None:
+        book = self.session.book
+        request = {
+            "op": "load",
+            "source": self.candidate.source,
+            "class_name": "ModelNew",
+            "watched": False,
+            "training": book.reference.training,
+            "compile": False,
+        }
+        seconds = self.settings.limits.build_seconds
+        reply = send_load(runner, request, book.reference.init_arguments, book.init_seed, seconds)
+        matches, _lost = parameters.match(book.initial_state, parameters.read_held(reply["state"]))
+        if matches:
+            send_state(runner, [(match.name, match.value(book.timed_state)) for match in matches], self._seconds())
+
+    @property
+    def working_bytes(self) -> int:
+        held = sum(value.numel() * value.element_size() for value in self.session.book.timed_state.values())
+        return self.session.rotation.count() * self.session.book.set_bytes + held
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The workshop as one profiler sees it."""
+
+    _workshop: Workshop
+    _tool: Profiler
+
+    @property
+    def problem(self) -> Problem:
+        return self._workshop.session.book.problem
+
+    @property
+    def candidate(self) -> Candidate:
+        return self._workshop.candidate
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._workshop.verdict
+
+    @property
+    def platform(self) -> Platform:
+        return self._workshop.platform
+
+    @property
+    def working_bytes(self) -> int:
+        return self._workshop.working_bytes
+
+    def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
+        return self._workshop.ask(self._tool, request, of)
+
+
+def _find(name: str) -> Profiler | str:
+    """The profiler, or why there is none."""
+    try:
+        tool = registry.load("profilers", name)
+        reason = str(tool.absent_because())
+    except UnknownPlugin as error:
+        return str(error)
+    except Exception as error:
+        return f"it cannot be used: {type(error).__name__}: {error}"[:500]
+    if reason:
+        return reason
+    return tool if isinstance(tool, Profiler) else "it is not a kforge.profilers.face.Profiler"
+
+
+def _bounded(name: str, profile: Profile) -> Profile:
+    """A profile of ordinary size, whatever a program tried to put into it."""
+    numbers = {str(key)[:100]: float(value) for key, value in profile.metrics.items() if math.isfinite(value)}
+    pictures = [image for image in profile.images if len(image.data) <= _MAX_IMAGE_BYTES]
+    return replace(
+        profile,
+        tool=name,
+        metrics=dict(list(numbers.items())[:_MAX_METRICS]),
+        text=_printable(profile.text)[:_MAX_TEXT],
+        images=tuple(pictures[:_MAX_IMAGES]),
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

@@ -1,0 +1,48 @@
+"""Probes in a runner: small modules, sent as text by the judge, that look at the program from inside.
+
+A probe is trusted code in an untrusted place: the program beside it may have changed anything it uses.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a probe is given to look at."""
+
+    call: Callable[[], Any]
+    """One call of the module, on the next set of inputs."""
+    module: Any
+    arguments: list[list[Any]]
+    """Every set of inputs."""
+    home: str
+    """The runner's private folder."""
+
+
+class Probes:
+    """The probes sent so far, each executed once."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, types.ModuleType] = {}
+
+    def prepare(self, source: str, home: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Before the program is imported; a probe need not care."""
+        function = getattr(self._module(source), "prepare", None)
+        answer: dict[str, Any] = function(home, request) if function is not None else {}
+        return answer
+
+    def look(self, source: str, subject: Subject, request: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._module(source).look(subject, request)
+        return answer
+
+    def _module(self, source: str) -> types.ModuleType:
+        if source not in self._modules:
+            module = types.ModuleType(f"kforge_probe_{len(self._modules)}")
+            exec(compile(source, f"<{module.__name__}>", "exec"), module.__dict__)
+            self._modules[source] = module
+        return self._modules[source]

@@ -1,0 +1,60 @@
+"""Values for tests of the loop: attempts, verdicts, situations, without anything being run."""
+
+from __future__ import annotations
+
+from kforge.agents.face import Situation, Target
+from kforge.types import (
+    Attempt,
+    Candidate,
+    ErrorNorm,
+    Intent,
+    Move,
+    Outcome,
+    Problem,
+    Recommendation,
+    Timing,
+    Verdict,
+)
+
+TARGET = Target("cpu", "# The platform\nWrite C++.", ("class Model:\n    pass\n", "class ModelNew:\n    pass\n"))
+
+
+def verdict(speedup: float | None = None, outcome: Outcome = Outcome.CORRECT, detail: str = "as measured") -> Verdict:
+    """A verdict: correct with that speedup, or another outcome."""
+    if outcome is not Outcome.CORRECT:
+        return Verdict(outcome, detail, rule="patched_torch" if outcome is Outcome.REJECTED else "")
+    errors = (ErrorNorm("natural", 1e-7, 1e-5, 0.1),)
+    if speedup is None:
+        return Verdict(outcome, detail, errors=errors)
+    timing = Timing("eager", speedup, (speedup * 0.98, speedup * 1.02), speedup * 0.8, (1.0,), (speedup,), 5, 3)
+    return Verdict(outcome, detail, errors=errors, timing=timing)
+
+
+def program(text: str = "x") -> str:
+    return f"import torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return {text}\n"
+
+
+def reply(text: str = "x") -> str:
+    return f"```python\n{program(text)}```\n"
+
+
+def attempt(
+    step: int,
+    result: float | Outcome | None,
+    intent: Intent = Intent.FRESH,
+    parent: int | None = None,
+    chain: int = 0,
+    advice: str = "",
+) -> Attempt:
+    """An attempt whose result is a speedup, or the outcome it failed with."""
+    found = verdict(outcome=result) if isinstance(result, Outcome) else verdict(result)
+    return Attempt(
+        Move(chain, step, intent, parent),
+        None if result is Outcome.GENERATION_FAILURE else Candidate(program(f"x + {chain}.{step}")),
+        found,
+        recommendation=Recommendation(advice, "a fact") if advice else None,
+    )
+
+
+def situation(problem: Problem, move: Move | None = None, past: tuple[Attempt, ...] = ()) -> Situation:
+    return Situation(problem, TARGET, move or Move(0, 1, Intent.FRESH), past)

@@ -16,21 +16,21 @@ from kforge.types import Attempt, Candidate, Evidence, Outcome, Plan, Problem, S
 
 if TYPE_CHECKING:
     from kforge.evaluating import evaluate as evaluate
-    from kforge.forging import Forged as Forged
-    from kforge.forging import Workplace as Workplace
-    from kforge.forging import forge as forge
-    from kforge.forging import forge_async as forge_async
-    from kforge.forging import resume as resume
-    from kforge.forging import resume_async as resume_async
+    from kforge.forging.api import Forged as Forged
+    from kforge.forging.api import Workplace as Workplace
+    from kforge.forging.api import forge as forge
+    from kforge.forging.api import forge_async as forge_async
+    from kforge.forging.api import resume as resume
+    from kforge.forging.api import resume_async as resume_async
 
 _LATER = {
     "evaluate": "kforge.evaluating",
-    "forge": "kforge.forging",
-    "forge_async": "kforge.forging",
-    "resume": "kforge.forging",
-    "resume_async": "kforge.forging",
-    "Forged": "kforge.forging",
-    "Workplace": "kforge.forging",
+    "forge": "kforge.forging.api",
+    "forge_async": "kforge.forging.api",
+    "resume": "kforge.forging.api",
+    "resume_async": "kforge.forging.api",
+    "Forged": "kforge.forging.api",
+    "Workplace": "kforge.forging.api",
 }
 
 __all__ = [

@@ -14,13 +14,13 @@ from rich.markup import escape
 from kforge import problems
 from kforge.cli import runs
 from kforge.cli.live import LiveRuns, Row
-from kforge.crews import BUILTIN, Means
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.local import LocalExecutor
-from kforge.forging import Forged, Workplace, carry_out, resume_async, target_of
-from kforge.loop import Event
+from kforge.forging.api import Forged, More, Workplace, carry_out, resume_async, target_of
+from kforge.forging.crews import BUILTIN, Means
+from kforge.forging.loop import Event
+from kforge.forging.requesting import Options, make_request
 from kforge.models.keys import any_key
-from kforge.requesting import Options, make_request
 from kforge.store.store import Store
 from kforge.types import Problem
 
@@ -101,25 +101,25 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
     return results
 
 
-def resume(name: str, store: str, means: Means, as_json: bool) -> int:
+def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
     """Go on with a run."""
     console = Console(stderr=as_json)
-    with Store.open(store) as opened:
+    with Store.open(place.store) as opened:
         found = opened.run(name)
         past = opened.history(found.id)
-    request = found.request
+    request = more.applied(found.request)
 
     async def work() -> Forged:
         with LiveRuns(console, quiet=as_json) as live:
             rows = live.add(request.problem.name, request.plan.iterations, request.plan.samples, past)
             try:
-                return await resume_async(found.id, Workplace(store, means, _teller(live, rows)))
+                return await resume_async(found.id, replace(place, tell=_teller(live, rows)), more)
             except asyncio.CancelledError:
                 _say_resume(console, found.id)
                 raise
 
     result = asyncio.run(work())
-    _show(result, Order([], request.platform, [], Options(), store, means, as_json), console)
+    _show(result, Order([], request.platform, [], Options(), place.store, place.means, as_json), console)
     return 0 if result.best else 1
 
 

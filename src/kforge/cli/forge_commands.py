@@ -75,8 +75,8 @@ def forge(
     Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error.
     """
     from kforge.cli import forge as command
-    from kforge.crews import Means
-    from kforge.requesting import named_options
+    from kforge.forging.crews import Means
+    from kforge.forging.requesting import named_options
 
     options = named_options(
         {
@@ -114,6 +114,10 @@ def forge(
 
 def resume(
     run: Annotated[str, _RUN] = "last",
+    iterations: Annotated[int | None, typer.Option(min=1, help="Programs per chain in all.")] = None,
+    target_speedup: Annotated[float | None, typer.Option(help="Stop when this is reached.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Dollars in all, those spent before included.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens in all.")] = None,
     store: Annotated[str, _STORE] = "",
     cache: Annotated[str, _CACHE] = "",
     record: Annotated[str, _RECORD] = "",
@@ -121,11 +125,17 @@ def resume(
     per_minute: Annotated[int | None, _PER_MINUTE] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Go on with a run that was broken off. What was paid for is not asked for again."""
-    from kforge.cli import forge as command
-    from kforge.crews import Means
+    """Go on with a run that was broken off, or let a finished one do more.
 
-    raise typer.Exit(command.resume(run, store, Means(cache, record, concurrency, per_minute), as_json))
+    What was paid for is not asked for again.
+    """
+    from kforge.cli import forge as command
+    from kforge.forging.api import More, Workplace
+    from kforge.forging.crews import Means
+
+    place = Workplace(store, Means(cache, record, concurrency, per_minute))
+    more = More(iterations, target_speedup, budget, budget_tokens)
+    raise typer.Exit(command.resume(run, place, more, as_json))
 
 
 def runs(
@@ -179,7 +189,7 @@ def prompt(
 ) -> None:
     """Print exactly what would be sent to a model first."""
     from kforge.cli import prompt as command
-    from kforge.requesting import Options
+    from kforge.forging.requesting import Options
 
     options = Options(reference=reference, style=style, prompts=prompts, prompt_tokens=prompt_tokens)
     raise typer.Exit(command.run(problem, platform, options, as_json))

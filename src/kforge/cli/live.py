@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.loop import Event
+from kforge.forging.loop import Event
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 _COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
@@ -151,7 +151,6 @@ def _attempt_line(row: Row, attempt: Attempt) -> str:
     chain = f" #{row.chain + 1}" if row.samples > 1 else ""
     number = f"{attempt.move.step}/{row.iterations}"
     detail = verdict.detail.split("\n")[0] if verdict.outcome is not Outcome.CORRECT else ""
-    return (
-        f"{escape(row.problem)}{chain}  {number:>5}  {attempt.move.intent.value:<9} "
-        f"[{colour}]{verdict.outcome.value:<19}[/]{speedup(verdict.speedup):>8}  {row.elapsed:5.0f} s  {cost(row.usage)}  [dim]{escape(detail[:90])}[/]"
-    )
+    left = f"{escape(row.problem)}{chain}  {number:>5}  {attempt.move.intent.value:<9} "
+    middle = f"[{colour}]{verdict.outcome.value:<19}[/]{speedup(verdict.speedup):>8}  "
+    return left + middle + f"{row.elapsed:5.0f} s  {cost(row.usage)}  [dim]{escape(detail[:90])}[/]"

@@ -9,8 +9,8 @@ import sys
 from kforge import jsonable, registry
 from kforge.agents.face import Situation, Target
 from kforge.agents.prompting import PromptMaker, Written
+from kforge.forging.requesting import Options, make_request
 from kforge.platforms.face import Platform
-from kforge.requesting import Options, make_request
 from kforge.types import Intent, Move
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from kforge import jsonable
 from kforge.cli.live import cost, speedup
 from kforge.errors import UsageError
-from kforge.result import Result
+from kforge.forging.result import Result
 from kforge.store.store import Store
 from kforge.types import Attempt, Evidence, Outcome, Report
 
@@ -33,7 +33,7 @@ def list_runs(store: str, limit: int, as_json: bool) -> int:
         found = opened.runs(limit)
     if as_json:
         for item in found:
-            print(json.dumps(jsonable.encode(item)))
+            print(json.dumps({**vars(item), "models": list(item.models), "created": item.created.isoformat()}))
         return 0
     console = Console()
     if not found:
@@ -50,7 +50,7 @@ def list_runs(store: str, limit: int, as_json: bool) -> int:
             escape(", ".join(item.models)),
             item.state,
             str(item.attempts),
-            speedup(item.speedup),
+            speedup(item.best_speedup),
             f"${item.dollars:.4f}",
         )
     console.print(table)

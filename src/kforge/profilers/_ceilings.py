@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +41,40 @@ class Ceilings:
         return self.bandwidth[-1][1]
 
 
-def kept(facts: dict[str, str], measure: Callable[[], dict[str, Any]]) -> Ceilings:
-    """From an earlier measurement on the same machine, or made now. A folder that cannot be written to is no fault."""
-    path = _folder() / f"ceilings-{_key(facts)}.json"
-    try:
-        return jsonable.decode(Ceilings, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, WireError):
-        pass
-    found = read(measure())
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(asdict(found)), encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-    return found
+class Kept:
+    """The ceilings of one machine, in a file. A folder that cannot be written to is no fault."""
+
+    def __init__(self, facts: dict[str, str], measure: Callable[[], dict[str, Any]]) -> None:
+        self._path = _folder() / f"ceilings-{_key(facts)}.json"
+        self._measure = measure
+
+    def get(self) -> Ceilings:
+        """From an earlier measurement, or made now."""
+        try:
+            return jsonable.decode(Ceilings, json.loads(self._path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, WireError):
+            return self._write(read(self._measure()))
+
+    def raise_them(self) -> Ceilings:
+        """Measure again and keep the higher of each: what was kept may come from a busy moment."""
+        return self._write(highest(self.get(), read(self._measure())))
+
+    def _write(self, found: Ceilings) -> Ceilings:
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(jsonable.encode(found)), encoding="utf-8")
+            partial.replace(self._path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+        return found
+
+
+def highest(one: Ceilings, two: Ceilings) -> Ceilings:
+    """The better of two measurements, number by number."""
+    rates = dict(one.bandwidth)
+    bandwidth = tuple((size, max(rate, rates.get(size, 0.0))) for size, rate in two.bandwidth)
+    return Ceilings(bandwidth, max(one.flops, two.flops), min(one.overhead_ns, two.overhead_ns))
 
 
 def read(reply: dict[str, Any]) -> Ceilings:

@@ -15,6 +15,7 @@ _clock = time.perf_counter_ns
 _native = [0, 0]
 """Nanoseconds in foreign functions, and how many were called."""
 _ROWS = 12
+_ALLOCATING = ("aten::empty", "aten::new_empty")
 _PLAIN = ctypes._CFuncPtr  # type: ignore[attr-defined]
 
 
@@ -53,7 +54,7 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
     return {
         "calls": count,
         "wall_ns": sorted(walls)[count // 2],
-        "native_ns": foreign // count + _extension_ns(subject, min(count, 5)),
+        "native_share": (foreign + count * _extension_ns(subject, min(count, 5))) / max(sum(walls), 1),
         "native_calls": crossings / count,
         **_operators(subject, max(2, min(count // 2, 20))),
     }
@@ -109,6 +110,8 @@ def _operators(subject: Any, count: int) -> dict[str, Any]:
         row[1] += event.self_cpu_time_total * 1000
         if event.cpu_parent is None or "::" not in event.cpu_parent.name:
             calls += 1
+            if event.name.startswith(_ALLOCATING):
+                continue
             if space == "aten":
                 library += event.cpu_time_total * 1000
             else:

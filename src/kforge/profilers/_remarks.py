@@ -13,8 +13,11 @@ _CLANG_WIDTH = re.compile(r"vectorized loop \(vectorization width: (\d+)")
 _CALL = re.compile(r"statement clobbers memory:.*?\b(?:__builtin_)?(\w+) \(")
 _INLINE = re.compile(r"not inlinable: (?P<into>.+?)/\d+ -> (?P<what>.+?)/\d+, (?P<why>.+)")
 _EXTERNAL = ("__builtin", "GOMP_", "__cxa", "operator", "std::", "pybind11::", "at::", "c10::", "torch::", "Py")
-_LOOP = re.compile(r"\b(for|while|do)\b")
+_LOOP = re.compile(r"^(?!\s*(?:#|//)).*?\b(for|while|do)\b\s*[({]")
+_OF_NO_USE = ("prefetch", "loop nest containing", "outer loop")
+"""Reasons that are no fault: a loop of prefetches, or one around other loops."""
 _FLOAT_BYTES = 4
+_NEAR = 4
 _REASONS = (
     ("possible dependence", "an element may depend on one computed just before"),
     ("control flow in loop", "control flow in the loop: an early exit or a branch"),
@@ -22,7 +25,6 @@ _REASONS = (
     ("complicated access pattern", "its memory accesses follow no simple stride"),
     ("unsupported use in stmt", "a value carried over that is no plain sum, maximum or minimum"),
     ("no vectype for stmt", "a type or a dependence without a vector form"),
-    ("cannot be vectorized", "a value carried over that is no plain sum, maximum or minimum"),
 )
 
 
@@ -80,7 +82,10 @@ def read(lines: list[str], texts: dict[str, str], remarks: Remarks) -> None:
         said = _PLACE.match(line)
         if said is None or said["file"] not in split:
             continue
-        file, place, what = said["file"], int(said["line"]), said["what"]
+        file, what = said["file"], said["what"]
+        place = int(said["line"])
+        if "loop" in what and "inlin" not in what:
+            place = loop_head(split[file], place)
         source = _line(split[file], place)
         wide = _WIDTH.search(what) or _CLANG_WIDTH.search(what)
         if wide:
@@ -93,7 +98,7 @@ def read(lines: list[str], texts: dict[str, str], remarks: Remarks) -> None:
             last = body_end(split[file], place)
             depends = any(name == file and place <= other <= last for name, other in dependences)
             reason = _REASONS[0][1] if depends else _reason(lines[number + 1] if number + 1 < len(lines) else "", what)
-            if "prefetch" not in reason:
+            if not any(word in reason for word in _OF_NO_USE):
                 remarks.loops.setdefault((file, place), Loop(_short(file), place, source, 0, reason))
             dependences.clear()
         elif "possible dependence" in what:
@@ -124,6 +129,18 @@ def _reason(after: str, what: str) -> str:
     return plain.split("[-R")[0].strip(" .")[:100] or "no reason given"
 
 
+def loop_head(lines: list[str], line: int) -> int:
+    """The line on which the loop begins that the compiler places at `line`: it may mean a pragma or the first statement."""
+    if not 1 <= line <= len(lines) or _LOOP.search(lines[line - 1]):
+        return line
+    if lines[line - 1].lstrip().startswith("#pragma"):
+        ahead = range(line + 1, min(line + _NEAR, len(lines)) + 1)
+        return next((number for number in ahead if _LOOP.search(lines[number - 1])), line)
+    behind = range(line - 1, max(line - _NEAR, 0), -1)
+    around = (number for number in behind if _LOOP.search(lines[number - 1]) and body_end(lines, number) >= line)
+    return next(around, line)
+
+
 def body_end(lines: list[str], line: int) -> int:
     """The last line of the loop that begins on `line`; that line itself where none does."""
     if not 1 <= line <= len(lines):
@@ -133,7 +150,7 @@ def body_end(lines: list[str], line: int) -> int:
         return line
     depth, opened = 0, False
     for number in range(line - 1, len(lines)):
-        for letter in lines[number][start.start() if number == line - 1 else 0 :]:
+        for letter in lines[number][start.start(1) if number == line - 1 else 0 :]:
             if letter in "({":
                 depth += 1
                 opened = opened or letter == "{"

@@ -11,16 +11,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from kforge.profilers._changes import LIMIT, compared, gone, percent, size, time
 from kforge.types import Digest, Image, Profile, Signal, Verdict
 
-LIMIT = 8
-"""Signals in a digest, at most."""
 NOT_VECTORISED = "not vectorised: "
 """How a line about a loop that runs one element at a time begins, in the compiler's profile."""
 BOUND, SHARE = "bound/", "share/"
 """Metrics whose name carries a word: `bound/memory` is 1 where memory is the bound, `share/aten::mm` is its share."""
 
-_GONE = "gone"
 _NAMED_LOOPS = 3
 _LONGEST = 400
 
@@ -68,8 +66,8 @@ def digest(
         hit = rule(facts) if name not in without else None
         if hit is not None:
             found[name] = hit
-    weighed = [(weight, _compared(signal, previous)) for weight, signal in found.values()]
-    weighed += [(0.0, signal) for signal in _gone(facts, previous, set(found) | set(without))]
+    weighed = [(weight, compared(signal, previous)) for weight, signal in found.values()]
+    weighed += [(0.0, signal) for signal in gone(previous, set(found) | set(without), set(facts.profiles))]
     ordered = sorted(weighed, key=lambda item: -item[0])
     return Digest(tuple(_short(signal) for _, signal in ordered[:LIMIT]))
 
@@ -99,14 +97,12 @@ def _roofline_share(facts: Facts) -> Found:
     share = facts.number("roofline", "roofline_share", 1.0)
     if share is None:
         return None
-    words = f"{_percent(share)} of this machine's ceiling is reached"
-    rates = (("achieved_gbs", "ceiling_gbs", "GB/s"), ("achieved_gflops", "ceiling_gflops", "GFLOP/s"))
-    said = []
-    for name, limit, unit in rates:
-        achieved, ceiling = facts.number("roofline", name), facts.number("roofline", limit)
-        if achieved and ceiling and achieved >= 0.005 * ceiling:
-            said.append(f"{achieved:.3g} of {ceiling:.3g} {unit}")
-    return 2.9, Signal("roofline_share", words + (f" ({', '.join(said)})" if said else ""), share)
+    words = f"{percent(share)} of this machine's ceiling is reached"
+    bound = facts.word("roofline", BOUND)
+    which, unit = ("gflops", "GFLOP/s") if bound is not None and bound[0] == "compute" else ("gbs", "GB/s")
+    achieved, ceiling = facts.number("roofline", f"achieved_{which}"), facts.number("roofline", f"ceiling_{which}")
+    rate = f" ({achieved:.3g} of {ceiling:.3g} {unit})" if achieved and ceiling else ""
+    return 2.9, Signal("roofline_share", words + rate, share)
 
 
 def _headroom(facts: Facts) -> Found:
@@ -114,7 +110,7 @@ def _headroom(facts: Facts) -> Found:
     if times is None or times < 1.1:
         return None
     floor = facts.number("roofline", "floor_ns")
-    least = f": the least time would be {_time(floor)}" if floor else ""
+    least = f": the least time would be {time(floor)}" if floor else ""
     return min(2.8, 0.8 + times / 4), Signal("headroom", f"up to {times:.1f}x faster is possible here{least}", times)
 
 
@@ -139,21 +135,21 @@ def _custom_share(facts: Facts) -> Found:
     share = facts.verdict.custom_share if share is None else share
     if share is None or not 0.02 <= share <= 0.98:
         return None
-    return 0.4, Signal("custom_share", f"{_percent(share)} of the time is in the program's own native code", share)
+    return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own native code", share)
 
 
 def _library_share(facts: Facts) -> Found:
     share = facts.number("torch_profiler", "library_share", 1.0)
     if share is None or share < 0.02:
         return None
-    return 0.5 + share, Signal("library_share", f"{_percent(share)} of the time is in torch's own operators", share)
+    return 0.5 + share, Signal("library_share", f"{percent(share)} of the time is in torch's own operators", share)
 
 
 def _top_operator(facts: Facts) -> Found:
     top = facts.word("torch_profiler", SHARE)
     if top is None or top[1] < 0.05:
         return None
-    words = f"{top[0]} is the costliest operator: {_percent(top[1])} of the time"
+    words = f"{top[0]} is the costliest operator: {percent(top[1])} of the time"
     return 0.4 + top[1], Signal("top_operator", words, top[1])
 
 
@@ -162,7 +158,9 @@ def _call_overhead_share(facts: Facts) -> Found:
     if share is None or share < 0.05:
         return None
     return 0.3 + 2 * share, Signal(
-        "call_overhead_share", f"{_percent(share)} of the time is Python and dispatch, outside any kernel", share
+        "call_overhead_share",
+        f"{percent(share)} of the time is Python, dispatch and allocation, outside any kernel",
+        share,
     )
 
 
@@ -178,8 +176,8 @@ def _allocated_bytes(facts: Facts) -> Found:
     outputs = facts.number("roofline", "output_bytes") or 0.0
     if allocated is None or allocated <= 1.05 * outputs + 4096:
         return None
-    beyond = f", {_size(allocated - outputs)} more than its result" if outputs else ""
-    return 0.2, Signal("allocated_bytes", f"each call allocates {_size(allocated)}{beyond}", allocated)
+    beyond = f", {size(allocated - outputs)} more than its result" if outputs else ""
+    return 0.2, Signal("allocated_bytes", f"each call allocates {size(allocated)}{beyond}", allocated)
 
 
 # -- what the compiler said --------------------------------------------------------------------------------------------
@@ -223,80 +221,6 @@ RULES: dict[str, Callable[[Facts], Found]] = {
 }
 """Signal name -> the rule that finds it."""
 
-_SOURCES = {
-    **dict.fromkeys(("bound", "roofline_share", "headroom"), "roofline"),
-    **dict.fromkeys(("unvectorised_loops", "vectorised_loops"), "compiler_remarks"),
-}
-"""Which tool must have spoken for the lack of a signal to mean something; the others come from torch_profiler."""
-
-_SHARES = ("roofline_share", "custom_share", "library_share", "top_operator", "call_overhead_share")
-
-
-# -- since the attempt before ------------------------------------------------------------------------------------------
-
-
-def _compared(signal: Signal, previous: Digest | None) -> Signal:
-    if previous is None:
-        return signal
-    before = next((item for item in previous.signals if item.name == signal.name and item.change != _GONE), None)
-    if before is None:
-        # A full digest may have left it out.
-        return replace(signal, change="new" if len(previous.signals) < LIMIT else "")
-    if signal.value is None or before.value is None:
-        was, now = _first_word(before.words), _first_word(signal.words)
-        return replace(signal, change="unchanged" if was == now else f"was {was}, now {now}")
-    if _alike(before.value, signal.value, signal.name):
-        return replace(signal, change="unchanged")
-    return replace(signal, change=f"was {_shown(before.value, signal.name)}, now {_shown(signal.value, signal.name)}")
-
-
-def _gone(facts: Facts, previous: Digest | None, known: set[str]) -> list[Signal]:
-    """Signals of the attempt before that no longer matter, where the tool that would show them ran."""
-    found = []
-    for before in previous.signals if previous is not None else ():
-        ran = _SOURCES.get(before.name, "torch_profiler") in facts.profiles
-        if before.name in known or before.name not in RULES or before.change == _GONE or not ran:
-            continue
-        was = f" (was {_shown(before.value, before.name)})" if before.value is not None else ""
-        found.append(Signal(before.name, f"{before.name.replace('_', ' ')}: no longer matters{was}", change=_GONE))
-    return found
-
-
-def _alike(before: float, now: float, name: str) -> bool:
-    if name in _SHARES:
-        return abs(before - now) < 0.015
-    return abs(before - now) <= 0.05 * max(abs(before), abs(now))
-
-
-def _shown(value: float, name: str) -> str:
-    if name in _SHARES:
-        return _percent(value)
-    if name == "allocated_bytes":
-        return _size(value)
-    return f"{value:.1f}x" if name in ("headroom", "bytes_ratio") else f"{value:.0f}"
-
-
-def _first_word(words: str) -> str:
-    return words.split(" ", 1)[0]
-
 
 def _short(signal: Signal) -> Signal:
     return signal if len(signal.words) <= _LONGEST else replace(signal, words=signal.words[: _LONGEST - 1] + "…")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _size(count: float) -> str:
-    for unit, bytes_each in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= bytes_each:
-            return f"{count / bytes_each:.3g} {unit}"
-    return f"{count:.0f} bytes"
-
-
-def _time(nanoseconds: float) -> str:
-    for unit, each in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if nanoseconds >= each:
-            return f"{nanoseconds / each:.3g} {unit}"
-    return f"{nanoseconds:.0f} ns"

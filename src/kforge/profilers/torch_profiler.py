@@ -46,8 +46,8 @@ class Seen:
 
     calls: float
     wall_ns: float
-    native_ns: float
-    """In foreign functions of the program."""
+    native_share: float
+    """Of the time, in foreign functions of the program."""
     profiled_ns: float
     """A call's time under the profiler."""
     library_ns: float
@@ -58,9 +58,9 @@ class Seen:
     rows: tuple[Row, ...]
 
     def shares(self) -> tuple[float, float, float]:
-        """Of a call's time: the program's own native code, torch's operators, and what is left."""
+        """Of a call's time: the program's own native code, torch's operators, and what is left: Python, allocation."""
         library = min(1.0, self.library_ns / self.profiled_ns)
-        own = self.native_ns / self.wall_ns + self.operator_ns / self.profiled_ns
+        own = self.native_share + self.operator_ns / self.profiled_ns
         own = min(own, 1.0 - library)
         return own, library, max(0.0, 1.0 - own - library)
 
@@ -71,7 +71,7 @@ def read(reply: dict[str, Any]) -> Seen:
     for name, shapes, times, spent in list(reply["operators"])[:_ROWS]:
         clean = _ODD.sub("_", str(name)[:_LONGEST_NAME])
         rows.append(Row(clean, _shapes(str(shapes)), _number(times), _number(spent)))
-    names = ("calls", "wall_ns", "native_ns", "profiled_ns", "library_ns", "operator_ns", "operator_calls")
+    names = ("calls", "wall_ns", "native_share", "profiled_ns", "library_ns", "operator_ns", "operator_calls")
     values = {name: _number(reply[name]) for name in (*names, "allocated_bytes")}
     if values["wall_ns"] <= 0 or values["profiled_ns"] <= 0:
         raise ValueError("a call takes no time")
@@ -100,7 +100,7 @@ def table(seen: Seen) -> str:
     own, library, left = seen.shares()
     lines = [
         f"{seen.wall_ns / 1e3:.1f} µs a call (median of {seen.calls:.0f}): {own:.0%} in the program's own native code, "
-        f"{library:.0%} in torch's operators, {left:.0%} Python and dispatch",
+        f"{library:.0%} in torch's operators, {left:.0%} Python, dispatch and allocation",
         f"per call: {seen.operator_calls:.3g} torch operators at the top, {seen.allocated_bytes:.0f} bytes allocated",
     ]
     if seen.rows:

@@ -11,19 +11,21 @@ from typing import Any
 
 import torch
 
-from kforge import drop_in, registry
+from kforge import registry
 from kforge.agents.face import Target
-from kforge.crews import Means, Staff, open_models, open_staff
 from kforge.errors import PluginAbsent, StoreError
 from kforge.execution.face import Executor
 from kforge.execution.local import LocalExecutor
-from kforge.loop import Event, Loop, Shop
+from kforge.forging import drop_in
+from kforge.forging.crews import Means, Staff, open_models, open_staff
+from kforge.forging.journal import RunJournal
+from kforge.forging.loop import Event, Loop, Shop
+from kforge.forging.requesting import make_request, named_options
+from kforge.forging.result import Result
 from kforge.models.face import Model
 from kforge.platforms.face import Platform
-from kforge.requesting import make_request, named_options
-from kforge.result import Result
 from kforge.store.store import Store
-from kforge.types import Completion, Problem, Prompt, Request, Settings, Stop
+from kforge.types import Problem, Request, Settings, Stop
 
 Tell = Callable[[Event], None]
 
@@ -56,6 +58,30 @@ class Workplace:
     """Who judges; None: a judge of the run's own on this machine."""
 
 
+@dataclass(frozen=True)
+class More:
+    """What a resumed run may do beyond what it was asked for at first; None leaves it as it was."""
+
+    iterations: int | None = None
+    target_speedup: float | None = None
+    budget: float | None = None
+    """Dollars in all, what was spent before included."""
+    budget_tokens: int | None = None
+
+    def applied(self, request: Request) -> Request:
+        """The request with these changes."""
+        plan, budget = request.plan, request.budget
+        if self.iterations is not None:
+            plan = replace(plan, iterations=self.iterations)
+        if self.target_speedup is not None:
+            plan = replace(plan, target_speedup=self.target_speedup)
+        if self.budget is not None:
+            budget = replace(budget, dollars=self.budget)
+        if self.budget_tokens is not None:
+            budget = replace(budget, tokens=self.budget_tokens)
+        return replace(request, plan=plan, budget=budget)
+
+
 def forge(
     problem: Problem | str | Path,
     platform: str = "cpu",
@@ -66,7 +92,7 @@ def forge(
     """Forge a faster drop-in for a problem.
 
     `model` names who writes: provider:model, command:..., mailbox:DIR, replay:FILE, or builtin, the offline agents; a
-    list of names shares the chains among them. `options` are the fields of kforge.requesting.Options, and those of its
+    list of names shares the chains among them. `options` are the fields of kforge.forging.requesting.Options, and those of its
     records under their own names: iterations=5, samples=4, target_speedup=2.0, budget=3.0, temperature=0.7, ...
     Everything is kept in the store, and `kforge.resume` goes on after a break. Raises kforge.errors only; a program
     that fails is part of the result's history.
@@ -95,39 +121,25 @@ async def carry_out(request: Request, workplace: Workplace) -> Forged:
         return await _work(store, run, request, models, workplace)
 
 
-def resume(run: str = "last", workplace: Workplace = Workplace()) -> Forged:
-    """Go on with a run that was broken off; what was paid for is not asked for again."""
-    return asyncio.run(resume_async(run, workplace))
+def resume(run: str = "last", workplace: Workplace = Workplace(), more: More = More()) -> Forged:
+    """Go on with a run that was broken off, or that is to do more; what was paid for is not asked for again."""
+    return asyncio.run(resume_async(run, workplace, more))
 
 
-async def resume_async(run: str = "last", workplace: Workplace = Workplace()) -> Forged:
+async def resume_async(run: str = "last", workplace: Workplace = Workplace(), more: More = More()) -> Forged:
     """The same for a program that has an event loop of its own."""
     with Store.open(workplace.store) as store:
         found = store.run(run)
-        models = open_models(found.request, workplace.means)
+        request = more.applied(found.request)
+        models = open_models(request, workplace.means)
         workplace.started(found.id)
-        return await _work(store, found.id, found.request, models, workplace)
+        return await _work(store, found.id, request, models, workplace)
 
 
 def target_of(platform: str) -> Target:
     """What agents are told of a platform."""
     found: Platform = registry.load("platforms", platform)
     return Target(found.name, found.guide(), found.example(), found.device_class)
-
-
-@dataclass(frozen=True)
-class _RunJournal:
-    """The store as the journal of one run."""
-
-    store: Store
-    run: str
-    keep_prompts: bool
-
-    def find(self, slot: str) -> Completion | None:
-        return self.store.call(self.run, slot)
-
-    def keep(self, slot: str, completion: Completion, prompt: Prompt) -> None:
-        self.store.save_call(self.run, slot, completion, prompt.id, prompt if self.keep_prompts else None)
 
 
 async def _work(store: Store, run: str, request: Request, models: dict[str, Model], workplace: Workplace) -> Forged:
@@ -139,7 +151,7 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
     staff = Staff()
     try:
         with store.hold(run), _states(store, run) as finish:
-            journal = _RunJournal(store, run, request.keep_prompts)
+            journal = RunJournal(store, run, request.keep_prompts)
             target = target_of(request.platform)
             staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
             shop = Shop(
@@ -154,6 +166,7 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
             )
             loop = Loop(shop, store.history(run))
             stops = await loop.run()
+            journal.close()
             finish(stops)
     finally:
         await staff.close()

@@ -137,14 +137,15 @@ class Loop:
         if draft.exhausted:
             return None
         asked = time.perf_counter()
-        report, notes = await self._judged(move, draft)
+        candidate = self._candidate(draft, situation)
+        report, notes = await self._judged(move, draft, candidate)
         judged = time.perf_counter()
         usage = advice.usage + draft.usage
         parent = situation.parent
         found = digest(report.profiles, report.verdict, parent.digest if parent else None) if report.profiles else None
         attempt = Attempt(
             move=move,
-            candidate=self._candidate(draft, situation),
+            candidate=candidate,
             verdict=report.verdict,
             model=crew.model,
             recommendation=advice.recommendation,
@@ -163,13 +164,12 @@ class Loop:
         self._say(situation.move, "analysing")
         return await crew.analyst.advise(situation)
 
-    async def _judged(self, move: Move, draft: Draft) -> tuple[Report, tuple[str, ...]]:
+    async def _judged(self, move: Move, draft: Draft, candidate: Candidate | None) -> tuple[Report, tuple[str, ...]]:
         """The report on a draft; a program that was judged before is not judged again."""
         request = self._shop.request
-        if draft.source is None:
+        if candidate is None:
             verdict = Verdict(Outcome.GENERATION_FAILURE, draft.reason or "the reply holds no program")
             return Report("", request.problem.name, "", request.platform, verdict), ()
-        candidate = Candidate(draft.source, request.platform)
         for earlier in self.history:
             if earlier.candidate is not None and earlier.candidate.id == candidate.id:
                 report = Report("", request.problem.name, candidate.id, request.platform, earlier.verdict)

@@ -12,7 +12,7 @@ from kforge.agents.offline.opening import Offline, open_offline
 from kforge.agents.prompting import PromptMaker
 from kforge.agents.writer import ModelWriter
 from kforge.errors import UsageError
-from kforge.loop import Crew
+from kforge.forging.loop import Crew
 from kforge.models.budgeted import Budgeted, Purse
 from kforge.models.caching import Caching
 from kforge.models.face import Model
@@ -38,7 +38,7 @@ class Means:
     """A file to append every exchange to, prompts included; empty for none."""
     concurrency: int = 8
     """Requests at once."""
-    per_minute: float | None = None
+    per_minute: int | None = None
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
     """Models that are open already, by name."""

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import makers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import makers
 from kforge.agents.fitting import cut_log, fence, tokens
 from kforge.agents.prompting import PromptMaker, styles
 from kforge.errors import PromptTooLong, UsageError
@@ -205,7 +205,7 @@ def test_nothing_closes_its_own_fence(text: str) -> None:
     marks = re.match(r"`+", block[0])
     assert marks is not None
     assert block[-1] == marks[0]
-    assert not any(re.fullmatch(r"\s*`{%d,}\s*" % len(marks[0]), line) for line in block[1:-1])
+    assert not any(re.fullmatch(rf"\s*`{{{len(marks[0])},}}\s*", line) for line in block[1:-1])
 
 
 @given(DATA, DATA)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -48,6 +49,15 @@ PROMPT = Prompt((Message("system", "You write kernels."), Message("user", SECRET
 def running() -> Iterator[Server]:
     with serving() as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_trust_store() -> Iterator[None]:
+    """Reading the machine's certificates takes most of the time of building a client; nothing here is encrypted."""
+    with pytest.MonkeyPatch.context() as patch:
+        context = ssl.create_default_context()
+        patch.setattr(ssl, "create_default_context", lambda *_args, **_kwargs: context)
+        yield
 
 
 @pytest.fixture
@@ -110,6 +120,17 @@ def test_a_reply_comes_back_with_what_it_used(server: Server, dialect: Dialect) 
     assert completion.seconds > 0
     assert KEY in "".join(server.received[0].headers.values())
     assert KEY not in server.received[0].path
+
+
+def test_a_providers_key_is_not_sent_elsewhere(
+    server: Server, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KFORGE_SERVER_KEY")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    server.behaviours = [dialect.says("ok")]
+    assert ask(server, dialect).text == "ok"
+    assert KEY not in str(server.received)
 
 
 def test_messages_keep_their_roles_and_order(server: Server, dialect: Dialect) -> None:
@@ -205,6 +226,7 @@ def test_broken_replies_are_worth_asking_again(server: Server, dialect: Dialect,
     assert isinstance(error, ModelUnavailable)
     assert error.retry_after is None
     assert len(server.received) == 1
+    assert ("no whole reply within 0.3 s" in str(error)) == (behaviour is trickle)
 
 
 @pytest.mark.parametrize("kept", [0, 1, -3, -2, -1])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from makers import attempt
 
 from kforge import registry
 from kforge.types import Attempt, Intent, Move, Outcome, Plan, Stop, best_attempt
+from makers import attempt
 
 pytestmark = pytest.mark.pure
 

@@ -42,7 +42,23 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_bytes(data)
         partial.replace(path)
-    return _source_of(module), str(path), digest
+    return f"{_source_of(module).rstrip()}\n\n{_described(module, inputs)}", str(path), digest
+
+
+def _described(module: Any, inputs: list[Any]) -> str:
+    """What the class's text does not show: the arguments of a call, and what the module holds."""
+    lines = ["# Captured from a live module.", f"# forward is called with: {', '.join(map(_shape, inputs))}"]
+    state = module.state_dict()
+    if state:
+        lines.append("# It holds:")
+        lines += [f"#   {name}: {_shape(value)}" for name, value in state.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"Tensor {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return f"{value!r:.80}"
 
 
 def _source_of(module: Any) -> str:

@@ -88,7 +88,7 @@ class PromptMaker:
 
     def _render(self, template: str, context: dict[str, Any]) -> str:
         try:
-            text = self._environment.get_template(template).render(context)
+            text = _templates(self.style, self.folder).get_template(template).render(context)
         except jinja2.TemplateNotFound as error:
             raise UsageError(f"the prompt style {self.style!r} has no template {error.name}") from None
         except jinja2.TemplateError as error:
@@ -96,26 +96,27 @@ class PromptMaker:
             raise UsageError(f"{where}: {error}") from None
         return _single_blank_lines(text)
 
-    @functools.cached_property
-    def _environment(self) -> jinja2.Environment:
-        folders = [BUILT_IN / self.style, BUILT_IN]
-        if self.folder:
-            own = Path(self.folder)
-            if not own.is_dir():
-                raise UsageError(f"{own}: no such folder of prompt templates")
-            folders = [own / self.style, own, *folders]
-        if not any((folder / "generate.j2").is_file() for folder in folders):
-            known = ", ".join(styles(self.folder))
-            raise UsageError(f"no prompt style is called {self.style!r}; there are: {known}")
-        environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader([str(folder) for folder in folders]),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            autoescape=False,
-        )
-        environment.filters["fence"] = fence
-        return environment
+
+@functools.lru_cache(maxsize=16)
+def _templates(style: str, folder: str) -> jinja2.Environment:
+    """The templates of a style, compiled once for all prompts of a process."""
+    folders = [BUILT_IN / style, BUILT_IN]
+    if folder:
+        own = Path(folder)
+        if not own.is_dir():
+            raise UsageError(f"{own}: no such folder of prompt templates")
+        folders = [own / style, own, *folders]
+    if not any((place / "generate.j2").is_file() for place in folders):
+        raise UsageError(f"no prompt style is called {style!r}; there are: {', '.join(styles(folder))}")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([str(place) for place in folders]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["fence"] = fence
+    return environment
 
 
 def styles(folder: str = "") -> tuple[str, ...]:

@@ -7,6 +7,7 @@ previous program or search-and-replace blocks: each is understood, and said in t
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import re
@@ -206,6 +207,7 @@ def _why_not(text: str, blocks: list[_Block]) -> str:
     return "the reply holds no code"
 
 
+@functools.lru_cache(maxsize=8)
 def _parses(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)

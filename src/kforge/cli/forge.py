@@ -16,7 +16,7 @@ from kforge.cli import runs
 from kforge.cli.live import LiveRuns, Row
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.local import LocalExecutor
-from kforge.forging.api import Forged, More, Workplace, carry_out, resume_async, target_of
+from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async, target_of
 from kforge.forging.crews import BUILTIN, Means
 from kforge.forging.loop import Event
 from kforge.forging.requesting import Options, make_request
@@ -51,7 +51,7 @@ def run(order: Order) -> int:
         _say_offline(console)
     results = asyncio.run(_forge_all(todo, order, console))
     for result in results:
-        _show(result, order, console)
+        _show(result, order.as_json, order.to, console)
     return 0 if len(results) == len(todo) and all(result.best for result in results) else 1
 
 
@@ -79,13 +79,13 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
         nonlocal current
         current = run
 
-    with LiveRuns(console, quiet=order.as_json) as live:
+    with Store.open(order.store) as store, LiveRuns(console, quiet=order.as_json) as live:
         try:
             for problem in todo:
                 current = ""
                 request = await make_request(problem, order.platform, order.models, order.options, target)
                 rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
-                place = Workplace(order.store, order.means, _teller(live, rows), started, executor)
+                place = Workplace(store, order.means, _teller(live, rows), started, executor)
                 try:
                     results.append(await carry_out(request, place))
                 except KForgeError as error:
@@ -104,9 +104,9 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
 def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
     """Go on with a run."""
     console = Console(stderr=as_json)
-    with Store.open(place.store) as opened:
-        found = opened.run(name)
-        past = opened.history(found.id)
+    with opened(place.store) as store:
+        found = store.run(name)
+        past = store.history(found.id)
     request = more.applied(found.request)
 
     async def work() -> Forged:
@@ -119,7 +119,7 @@ def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
                 raise
 
     result = asyncio.run(work())
-    _show(result, Order([], request.platform, [], Options(), place.store, place.means, as_json), console)
+    _show(result, as_json, None, console)
     return 0 if result.best else 1
 
 
@@ -131,12 +131,12 @@ def _say_resume(console: Console, run: str) -> None:
     console.print(f"stopped; nothing is lost. Go on with: kforge resume {run}", highlight=False)
 
 
-def _show(result: Forged, order: Order, console: Console) -> None:
-    if order.to is not None and result.best is not None:
-        result.save(order.to)
-    if order.as_json:
+def _show(result: Forged, as_json: bool, to: Path | None, console: Console) -> None:
+    if to is not None and result.best is not None:
+        result.save(to)
+    if as_json:
         print(json.dumps(runs.flat(result)))
         return
     runs.summary(console, result)
-    if order.to is not None and result.best is not None:
-        console.print(f"written to {order.to}", highlight=False)
+    if to is not None and result.best is not None:
+        console.print(f"written to {to}", highlight=False)

@@ -47,8 +47,8 @@ class Forged(Result):
 class Workplace:
     """Where a run works: none of it changes what is asked or how it is judged."""
 
-    store: str = ""
-    """A folder or a database URL; empty: .kforge in the current folder."""
+    store: str | Store = ""
+    """A folder or a database URL, or a store that is open already; empty: .kforge in the current folder."""
     means: Means = Means()
     tell: Tell = lambda _: None
     """Told what happens, as it happens."""
@@ -92,8 +92,8 @@ def forge(
     """Forge a faster drop-in for a problem.
 
     `model` names who writes: provider:model, command:..., mailbox:DIR, replay:FILE, or builtin, the offline agents; a
-    list of names shares the chains among them. `options` are the fields of kforge.forging.requesting.Options, and those of its
-    records under their own names: iterations=5, samples=4, target_speedup=2.0, budget=3.0, temperature=0.7, ...
+    list of names shares the chains among them. `options` are the fields of `Options` (kforge.forging.requesting), and
+    those of its records under their own names: iterations=5, samples=4, target_speedup=2.0, budget=3.0, ...
     Everything is kept in the store, and `kforge.resume` goes on after a break. Raises kforge.errors only; a program
     that fails is part of the result's history.
     """
@@ -115,7 +115,7 @@ async def forge_async(
 async def carry_out(request: Request, workplace: Workplace) -> Forged:
     """A new run for a request."""
     models = open_models(request, workplace.means)
-    with Store.open(workplace.store) as store:
+    with opened(workplace.store) as store:
         run = store.create_run(request)
         workplace.started(run)
         return await _work(store, run, request, models, workplace)
@@ -128,12 +128,22 @@ def resume(run: str = "last", workplace: Workplace = Workplace(), more: More = M
 
 async def resume_async(run: str = "last", workplace: Workplace = Workplace(), more: More = More()) -> Forged:
     """The same for a program that has an event loop of its own."""
-    with Store.open(workplace.store) as store:
+    with opened(workplace.store) as store:
         found = store.run(run)
         request = more.applied(found.request)
         models = open_models(request, workplace.means)
         workplace.started(found.id)
         return await _work(store, found.id, request, models, workplace)
+
+
+@contextlib.contextmanager
+def opened(place: str | Store) -> Iterator[Store]:
+    """A store to work with; one that was open before stays open."""
+    if isinstance(place, Store):
+        yield place
+        return
+    with Store.open(place) as store:
+        yield store
 
 
 def target_of(platform: str) -> Target:

@@ -12,6 +12,7 @@ GONE = "gone"
 
 _SOURCES = {
     **dict.fromkeys(("bound", "roofline_share", "headroom"), "roofline"),
+    "instructions_per_cycle": "perf",
     **dict.fromkeys(("unvectorised_loops", "vectorised_loops"), "compiler_remarks"),
 }
 """Which tool must have spoken for the lack of a signal to mean something; the others come from torch_profiler."""
@@ -57,6 +58,8 @@ def _shown(value: float, name: str) -> str:
         return percent(value)
     if name == "allocated_bytes":
         return size(value)
+    if name == "instructions_per_cycle":
+        return f"{value:.2g}"
     return f"{value:.1f}x" if name in ("headroom", "bytes_ratio") else f"{value:.0f}"
 
 

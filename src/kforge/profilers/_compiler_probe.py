@@ -15,7 +15,7 @@ _COMPILERS = ("g++", "c++", "gcc", "cc", "clang++", "clang")
 _SOURCES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".c")
 _GCC = "-fopt-info-vec-inline-optimized-missed-internals"
 _CLANG = "-Rpass=loop-vectorize -Rpass-missed=loop-vectorize -Rpass-analysis=loop-vectorize"
-_MAX_BUILDS, _MAX_LINES, _MAX_SOURCE, _MAX_LOG = 16, 4000, 400_000, 256 << 20
+_MAX_BUILDS, _MAX_LINES, _MAX_SOURCE, _MAX_LOG = 16, 3000, 200_000, 256 << 20
 
 _SHIM = """#!/bin/sh
 mkdir -p {log}

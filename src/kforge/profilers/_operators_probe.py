@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 _clock = time.perf_counter_ns
-_native = [0, 0]
-"""Nanoseconds in foreign functions, and how many were called."""
+_native = [0]
+"""Nanoseconds in foreign functions."""
 _ROWS = 12
 _ALLOCATING = ("aten::empty", "aten::new_empty")
 _PLAIN = ctypes._CFuncPtr  # type: ignore[attr-defined]
@@ -28,7 +28,6 @@ class _Timed(_PLAIN):  # type: ignore[misc, valid-type]
             return _PLAIN.__call__(self, *arguments, **named)
         finally:
             _native[0] += _clock() - began
-            _native[1] += 1
 
 
 def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -44,18 +43,18 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
     count = max(2, min(60, int(seconds * 1e9 / max(first, 1))))
     for _ in range(min(3, count)):
         subject.call()
-    walls = []
-    _native[:] = [0, 0]
+    walls, shares = [], []
     for _ in range(count):
+        _native[0] = 0
         began = _clock()
         subject.call()
         walls.append(_clock() - began)
-    foreign, crossings = _native
+        shares.append(_native[0] / max(walls[-1], 1))
+    wall = sorted(walls)[count // 2]
     return {
         "calls": count,
-        "wall_ns": sorted(walls)[count // 2],
-        "native_share": (foreign + count * _extension_ns(subject, min(count, 5))) / max(sum(walls), 1),
-        "native_calls": crossings / count,
+        "wall_ns": wall,
+        "native_share": sorted(shares)[count // 2] + _extension_ns(subject, min(count, 5)) / max(wall, 1),
         **_operators(subject, max(2, min(count // 2, 20))),
     }
 
@@ -68,8 +67,7 @@ def _extension_ns(subject: Any, count: int) -> int:
         if str(getattr(module, "__file__", None) or "").startswith(subject.home)
         and str(getattr(module, "__file__", "")).endswith((".so", ".pyd", ".dylib"))
     }
-    spent = 0
-    began = 0
+    spent = began = 0
 
     def hook(_frame: Any, event: str, function: Any) -> None:
         nonlocal spent, began
@@ -79,15 +77,16 @@ def _extension_ns(subject: Any, count: int) -> int:
             spent += _clock() - began
             began = 0
 
-    if not built:
-        return 0
-    for _ in range(count):
+    times = []
+    for _ in range(count if built else 0):
+        spent = 0
         sys.setprofile(hook)
         try:
             subject.call()
         finally:
             sys.setprofile(None)
-    return spent // count
+        times.append(spent)
+    return sorted(times)[len(times) // 2] if times else 0
 
 
 def _operators(subject: Any, count: int) -> dict[str, Any]:

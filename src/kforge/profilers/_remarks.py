@@ -18,6 +18,8 @@ _OF_NO_USE = ("prefetch", "loop nest containing", "outer loop")
 """Reasons that are no fault: a loop of prefetches, or one around other loops."""
 _FLOAT_BYTES = 4
 _NEAR = 4
+_LONGEST_LINE, _LONGEST_BODY = 300, 4000
+"""Nobody's source may keep the reader busy."""
 _REASONS = (
     ("possible dependence", "an element may depend on one computed just before"),
     ("control flow in loop", "control flow in the loop: an early exit or a branch"),
@@ -65,9 +67,10 @@ class Remarks:
 
     def missed(self, texts: dict[str, str]) -> list[Loop]:
         """Innermost loops that run one element at a time: around another loop there is nothing to vectorise."""
+        split = {file: lines_of(text) for file, text in texts.items()}
         found = []
         for (file, line), loop in self.loops.items():
-            last = body_end(texts.get(file, "").splitlines(), line)
+            last = body_end(split.get(file, []), line)
             inner = any(name == file and line < other <= last for name, other in self.loops)
             if not loop.vector_bytes and not inner:
                 found.append(loop)
@@ -77,7 +80,7 @@ class Remarks:
 def read(lines: list[str], texts: dict[str, str], remarks: Remarks) -> None:
     """Add one build's remarks; `texts` are its source files."""
     dependences: list[tuple[str, int]] = []
-    split = {file: text.splitlines() for file, text in texts.items()}
+    split = {file: lines_of(text) for file, text in texts.items()}
     for number, line in enumerate(lines):
         said = _PLACE.match(line)
         if said is None or said["file"] not in split:
@@ -129,8 +132,12 @@ def _reason(after: str, what: str) -> str:
     return plain.split("[-R")[0].strip(" .")[:100] or "no reason given"
 
 
+def lines_of(text: str) -> list[str]:
+    return [line[:_LONGEST_LINE] for line in text.splitlines()]
+
+
 def loop_head(lines: list[str], line: int) -> int:
-    """The line on which the loop begins that the compiler places at `line`: it may mean a pragma or the first statement."""
+    """Where the loop begins that the compiler places at `line`, which may be its pragma or its first statement."""
     if not 1 <= line <= len(lines) or _LOOP.search(lines[line - 1]):
         return line
     if lines[line - 1].lstrip().startswith("#pragma"):
@@ -148,8 +155,11 @@ def body_end(lines: list[str], line: int) -> int:
     start = _LOOP.search(lines[line - 1])
     if start is None:
         return line
-    depth, opened = 0, False
+    depth, opened, left = 0, False, _LONGEST_BODY
     for number in range(line - 1, len(lines)):
+        left -= len(lines[number]) + 1
+        if left < 0:
+            return number
         for letter in lines[number][start.start(1) if number == line - 1 else 0 :]:
             if letter in "({":
                 depth += 1

@@ -11,7 +11,7 @@ from kforge.profilers.face import Bench, NothingSeen, Profiler
 from kforge.types import Profile
 
 _MOST_LINES = 40
-_MAX_TEXT = 400_000
+_MAX_BUILDS, _MAX_SOURCES, _MAX_TEXT, _MAX_LINES = 16, 32, 200_000, 3000
 _SHOWN_FLAGS = ("-O", "-m", "-f", "-std")
 
 
@@ -34,11 +34,14 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     remarks = _remarks.Remarks()
     texts: dict[str, str] = {}
     commands: dict[str, None] = {}
-    for build in reply["builds"]:
-        texts |= {str(name): str(text)[:_MAX_TEXT] for name, text in build["sources"]}
-        words = [str(word) for word in build["words"]]
+    room = _MAX_LINES
+    for build in list(reply["builds"])[:_MAX_BUILDS]:
+        texts |= {str(name)[:300]: str(text)[:_MAX_TEXT] for name, text in build["sources"][:_MAX_SOURCES]}
+        words = [str(word)[:100] for word in build["words"][:1000]]
         commands[" ".join(word for word in words if word.startswith(_SHOWN_FLAGS))[:200]] = None
-        _remarks.read([str(line) for line in build["remarks"]], texts, remarks)
+        said = [str(line)[:400] for line in build["remarks"][:room]]
+        room -= len(said)
+        _remarks.read(said, texts, remarks)
     if not commands:
         raise NothingSeen("no compilation was seen: the program builds nothing, or calls a compiler by its whole path")
     missed, vectorised, calls = remarks.missed(texts), remarks.vectorised(), list(remarks.calls.values())

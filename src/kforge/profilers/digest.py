@@ -205,6 +205,14 @@ def _vectorised_loops(facts: Facts) -> Found:
     return 0.3, Signal("vectorised_loops", f"{count:.0f} {what} vectorised{wide}", count)
 
 
+def _instructions_per_cycle(facts: Facts) -> Found:
+    rate = facts.number("perf", "instructions_per_cycle")
+    if rate is None or rate >= 1:
+        return None
+    words = f"{rate:.2g} instructions a cycle: the processor mostly waits"
+    return 0.6, Signal("instructions_per_cycle", words, rate)
+
+
 RULES: dict[str, Callable[[Facts], Found]] = {
     "bound": _bound,
     "roofline_share": _roofline_share,
@@ -214,6 +222,7 @@ RULES: dict[str, Callable[[Facts], Found]] = {
     "library_share": _library_share,
     "top_operator": _top_operator,
     "bytes_ratio": _bytes_ratio,
+    "instructions_per_cycle": _instructions_per_cycle,
     "custom_share": _custom_share,
     "vectorised_loops": _vectorised_loops,
     "allocated_bytes": _allocated_bytes,

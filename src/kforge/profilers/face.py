@@ -44,6 +44,10 @@ class Bench(Protocol):
     def working_bytes(self) -> int:
         """Memory that the timed calls go round in: every input set with its outputs, and the parameters."""
 
+    @property
+    def process_id(self) -> int:
+        """The process that holds the candidate, as this machine counts it; it is started if need be."""
+
     def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
         """What this profiler's probe answers there; NothingSeen if it gives no answer."""
 

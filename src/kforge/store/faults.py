@@ -30,6 +30,7 @@ _SQLITE = {
     "unable to open": _READ_ONLY,
     "not a database": _DAMAGED,
     "malformed": _DAMAGED,
+    "could not decode": _DAMAGED,
     "is locked": _LOCKED,
     "disk i/o error": _HARDWARE,
 }

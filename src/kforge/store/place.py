@@ -78,11 +78,10 @@ def prepare(place: Place) -> None:
     """Make the folders, private to the user, and keep git away from a folder that is all ours."""
     try:
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ours = not any(place.folder.iterdir())
+        if not any(place.folder.iterdir()):
+            (place.folder / ".gitignore").write_text("*\n")
         for folder in (place.blobs, place.folder / "locks"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if ours:
-            (place.folder / ".gitignore").write_text("*\n")
         if place.file is not None:
             # SQLite would make it readable to all; its side files take the permissions of this one.
             os.close(os.open(place.file, os.O_RDWR | os.O_CREAT, 0o600))

@@ -28,7 +28,7 @@ def dump(value: Any) -> str:
 
 def load(kind: type[T], document: str) -> T:
     """The record of a document; StoreError if this program cannot read it."""
-    return _build(kind, json.loads(document))
+    return _build(kind, _parse(document))
 
 
 def pack(attempt: Attempt, problem: Problem, blobs: Blobs) -> str:
@@ -47,7 +47,7 @@ def pack(attempt: Attempt, problem: Problem, blobs: Blobs) -> str:
 
 def unpack(document: str, problem: Problem, blobs: Blobs) -> Attempt:
     """The attempt that was packed."""
-    data = json.loads(document)
+    data = _parse(document)
     evidence = data["verdict"]["evidence"]
     if evidence is not None:
         if evidence["problem"] is None:
@@ -61,6 +61,13 @@ def unpack(document: str, problem: Problem, blobs: Blobs) -> Attempt:
 def plain(text: str) -> str:
     """`text` as every database's text column takes it: NUL and lone surrogates become escapes."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _parse(document: str) -> Any:
+    try:
+        return json.loads(document)
+    except ValueError:
+        raise StoreError("a record in the store is damaged: restore a backup") from None
 
 
 def _build(kind: type[T], data: Any) -> T:

@@ -77,11 +77,8 @@ class Workshop:
                 reply = self.session.baselines.lane("eager").runner.ask(message, self._seconds())
             else:
                 reply = self._of_machine(message)
-        except ProgramError as error:
-            what = f"{error.report.get('type')}: {error.report.get('message')}"
-            raise NothingSeen(f"under the profiler the {of} raised {what}"[:500]) from None
-        except (RunnerLost, HarnessError) as error:
-            raise NothingSeen(f"the profiled {of} was lost: {error}") from None
+        except (ProgramError, RunnerLost, HarnessError) as error:
+            raise NothingSeen(f"the {of} could not be profiled: {_words(error)}") from None
         answer = reply.get("answer")
         if not isinstance(answer, dict):
             raise NothingSeen("the probe gave no answer")
@@ -91,15 +88,20 @@ class Workshop:
         if self._lost:
             raise NothingSeen(self._lost)
         try:
-            if self._runner is None:
-                self._runner = self._start()
-            return self._runner.ask(message, self._seconds())
-        except RunnerLost as error:
-            # What it held is gone for the other profilers too.
-            self._lost = f"the profiled candidate was lost: {error}"
-            if self._runner is not None:
+            return self.runner().ask(message, self._seconds())
+        except (RunnerLost, ProgramError) as error:
+            if self._runner is None or isinstance(error, RunnerLost):
+                # There is none for the other profilers either.
+                self._lost = f"the candidate could not be profiled: {_words(error)}"
+            if self._lost and self._runner is not None:
                 self._runner.kill()
             raise
+
+    def runner(self) -> RunnerHandle:
+        """The runner that holds the candidate, started when first asked for."""
+        if self._runner is None:
+            self._runner = self._start()
+        return self._runner
 
     def _of_machine(self, message: dict[str, Any]) -> dict[str, Any]:
         runner = self.trusted.spawn(Limits())
@@ -181,6 +183,10 @@ class _Place:
     def working_bytes(self) -> int:
         return self._workshop.working_bytes
 
+    @property
+    def process_id(self) -> int:
+        return self._workshop.runner().pid
+
     def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
         return self._workshop.ask(self._tool, request, of)
 
@@ -199,6 +205,12 @@ def _find(name: str) -> Profiler | str:
     return tool if isinstance(tool, Profiler) else "it is not a kforge.profilers.face.Profiler"
 
 
+def _words(error: Exception) -> str:
+    if isinstance(error, ProgramError):
+        return f"it raised {error.report.get('type')}: {error.report.get('message')}"[:400]
+    return str(error)[:400]
+
+
 def _bounded(name: str, profile: Profile) -> Profile:
     """A profile of ordinary size, whatever a program tried to put into it."""
     numbers = {str(key)[:100]: float(value) for key, value in profile.metrics.items() if math.isfinite(value)}
@@ -209,6 +221,7 @@ def _bounded(name: str, profile: Profile) -> Profile:
         metrics=dict(list(numbers.items())[:_MAX_METRICS]),
         text=_printable(profile.text)[:_MAX_TEXT],
         images=tuple(pictures[:_MAX_IMAGES]),
+        absent=_printable(profile.absent)[:500],
     )
 
 

@@ -47,6 +47,18 @@ class Samples:
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
 
+    def with_more(self, more: Samples) -> Samples:
+        """Both measurements as one."""
+        return Samples(
+            self.candidate + more.candidate,
+            self.baseline + more.baseline,
+            self.candidate_extra + more.candidate_extra,
+            self.baseline_extra + more.baseline_extra,
+            self.calls_per_block,
+            self.checked + more.checked,
+            self.reused or more.reused,
+        )
+
     def clock_excess(self) -> float:
         """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline.
 

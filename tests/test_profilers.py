@@ -1,0 +1,354 @@
+"""Profilers: what they see of honest programs, and what they make of ones that lie."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kforge import Candidate, Outcome, Problem, Settings, jsonable, registry
+from kforge.profilers import _ceilings, _remarks, compiler_remarks, roofline, torch_profiler
+from kforge.profilers import digest as digesting
+from kforge.profilers.face import NothingSeen, Profiler
+from kforge.profilers.perf import Perf
+from kforge.profilers.perf import read as read_perf
+from kforge.types import Image, Job, Profile, Report
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parent / "examples" / "kernels" / "cpu"
+QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=2)
+CPU = ("torch_profiler", "roofline", "compiler_remarks")
+
+LOOPS = """
+extern "C" void run(const float* x, const float* s, float* y, long rows, long columns, float slope) {
+    #pragma omp parallel for
+    for (long r = 0; r < rows; ++r) {
+        const float* in = x + r * columns;
+        for (long c = 0; c < columns; ++c) y[r * columns + c] = (in[c] > 0 ? in[c] : slope * in[c]) * s[c];
+    }
+}
+extern "C" void carry(float* y, long n) {
+    for (long i = 1; i < n; ++i) y[i] = y[i] + 0.5f * y[i - 1];
+}
+extern "C" long first(const float* x, long n) {
+    for (long i = 0; i < n; ++i) {
+        if (x[i] > 3.0f) return i;
+    }
+    return -1;
+}
+"""
+
+PROGRAM = """
+import ctypes, os, subprocess, tempfile
+import torch
+import torch.nn as nn
+
+PROFILED = ctypes._CFuncPtr.__module__ != "_ctypes"
+
+with tempfile.TemporaryDirectory() as folder:
+    with open(folder + "/k.cpp", "w") as file:
+        file.write({code!r})
+    flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+    subprocess.run([{compiler!r}, *flags, folder + "/k.cpp", "-o", folder + "/k.so"], check=True)
+    kernel = ctypes.CDLL(folder + "/k.so").run
+kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 2 + [ctypes.c_float]
+{top}
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        kernel(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], self.slope)
+        return y
+"""
+
+LIAR = """
+class Event:
+    name, input_shapes, cpu_parent = {name}, [], None
+    self_cpu_memory_usage, self_cpu_time_total, cpu_time_total = {number}, {number}, {number}
+
+class Liar:
+    function_events = [Event()]
+    def __init__(self, **options): pass
+    def __enter__(self): return self
+    def __exit__(self, *error): pass
+
+if PROFILED:
+    torch.autograd.profiler.profile = Liar
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    """Ceilings are measured once for this module, and the user's are left alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def report(judge, problem, source, profilers=CPU, **settings):
+    wanted = replace(QUICK, profilers=tuple(profilers), **settings)
+    return judge.report(Job("job", problem, Candidate(source), wanted))
+
+
+def by_tool(made):
+    return {profile.tool: profile for profile in made.profiles}
+
+
+def line_of(source, text):
+    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+# -- on real programs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.toolchain
+def test_a_bundled_kernel_is_seen_by_all_three(judge):
+    problem = Problem.from_file(HERE.parent / "src/kforge/problems/bundled/level2/1_linear_gelu_residual.py")
+    made = report(judge, problem, (KERNELS / "level2_1_linear_gelu_residual.py").read_text())
+    assert made.verdict.outcome is Outcome.CORRECT, made.verdict.detail
+    assert [profile.tool for profile in made.profiles] == list(CPU)
+    assert all(not profile.absent for profile in made.profiles), made.profiles
+    seen = by_tool(made)
+    shares = [seen["torch_profiler"].metrics[name] for name in ("custom_share", "library_share", "overhead_share")]
+    assert sum(shares) == pytest.approx(1.0)
+    assert min(shares[:2]) > 0.02
+    assert "aten::addmm" in seen["torch_profiler"].text or "aten::mm" in seen["torch_profiler"].text
+    place = seen["roofline"].metrics
+    rows, width, out = 8192, 96, 96
+    assert place["flops"] - place["flops_estimated"] == 2 * rows * width * out
+    assert place["bytes_min"] == 4 * (2 * rows * width + width * out + out)
+    assert 0 < place["roofline_share"] <= 1
+    assert place["headroom"] >= 1
+    assert seen["compiler_remarks"].metrics["vectorised_loops"] >= 1
+    assert jsonable.decode(Report, json.loads(json.dumps(jsonable.encode(made)))) == made
+    found = digesting.digest(made.profiles, made.verdict)
+    assert found.signals[0].words.split()[0] in ("memory", "compute", "overhead")
+    assert found.value("library_share") == pytest.approx(shares[1])
+
+
+@pytest.mark.toolchain
+def test_remarks_name_the_line_of_a_loop_that_can_and_of_ones_that_cannot(judge, scale_relu):
+    made = report(judge, scale_relu, program(), ("compiler_remarks",), timing_seconds=0.0)
+    assert made.verdict.outcome is Outcome.CORRECT, made.verdict.detail
+    (profile,) = made.profiles
+    can, carried, early = (line_of(LOOPS, text) for text in ("in[c] > 0", "y[i - 1]", "i < n; ++i) {"))
+    assert f"byte vectors: k.cpp:{can} `for (long c = 0; c < columns" in profile.text
+    assert f"not vectorised: k.cpp:{carried} `for (long i = 1; i < n" in profile.text
+    assert "may depend on one computed just before" in profile.text
+    assert f"not vectorised: k.cpp:{early} `for (long i = 0; i < n; ++i) {{`: control flow" in profile.text
+    assert profile.metrics["unvectorised_loops"] == 2
+    assert profile.metrics["vector_bytes"] >= 16
+    assert "-O3 -march=native" in profile.text
+
+
+@pytest.mark.toolchain
+def test_what_cannot_be_had_says_why_and_leaves_the_verdict_alone(judge, scale_relu, monkeypatch):
+    monkeypatch.setattr(torch_profiler.TorchProfiler, "absent_because", lambda self: "left at home")
+    wanted = ("torch_profiler", "ncu", "no_such_tool", "roofline", "compiler_remarks")
+    whole_path = program(compiler=shutil.which("g++"))
+    made = report(judge, scale_relu, whole_path, wanted, timing_seconds=0.0)
+    assert made.verdict.outcome is Outcome.CORRECT
+    reasons = {profile.tool: profile.absent for profile in made.profiles}
+    assert list(reasons) == list(wanted)
+    assert reasons["torch_profiler"] == "left at home"
+    assert "no profiler is called" in reasons["no_such_tool"]
+    assert "not timed" in reasons["roofline"]
+    assert "no compilation was seen" in reasons["compiler_remarks"]
+    assert all(reasons.values())
+
+
+@pytest.mark.toolchain
+def test_a_wrong_program_is_not_profiled(judge, scale_relu):
+    made = report(judge, scale_relu, program().replace("return y\n", "return y + 1\n"))
+    assert made.verdict.outcome is Outcome.MISMATCH
+    assert made.profiles == ()
+
+
+# -- on programs that lie --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("top", "says"),
+    [
+        (LIAR.format(name='"aten::" + "a" * (40 << 20)', number="1"), "could not be profiled"),
+        (LIAR.format(name='"aten::mm"', number='float("nan")'), "makes no sense"),
+        (LIAR.format(name='"aten::mm"', number='"many"'), "could not be profiled"),
+        ("if PROFILED:\n    os._exit(3)", "could not be profiled"),
+        ("if PROFILED:\n    raise SystemExit(3)", "could not be profiled"),
+    ],
+    ids=["endless", "no number", "no type", "leaves", "raises"],
+)
+def test_a_liar_gets_no_profile_and_keeps_its_verdict(judge, scale_relu, top, says):
+    made = report(judge, scale_relu, program(top=top), ("torch_profiler",), timing_seconds=0.0)
+    assert made.verdict.outcome is Outcome.CORRECT, made.verdict.detail
+    (profile,) = made.profiles
+    assert says in profile.absent
+    assert len(profile.absent) <= 500
+    assert (profile.metrics, profile.text) == ({}, "")
+
+
+class Loud(Profiler):
+    """A third party's profiler with more to say than anybody reads."""
+
+    name = "loud"
+
+    def absent_because(self):
+        return ""
+
+    def collect(self, bench):
+        assert bench.problem.name == "scale_relu"
+        assert bench.working_bytes > 0
+        metrics = {f"metric {number}": float(number) for number in range(500)} | {"odd": float("inf")}
+        pictures = (Image("image/png", b"small"), Image("image/png", bytes(5 << 20)))
+        return Profile("another name", metrics, "line\x1b[2J\n" * 10_000, pictures)
+
+
+class Broken(Profiler):
+    name = "broken"
+
+    def absent_because(self):
+        return ""
+
+    def collect(self, bench):
+        raise ZeroDivisionError("of its own")
+
+
+@pytest.mark.toolchain
+def test_a_third_partys_profiler_is_held_to_a_size(judge, scale_relu, monkeypatch):
+    plugins = {"loud": Loud(), "broken": Broken()}
+    monkeypatch.setattr(registry, "load", lambda kind, name: plugins[name])
+    loud, broken = report(judge, scale_relu, program(), tuple(plugins), timing_seconds=0.0).profiles
+    assert loud.tool == "loud"
+    assert len(loud.metrics) <= 64
+    assert len(loud.text) <= 20_000
+    assert "\x1b" not in loud.text
+    assert [image.data for image in loud.images] == [b"small"]
+    assert broken.absent == "it failed: ZeroDivisionError: of its own"
+
+
+@pytest.mark.pure
+@given(st.recursive(st.none() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+def test_whatever_a_runner_says_is_read_or_refused(value):
+    shaped = {"words": value, "sources": value, "remarks": value}
+    for reply in ({"builds": value}, {"builds": [shaped]}, {"operators": value}, {}):
+        for read in (compiler_remarks.profile_of, torch_profiler.read, roofline.read_work, _ceilings.read):
+            with pytest.raises((NothingSeen, KeyError, ValueError, TypeError, IndexError, AttributeError)):
+                read(reply)
+                raise ValueError("read")
+
+
+@pytest.mark.pure
+def test_a_source_made_to_be_slow_is_not():
+    text = "for (;;) {" + "{(" * 100_000
+    lines = [f"k.cpp:1:{column}: missed: couldn't vectorize loop" for column in range(3000)]
+    build = {"words": ["-O3"], "sources": [["k.cpp", text]], "remarks": lines}
+    assert compiler_remarks.profile_of({"builds": [build] * 16}).metrics["unvectorised_loops"] == 1
+
+
+# -- the parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.pure
+def test_clangs_remarks_are_read_too():
+    text = "void f(float* x, long n) {\n  for (long i = 0; i < n; ++i) x[i] *= 2;\n  while (x[n] > 0) ++n;\n}\n"
+    said = [
+        "k.cpp:2:3: remark: vectorized loop (vectorization width: 8, interleaved count: 4) [-Rpass=loop-vectorize]",
+        "k.cpp:3:3: remark: loop not vectorized: could not determine number of loop iterations [-Rpass-analysis=x]",
+    ]
+    remarks = _remarks.Remarks()
+    _remarks.read(said, {"k.cpp": text}, remarks)
+    assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised()] == [(2, 32)]
+    (missed,) = remarks.missed({"k.cpp": text})
+    assert (missed.line, missed.reason) == (3, "could not determine number of loop iterations")
+
+
+@pytest.mark.pure
+def test_only_the_innermost_loop_counts():
+    text = "for (int r = 0; r < n; ++r) {\n  int k = r;\n  for (int c = 0; c < n; ++c) {\n    y[c] += k;\n  }\n}\n"
+    remarks = _remarks.Remarks()
+    said = [f"k.cpp:{line}:1: missed: couldn't vectorize loop" for line in (2, 4)]
+    _remarks.read(said, {"k.cpp": text}, remarks)
+    assert [loop.line for loop in remarks.missed({"k.cpp": text})] == [3]
+
+
+@pytest.mark.pure
+def test_the_place_under_the_roof():
+    ceilings = _ceilings.Ceilings(((1 << 20, 2e11), (1 << 30, 1e10)), 1e11, 3000.0)
+    streaming = roofline.Place(roofline.Work(0, 10**6, 8 * 10**6, 2 * 10**6), ceilings, 2e6, 1 << 28)
+    assert streaming.bound == "memory"
+    assert streaming.metrics()["roofline_share"] == pytest.approx(0.5)
+    assert replace(streaming, working_bytes=1000).memory_ns == pytest.approx(streaming.memory_ns / 20)
+    product = roofline.Place(roofline.Work(10**9, 0, 10**6, 10**6), ceilings, 2e7, 1 << 28)
+    assert product.bound == "compute"
+    assert product.metrics()["compute_share"] == pytest.approx(0.5)
+    tiny = roofline.Place(roofline.Work(0, 100, 400, 400), ceilings, 8000.0, 1000)
+    assert tiny.bound == "overhead"
+    assert tiny.metrics()["headroom"] == pytest.approx(8000 / 3000, rel=0.01)
+
+
+@pytest.mark.pure
+def test_ceilings_are_measured_once_and_only_ever_raised(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+
+    def measure(rate=1e10):
+        asked.append(rate)
+        return {"bandwidth": [[1 << 20, rate]], "flops": 1e11, "overhead_ns": 3000}
+
+    first = _ceilings.Kept({"processor": "one"}, measure).get()
+    assert _ceilings.Kept({"processor": "one"}, measure).get() == first
+    assert len(asked) == 1
+    _ceilings.Kept({"processor": "another"}, measure).get()
+    assert len(asked) == 2
+    better = _ceilings.Kept({"processor": "one"}, lambda: measure(2e10))
+    assert better.raise_them().memory == 2e10
+    assert _ceilings.Kept({"processor": "one"}, lambda: measure(1e9)).raise_them().memory == 2e10
+    for path in (tmp_path / "kforge").glob("ceilings-*"):
+        path.write_text("{ half")
+    assert better.get().memory == 2e10
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert _ceilings.Kept({"processor": "one"}, measure).get() == first
+
+
+@pytest.mark.pure
+def test_perfs_lines_are_counts():
+    said = (
+        "1200,,instructions:u,10,100.00,,\n<not supported>,,cache-misses,0,100.00,,\n600,,cycles:u,10,100.00,,\nnoise\n"
+    )
+    assert read_perf(said) == {"instructions": 1200.0, "cycles": 600.0}
+    profile = Perf()._profile(read_perf(said), 10)
+    assert profile.metrics == {"instructions": 120.0, "cycles": 60.0, "instructions_per_cycle": 2.0}
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
+def test_perf_counts_the_runner_from_outside(judge, scale_relu, monkeypatch):
+    """Software events stand in for hardware ones, which a virtual machine rarely has."""
+    monkeypatch.setattr(Perf, "events", ("task-clock", "page-faults"))
+    monkeypatch.setattr(Perf, "absent_because", lambda self: "")
+    (profile,) = report(judge, scale_relu, program(), ("perf",), timing_seconds=0.0).profiles
+    assert profile.absent == "" or "counted nothing" in profile.absent
+    if not profile.absent:
+        assert profile.metrics["task_clock"] > 0
+
+
+@pytest.mark.pure
+def test_every_profiler_of_a_platform_exists():
+    for name in registry.names("platforms"):
+        assert set(registry.load("platforms", name).profilers) <= set(registry.names("profilers"))
+
+
+def program(top="", compiler="g++"):
+    """A program for scale_relu that builds in a folder it removes again."""
+    return PROGRAM.format(code=LOOPS, top=top, compiler=compiler)

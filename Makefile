@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo test check lint types contracts clean
+.PHONY: help setup demo judge-demo test check lint types contracts clean
 
 help:
-	@echo "make demo    set up, then judge bundled kernels, good and cheating"
+	@echo "make demo    set up, then forge faster kernels for bundled problems, offline"
 	@echo "make test    set up, then run the tests"
+	@echo "make judge-demo   set up, then judge bundled kernels, good and cheating"
 	@echo "make check   lint, types, import contracts"
 	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
 	@echo "make clean   remove $(VENV) and what the demo left"
@@ -29,6 +30,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	@$(BIN)/python examples/demo.py
+
+judge-demo: setup
+	@$(BIN)/python examples/judge_demo.py
 
 test: setup
 	@$(BIN)/python -m pytest

@@ -18,6 +18,7 @@ from kforge.profilers.face import NothingSeen, Profiler
 from kforge.profilers.perf import Perf
 from kforge.profilers.perf import read as read_perf
 from kforge.types import Image, Job, Profile, Report
+from kforge.worker.judge.lane import NONSENSE
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parent / "examples" / "kernels" / "cpu"
@@ -243,9 +244,11 @@ def test_whatever_a_runner_says_is_read_or_refused(value):
     shaped = {"words": value, "sources": value, "remarks": value}
     for reply in ({"builds": value}, {"builds": [shaped]}, {"operators": value}, {}):
         for read in (compiler_remarks.profile_of, torch_profiler.read, roofline.read_work, _ceilings.read):
-            with pytest.raises((NothingSeen, KeyError, ValueError, TypeError, IndexError, AttributeError)):
-                read(reply)
-                raise ValueError("read")
+            try:
+                made = read(reply)
+            except (NothingSeen, *NONSENSE):
+                continue
+            assert isinstance(made, Profile)
 
 
 @pytest.mark.pure

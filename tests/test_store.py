@@ -207,7 +207,7 @@ def store(where: str) -> Iterator[Store]:
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.data())
 def test_history_is_what_was_added(store: Store, data: st.DataObject) -> None:
@@ -226,7 +226,7 @@ def _url(store: Store) -> str:
     return store.place.url.render_as_string(hide_password=False)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(replies=st.dictionaries(words, completions, max_size=3), images=st.lists(pictures, max_size=1).map(tuple))
 def test_calls_come_back_and_add_up(store: Store, replies: dict[str, Completion], images: tuple[Image, ...]) -> None:
     run = store.create_run(REQUEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -66,7 +67,8 @@ class Kept:
             partial.write_text(json.dumps(jsonable.encode(found)), encoding="utf-8")
             partial.replace(self._path)
         except OSError:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
         return found
 
 

@@ -16,6 +16,8 @@ from kforge.types import Attempt, Intent, Move, Plan, Stop, best_attempt
 class Refine:
     """The search called `refine`."""
 
+    name = "refine"
+
     def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
         past = tuple(attempt for attempt in history if attempt.move.chain == chain)
         stop = _target_reached(history, plan) or _over(past, plan)

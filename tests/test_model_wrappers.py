@@ -239,18 +239,21 @@ class TestBudget:
 
         asyncio.run(talk())
 
-    @given(
-        st.floats(0.1, 5), st.lists(st.floats(0.01, 2), min_size=1, max_size=20), st.integers(1, 6), st.integers(0, 3)
-    )
-    def test_one_reply_at_most_goes_beyond(self, dollars: float, costs: list[float], width: int, seed: int) -> None:
-        """With equal prices per reply nothing else can; with unequal ones, as many as run at once."""
-        left = iter(costs * 50)
-        inner = Scripted(lambda prompt: Completion("", "m", Usage(1, 0, 0, next(left))), rate=self.RATE)
+    @given(st.floats(0.1, 5), st.lists(st.floats(0.01, 2), min_size=1, max_size=20), st.integers(1, 6))
+    def test_nothing_is_asked_once_it_is_spent(self, dollars: float, costs: list[float], width: int) -> None:
         purse = Purse(Budget(dollars=dollars))
-        model = Limited(Budgeted(inner, purse), concurrency=width)
-        outcomes = asyncio.run(all_at_once(model, 30 + seed))
+        spent_before: list[float] = []
+        left = iter(costs * 50)
+
+        def paid(prompt: Prompt) -> Completion:
+            spent_before.append(purse.spent.dollars)
+            return Completion("", "m", Usage(1, 0, 0, next(left)))
+
+        model = Limited(Budgeted(Scripted(paid, rate=self.RATE), purse), concurrency=width)
+        outcomes = asyncio.run(all_at_once(model, 30))
+        assert all(spent < dollars for spent in spent_before)
         assert purse.spent.dollars <= dollars + width * max(costs)
-        assert any(isinstance(outcome, BudgetSpent) for outcome in outcomes) or purse.spent.dollars < dollars
+        assert len(spent_before) == sum(isinstance(outcome, Completion) for outcome in outcomes)
 
     def test_dollars_need_a_price(self) -> None:
         for model in (Command("cat"), Scripted([], rate=None), Retrying(Scripted([], rate=None))):

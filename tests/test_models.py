@@ -137,7 +137,15 @@ class TestScrubbing:
     def test_keys_go_wherever_they_come_from(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SOME_API_KEY", "plain-looking-value")
         message = "bad: plain-looking-value, sk-proj-abc123def456, sk-12****cdef, Bearer abcdefghijkl"
-        assert scrub(message, asking("q")) == "bad: [...] , [...] , [...] , [...]"
+        assert scrub(message, asking("q")) == "bad: [...], [...], [...], [...]"
+
+    def test_quotes_and_escapes_do_not_help(self) -> None:
+        secret = 'def forward(self):\n    return self.hidden_recipe("yes")'
+        said = scrub(f"bad input={secret!r}, and more", asking(secret))
+        assert "recipe" not in said
+        assert "forward" not in said
+        assert said.startswith("bad input=")
+        assert said.endswith("and more")
 
     @given(st.text(min_size=20, max_size=200))
     def test_a_prompt_that_is_repeated_is_hidden(self, text: str) -> None:

@@ -80,6 +80,7 @@ def test_a_first_prompt_has_every_block_of_the_paper() -> None:
     for part in ("# Reference implementation", "# The previous program", "# Recommendation"):
         assert part not in text
     assert "N = 32" in text, "the sizes of the platform's device class are in place"
+    assert "KFORGE" not in text, "what speaks to the judge is left out"
 
 
 def test_optional_blocks_appear_when_there_is_something_to_say() -> None:

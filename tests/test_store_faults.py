@@ -456,7 +456,10 @@ def test_what_the_owner_shares_stays_shared(tmp_path: Path) -> None:
         run = store.create_run(REQUEST)
         blobs = tmp_path / "s" / "blobs"
         blobs.chmod(0o770)
+        blobs.with_name("locks").chmod(0o770)
         store.add_attempt(run, attempt(1))
+        with store.hold(run):
+            assert (tmp_path / "s" / "locks" / run).stat().st_mode & 0o777 == 0o660
         (blob,) = (path for path in blobs.rglob("*") if path.is_file())
         assert blob.stat().st_mode & 0o777 == 0o660
         assert blob.parent.stat().st_mode & 0o777 == 0o770

@@ -83,6 +83,19 @@ def with_sizes(source: str, sizes: dict[str, Any], path: str = "") -> str:
     return "".join(lines)
 
 
+def without_declarations(source: str) -> str:
+    """The source without its KFORGE literal, which speaks to the judge and not to a reader of the problem."""
+    node = next((n for n in _parse(source, "").body if isinstance(n, ast.Assign) and "KFORGE" in _targets(n)), None)
+    if node is None:
+        return source
+    lines = source.splitlines(keepends=True)
+    end = node.end_lineno or node.lineno
+    while end < len(lines) and not lines[end].strip():
+        end += 1
+    kept = "".join(lines[: node.lineno - 1]).rstrip() + "\n\n\n" + "".join(lines[end:])
+    return kept.lstrip("\n")
+
+
 def _parse(source: str, path: str) -> ast.Module:
     try:
         return ast.parse(source)

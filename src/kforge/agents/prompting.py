@@ -14,10 +14,11 @@ from typing import Any
 
 import jinja2
 
+from kforge import kernelbench
 from kforge.agents.face import Situation
 from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, tokens
 from kforge.errors import PromptTooLong, UsageError
-from kforge.types import Attempt, Image, Intent, Message, Prompt
+from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
@@ -146,7 +147,7 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
     share = logs // max(1, len(texts))
     return {
         "problem": problem,
-        "problem_source": problem.sized_source(target.device_class) if not problem.payload else problem.source,
+        "problem_source": _problem_text(problem, target.device_class),
         "live": bool(problem.payload),
         "platform": target.name,
         "guide": target.guide,
@@ -171,6 +172,13 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "past": [_line(attempt) for attempt in situation.past],
         "omitted": omitted,
     }
+
+
+def _problem_text(problem: Problem, device_class: str) -> str:
+    """The problem as a writer sees it: sizes in place, nothing that only the judge reads."""
+    if problem.payload:
+        return problem.source
+    return kernelbench.without_declarations(problem.sized_source(device_class))
 
 
 def _last_program(situation: Situation) -> Attempt | None:

@@ -13,33 +13,37 @@ SHARED = 12
 """Letters and digits in a row, as in the prompt, that count as repeating it."""
 
 _HIDDEN = "[...]"
+_READ = 4000
+"""Characters that are looked at; error pages can be long."""
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|Bearer|AIza)[-_ ]?[\w*.-]{8,}|\S*\*{3,}\S*")
 _ESCAPE = re.compile(r"\\[nrt\"']")
 _NOISE = re.compile(r"[\W_]+")
+_WORD = re.compile(r"\w+")
 
 
 def scrub(message: str, prompt: Prompt) -> str:
     """A message without keys and without what it shares with the prompt, on one line and cut to length."""
     for secret in secrets():
         message = message.replace(secret, _HIDDEN)
-    words = _KEY_LIKE.sub(_HIDDEN, _ESCAPE.sub(" ", message)).split()
-    if not words:
-        return ""
+    message = " ".join(_KEY_LIKE.sub(_HIDDEN, _ESCAPE.sub(" ", message[:_READ])).split())
     asked = _NOISE.sub("", _ESCAPE.sub(" ", prompt.text)).lower()
-    hidden = [False] * len(words)
-    for start in range(len(words)):
+    words = list(_WORD.finditer(message))
+    shown, reached = "", 0
+    for start, word in enumerate(words):
         end = _repeated(words, start, asked)
-        hidden[start:end] = [True] * (end - start)
-    shown = " ".join(_HIDDEN if hide else word for word, hide in zip(words, hidden, strict=True))
-    shown = re.sub(rf"(?:{re.escape(_HIDDEN)}\s*)+", f"{_HIDDEN} ", shown).strip()
+        if end > start and words[end - 1].end() > reached:
+            if word.start() > reached:
+                shown += message[reached : word.start()] + _HIDDEN
+            reached = words[end - 1].end()
+    shown += message[reached:]
     return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
 
 
-def _repeated(words: list[str], start: int, asked: str) -> int:
+def _repeated(words: list[re.Match[str]], start: int, asked: str) -> int:
     """Where the run of words from `start` that stands in the prompt ends; `start` if it is too short to tell."""
     run = ""
     for end in range(start, len(words)):
-        run += _NOISE.sub("", words[end]).lower()
+        run += _NOISE.sub("", words[end].group()).lower()
         if run not in asked:
             return start
         if len(run) >= SHARED:

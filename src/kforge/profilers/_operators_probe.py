@@ -92,11 +92,13 @@ def _extension_ns(subject: Any, count: int) -> int:
 def _operators(subject: Any, count: int) -> dict[str, Any]:
     import torch
 
+    _native[0] = 0
     began = _clock()
     with torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, profile_memory=True) as profile:
         for _ in range(count):
             subject.call()
-    wall = (_clock() - began) // count
+        wall = (_clock() - began) / count
+    foreign = _native[0] / count
     rows: dict[tuple[str, str], list[float]] = {}
     library = custom = calls = allocated = 0.0
     for event in profile.function_events:
@@ -118,6 +120,7 @@ def _operators(subject: Any, count: int) -> dict[str, Any]:
     ordered = sorted(rows.items(), key=lambda item: -item[1][1])[:_ROWS]
     return {
         "profiled_ns": wall,
+        "profiled_native_ns": foreign,
         "library_ns": library / count,
         "operator_ns": custom / count,
         "operator_calls": calls / count,

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,8 @@ def file_lock(path: Path, wait: bool = False) -> Iterator[None]:
     descriptor = _take(path, wait)
     _descriptors.add(descriptor)
     try:
+        with suppress(PermissionError):  # left behind by another user who has died
+            os.fchmod(descriptor, stat.S_IMODE(path.parent.stat().st_mode) & 0o666)  # open to whom the folder is
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
     finally:

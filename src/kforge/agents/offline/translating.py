@@ -271,7 +271,7 @@ class _View(ast.NodeTransformer):
     def __init__(self, translator: Translator) -> None:
         self._translator = translator
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802  the library's name
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         function = ast.unparse(node.func)
         if function == "reinterpret_tensor":
             return ast.parse(self._translator.view_text(node), mode="eval").body
@@ -293,13 +293,13 @@ class _View(ast.NodeTransformer):
         arguments = [*map(self.visit, tensors), *(words[name] for name in names)]
         return ast.Call(ast.parse("torch.convolution", mode="eval").body, arguments, [])
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         text = ast.unparse(node)
         if not text.startswith((*_PLAIN, "torch.strided", "torch.contiguous", "torch.channels", "torch.preserve")):
             raise Unliftable(f"the generated code names {text}, which is not understood")
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         variable = self._translator.variable(node.id)
         if variable is not None:
             return ast.Name(variable)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kforge.errors import BudgetSpent, ModelRejected, ModelUnavailable, UsageError
@@ -113,6 +113,7 @@ class TestRetrying:
         reply_of(Retrying(inner, notify=told.append, sleep=clock.sleep, chance=lambda: 0.5), asking("q"))
         assert told == ["x: busy; asking again in 0.5 s (1 of 6 tries)"]
 
+    @settings(deadline=None)
     @given(st.integers(1, 60), st.none() | st.floats(0, 1000), st.floats(0, 1, exclude_max=True))
     def test_waits_stay_within_bounds(self, failures: int, retry_after: float | None, chance: float) -> None:
         backoff = Backoff()
@@ -239,6 +240,7 @@ class TestBudget:
 
         asyncio.run(talk())
 
+    @settings(deadline=None)
     @given(st.floats(0.1, 5), st.lists(st.floats(0.01, 2), min_size=1, max_size=20), st.integers(1, 6))
     def test_nothing_is_asked_once_it_is_spent(self, dollars: float, costs: list[float], width: int) -> None:
         purse = Purse(Budget(dollars=dollars))
@@ -305,6 +307,7 @@ class TestPrices:
         asyncio.run(model.close())
         assert inner.closed
 
+    @settings(deadline=None)
     @given(st.text(max_size=100))
     def test_tokens_are_never_counted_as_less_than_none(self, text: str) -> None:
         assert prices.tokens_in(text) * 4 >= len(text)

@@ -223,11 +223,11 @@ def test_untrusted_text_stays_inside_its_block(source: str, log: str) -> None:
         else:
             outside.append(line)
     assert not marks, "every fence is closed"
-    headings = [line for line in outside if line.startswith("# ")]
+    headings = [line for line in outside if line.startswith("#")]
     assert headings == [
         "# Task",
         "# Platform",
-        "# The platform",
+        "## The platform",
         "# Example",
         "# Problem",
         "# The previous program",

@@ -168,7 +168,7 @@ def audit(
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Which platforms, compilers, profilers and sandbox levels exist here, and why the others do not."""
+    """Which platforms, compilers, profilers, sandbox levels and models exist here, and why others do not."""
     from kforge.cli import doctor as command
 
     raise typer.Exit(command.run(as_json))

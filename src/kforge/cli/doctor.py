@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
 import platform as machine
 import shutil
 from typing import Any
@@ -14,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge import registry
+from kforge.models import keys
 from kforge.worker.sandbox import levels
 
 _TOOLS = (
@@ -58,6 +60,7 @@ def examine() -> dict[str, Any]:
         "compilers": {name: _tool(name, cure) for name, cure in _TOOLS},
         "profilers": profilers,
         "sandbox": sandbox,
+        "models": _models(),
         "sandbox_used": levels.choose("auto"),
     }
 
@@ -67,6 +70,16 @@ _SANDBOX = {
     "unshare": "the same, made with the kernel's own calls",
     "process": "resource limits only; the user's files are readable",
 }
+
+
+def _models() -> dict[str, dict[str, str]]:
+    """The offline agents, and whose key is set; never a key itself."""
+    found = {"builtin": {"absent": _torch_missing(), "detail": "the offline agents: no key, no network, no model"}}
+    for provider in ("openai", "anthropic", "google"):
+        names = keys.variables(provider)
+        held = next((name for name in names if os.environ.get(name)), "")
+        found[provider] = {"absent": "" if held else f"no key (export {names[0]}=...)", "detail": f"{held} is set"}
+    return found
 
 
 def _torch_missing() -> str:
@@ -80,7 +93,7 @@ def _tool(name: str, cure: str) -> dict[str, str]:
 
 def _print(console: Console, found: dict[str, Any]) -> None:
     console.print(f"Python {found['python']}, torch {found['torch'] or 'not installed'}", highlight=False)
-    for kind in ("platforms", "compilers", "profilers", "sandbox"):
+    for kind in ("platforms", "compilers", "profilers", "sandbox", "models"):
         console.print(f"\n[bold]{kind}[/]")
         table = Table.grid(padding=(0, 2))
         for name, item in found[kind].items():

@@ -59,7 +59,7 @@ def _say_offline(console: Console) -> None:
     key = any_key()
     hint = "No model is named and no key is set"
     if key is not None:
-        hint = f"No model is named ({key} is set: add --model to use it)"
+        hint = f"No model is named (a key for {key} is set: --model {key}:NAME uses it)"
     console.print(
         f"{hint}: the offline agents do the job. They lift kernels that PyTorch's compiler writes and choose among "
         "variants by rules; no language model is involved.",

@@ -92,13 +92,12 @@ def _extension_ns(subject: Any, count: int) -> int:
 def _operators(subject: Any, count: int) -> dict[str, Any]:
     import torch
 
-    _native[0] = 0
-    began = _clock()
     with torch.autograd.profiler.profile(use_kineto=True, record_shapes=True, profile_memory=True) as profile:
+        _native[0] = 0
+        began = _clock()
         for _ in range(count):
             subject.call()
-        wall = (_clock() - began) / count
-    foreign = _native[0] / count
+        wall, foreign = (_clock() - began) / count, _native[0] / count
     rows: dict[tuple[str, str], list[float]] = {}
     library = custom = calls = allocated = 0.0
     for event in profile.function_events:

@@ -80,6 +80,8 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
         current = run
 
     with Store.open(order.store) as store, LiveRuns(console, quiet=order.as_json) as live:
+        for note in store.notes:
+            console.print(f"store: {escape(note)}", style="dim", highlight=False)
         try:
             for problem in todo:
                 current = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from kforge.profilers.face import NothingSeen, Profiler
 from kforge.profilers.perf import Perf
 from kforge.profilers.perf import read as read_perf
 from kforge.types import Image, Job, Profile, Report
+from kforge.worker.judge import timing
+from kforge.worker.judge.evaluation import Evaluation
 from kforge.worker.judge.lane import NONSENSE
 
 HERE = Path(__file__).parent
@@ -71,6 +74,51 @@ class ModelNew(nn.Module):
         kernel(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], self.slope)
         return y
 """
+
+EXTENSION = '''
+import importlib.util, subprocess, sys, sysconfig, tempfile
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <Python.h>
+static PyObject* run(PyObject*, PyObject* words) {
+    Py_ssize_t x, s, y;
+    long rows, columns;
+    float slope;
+    if (!PyArg_ParseTuple(words, "nnnllf", &x, &s, &y, &rows, &columns, &slope)) return nullptr;
+    for (long i = 0; i < rows * columns; ++i) {
+        float v = ((const float*)x)[i];
+        ((float*)y)[i] = (v > 0 ? v : slope * v) * ((const float*)s)[i % columns];
+    }
+    Py_RETURN_NONE;
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "extra", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_extra() { return PyModule_Create(&module); }
+"""
+folder = tempfile.mkdtemp()
+with open(folder + "/extra.cpp", "w") as file:
+    file.write(SOURCE)
+include = "-I" + sysconfig.get_path("include")
+command = ["g++", "-O2", "-shared", "-fPIC", include, folder + "/extra.cpp", "-o", folder + "/extra.so"]
+subprocess.run(command, check=True)
+spec = importlib.util.spec_from_file_location("extra", folder + "/extra.so")
+extra = sys.modules["extra"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(extra)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        extra.run(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1], self.slope)
+        return y
+'''
 
 LIAR = """
 class Event:
@@ -173,6 +221,29 @@ def test_a_wrong_program_is_not_profiled(judge, scale_relu):
     made = report(judge, scale_relu, program().replace("return y\n", "return y + 1\n"))
     assert made.verdict.outcome is Outcome.MISMATCH
     assert made.profiles == ()
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(not Path(sysconfig.get_path("include"), "Python.h").exists(), reason="no Python headers")
+def test_time_in_an_extension_module_is_the_programs_own(judge, scale_relu):
+    made = report(judge, scale_relu, EXTENSION, ("torch_profiler",), timing_seconds=0.0)
+    assert made.verdict.outcome is Outcome.CORRECT, made.verdict.detail
+    assert made.profiles[0].metrics["custom_share"] > 0.5
+
+
+@pytest.mark.toolchain
+def test_a_wide_interval_is_measured_once_more_and_both_count(judge, scale_relu, monkeypatch):
+    wide = timing.Samples([100.0, 100.0, 300.0, 300.0] * 5, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
+    tight = timing.Samples([100.0] * 20, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
+    rounds = [wide, tight, tight]
+    monkeypatch.setattr(Evaluation, "_duel", lambda self, *lanes, every: rounds.pop(0))
+    verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert len(rounds) == 1
+    assert verdict.timing.candidate_ns == (*wide.candidate, *tight.candidate)
+    assert "wide interval: measured again, both count" in verdict.timing.flags
+    assert verdict.speedup == 3.0
+    assert verdict.interval[0] < 3.0
 
 
 # -- on programs that lie --------------------------------------------------------------------------------------------

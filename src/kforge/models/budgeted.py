@@ -19,7 +19,8 @@ class Purse:
     A request is refused once the budget is used up, or if its input alone would exceed what is left. While requests
     are under way, each one holds its input or the average of what was paid so far, whichever is more; a request that
     does not fit beside them waits for one to end. Before anything was paid nobody knows what a reply costs, so the
-    first one goes alone. A single reply may thus exceed the budget, several at once do not.
+    first one goes alone. Replies that were under way when the budget ran out may
+    thus exceed it, each by what it cost beyond the average.
     """
 
     def __init__(self, budget: Budget, spent: Usage = Usage()) -> None:

@@ -19,7 +19,7 @@ _MAX_BUILDS, _MAX_LINES, _MAX_SOURCE, _MAX_LOG = 16, 3000, 200_000, 256 << 20
 
 _SHIM = """#!/bin/sh
 mkdir -p {log}
-printf '%s\\n' "$PWD" "$@" > {log}/$$.command
+printf '%s\\n' "$@" > {log}/$$.command
 number=0
 for word in "$@"; do
   case "$word" in
@@ -67,30 +67,24 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
     builds = []
     for name in [name for name in names if name.endswith(".command")]:
         stem = os.path.join(log, name.removesuffix(".command"))
-        place, *words = _read(stem + ".command", 100_000).splitlines()
+        words = _read(stem + ".command", 100_000).splitlines()
         files = [word for word in words if word.endswith(_SOURCES)]
         if not files:
             continue
         sources = [[file, _read(f"{stem}.{number}.source", _MAX_SOURCE)] for number, file in enumerate(files, 1)]
-        builds.append(
-            {"words": words, "sources": sources, "remarks": _remarks(stem + ".remarks", place, files, subject)}
-        )
+        builds.append({"words": words, "sources": sources, "remarks": _remarks(stem + ".remarks", files)})
     return {"builds": builds[:_MAX_BUILDS]}
 
 
-def _remarks(path: str, place: str, files: list[str], subject: Any) -> list[str]:
+def _remarks(path: str, files: list[str]) -> list[str]:
     """The lines about the program's own files; a reason may lie in a header, and follows its loop."""
     kept: list[str] = []
-    own: dict[str, bool] = {}
     follows = 0
     try:
         with open(path, errors="replace") as file:
             for line in file.readlines(_MAX_LOG):
-                name = line.partition(":")[0]
-                if name not in own:
-                    whole = os.path.realpath(os.path.join(place, name))
-                    own[name] = name in files or whole.startswith(os.path.realpath(subject.home) + os.sep)
-                worth = own[name] and not ("optimized:  Inlining" in line or "basic block" in line)
+                own = line.partition(":")[0] in files
+                worth = own and not ("optimized:  Inlining" in line or "basic block" in line)
                 if worth or follows:
                     kept.append(line[:400].rstrip())
                     follows = 1 if "couldn't vectorize loop" in line else max(0, follows - 1)

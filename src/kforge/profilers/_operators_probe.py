@@ -7,8 +7,10 @@ functions of extension modules are timed through the interpreter's profile hook.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
+from sysconfig import get_path
 from typing import Any
 
 _clock = time.perf_counter_ns
@@ -61,11 +63,12 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 def _extension_ns(subject: Any, count: int) -> int:
     """Time per call in functions of extension modules that the program built."""
+    files = {id(module): str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
+    installed = tuple({path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := get_path(name))})
     built = {
-        id(module)
-        for module in list(sys.modules.values())
-        if str(getattr(module, "__file__", None) or "").startswith(subject.home)
-        and str(getattr(module, "__file__", "")).endswith((".so", ".pyd", ".dylib"))
+        key
+        for key, file in files.items()
+        if file.endswith((".so", ".pyd", ".dylib")) and not os.path.realpath(file).startswith(installed)
     }
     spent = began = 0
 

@@ -412,9 +412,9 @@ def test_perf_counts_the_runner_from_outside(judge, scale_relu, monkeypatch):
     monkeypatch.setattr(Perf, "events", ("task-clock", "page-faults"))
     monkeypatch.setattr(Perf, "absent_because", lambda self: "")
     (profile,) = report(judge, scale_relu, program(), ("perf",), timing_seconds=0.0).profiles
-    assert profile.absent == "" or "counted nothing" in profile.absent
-    if not profile.absent:
-        assert profile.metrics["task_clock"] > 0
+    if "counted nothing" in profile.absent:
+        pytest.skip(profile.absent)
+    assert profile.metrics["task_clock"] > 0, profile.absent
 
 
 @pytest.mark.pure

@@ -65,6 +65,7 @@ def _say_offline(console: Console) -> None:
         "variants by rules; no language model is involved.",
         style="dim",
         highlight=False,
+        soft_wrap=not console.is_terminal,
     )
 
 

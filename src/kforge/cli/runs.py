@@ -67,10 +67,13 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     if step:
         _one_attempt(console, _attempt(result, step))
         return 0
-    console.print(f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False)
+    console.print(
+        f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
+    )
     summary(console, result)
     console.print(_table(result))
-    console.print("[dim]kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best[/]")
+    hint = "kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best"
+    console.print(hint, style="dim", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -109,18 +112,20 @@ def summary(console: Console, result: Result) -> None:
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
     why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
     if best is None:
-        console.print(f"[red]no correct program[/] for {escape(problem)}: {tried}. {escape(why)}", highlight=False)
+        console.print(
+            f"[red]no correct program[/] for {escape(problem)}: {tried}. {escape(why)}", highlight=False, soft_wrap=True
+        )
     else:
         versus = best.verdict.speedup_vs_best
         against = f", {versus:.2f}x against the best baseline" if versus is not None else ""
         found = escape(best.verdict.detail.split("\n")[0])
         line = f"[green]{escape(problem)}[/]: {found}{against}. {tried}. {escape(why)}"
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
         for reason in best.verdict.degenerate:
             console.print(
                 f"  [yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}", highlight=False
             )
-    console.print(f"[dim]run {result.run}: kforge show {result.run}[/]", highlight=False)
+    console.print(f"[dim]run {result.run}: kforge show {result.run}[/]", highlight=False, soft_wrap=True)
 
 
 def flat(result: Result) -> dict[str, Any]:
@@ -195,13 +200,16 @@ def _one_attempt(console: Console, attempt: Attempt) -> None:
     verdict = attempt.verdict
     colour = _COLOURS.get(verdict.outcome, "yellow")
     console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
-    console.print(escape(verdict.detail), highlight=False)
+    console.print(escape(verdict.detail), highlight=False, soft_wrap=True)
     if attempt.recommendation:
-        console.print(f"[dim]advice:[/] {escape(attempt.recommendation.text)}", highlight=False)
-        console.print(f"[dim]because:[/] {escape(attempt.recommendation.evidence)}", highlight=False)
+        console.print(f"[dim]advice:[/] {escape(attempt.recommendation.text)}", highlight=False, soft_wrap=True)
+        console.print(f"[dim]because:[/] {escape(attempt.recommendation.evidence)}", highlight=False, soft_wrap=True)
     if attempt.digest:
-        console.print(f"[dim]profile:[/]\n{escape(attempt.digest.text)}", highlight=False)
+        console.print(f"[dim]profile:[/]\n{escape(attempt.digest.text)}", highlight=False, soft_wrap=True)
     for note in attempt.notes:
-        console.print(f"[dim]note:[/] {escape(note)}", highlight=False)
+        console.print(f"[dim]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     if attempt.candidate is not None:
-        console.print(Syntax(attempt.candidate.source, "python", line_numbers=False, word_wrap=True))
+        if console.is_terminal:
+            console.print(Syntax(attempt.candidate.source, "python", background_color="default"))
+        else:
+            print(attempt.candidate.source)

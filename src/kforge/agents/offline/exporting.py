@@ -114,7 +114,9 @@ def _inputs(
     leaves, _ = pytree.tree_flatten_with_path(loaded.inputs)
     found = []
     for spec, (path, value) in zip(specs, leaves, strict=True):
-        access = parameters[path[0].idx] + "".join(map(str, path[1:]))
+        first = path[0]
+        assert isinstance(first, pytree.SequenceKey)
+        access = parameters[first.idx] + "".join(map(str, path[1:]))
         if isinstance(spec, TensorArgument):
             found.append(Input(spec.name, access, layout_of(value)))
         elif isinstance(spec, ConstantArgument) and isinstance(value, (bool, int, float, str, type(None))):

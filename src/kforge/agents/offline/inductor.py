@@ -78,7 +78,7 @@ def _stopped_before_compiling() -> Iterator[None]:
         raise _Written(wrapper.value, dict(lowering.constants))
 
     original = GraphLowering._compile_to_module_lines
-    GraphLowering._compile_to_module_lines = stop  # type: ignore[method-assign]
+    GraphLowering._compile_to_module_lines = stop  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

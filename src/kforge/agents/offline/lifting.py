@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kforge.agents.offline import constants
@@ -10,8 +12,8 @@ from kforge.agents.offline.inductor import generate
 from kforge.agents.offline.loading import load
 from kforge.agents.offline.program import Parts, compose
 from kforge.agents.offline.recipe import OWN_FAMILIES, Order, Unliftable
-from kforge.agents.offline.translating import Translator
-from kforge.agents.offline.wrapper import take_apart
+from kforge.agents.offline.translating import translate
+from kforge.agents.offline.wrapper import Kernel, take_apart
 
 
 def lift(order: Order) -> str:
@@ -24,10 +26,10 @@ def lift(order: Order) -> str:
         maker.add(name, name, value)
     exported.interface.constants.update(maker.expressions)
     wrapper = take_apart(generated.code)
-    made = Translator(wrapper, exported.interface, order.recipe.own).run()
+    made = translate(wrapper, exported.interface, order.recipe.own)
     if not made.kernel_calls and not made.called:
         # A program of library calls alone would be torch's work under another name.
-        made = Translator(wrapper, exported.interface, OWN_FAMILIES).run()
+        made = translate(wrapper, exported.interface, OWN_FAMILIES)
     if not made.kernel_calls and not made.called:
         names = ", ".join(sorted(set(made.library))) or "views"
         raise Unliftable(f"PyTorch's compiler has no kernel of its own for it: it is all library calls ({names})")
@@ -37,8 +39,15 @@ def lift(order: Order) -> str:
             variant=order.variant,
             torch_version=str(torch.__version__),
             interface=exported.interface,
-            kernels=wrapper.kernels,
+            kernels=tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in wrapper.kernels),
             translation=made,
             flags=(*generated.flags, *order.recipe.flags),
         )
     )
+
+
+def _rewritten(kernel: Kernel, rewrites: dict[str, str]) -> Kernel:
+    text = kernel.text
+    for old, new in rewrites.items():
+        text = text.replace(old, new)
+    return replace(kernel, text=text)

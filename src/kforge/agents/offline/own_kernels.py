@@ -92,10 +92,9 @@ def _matrix_product(call: Call) -> Own | None:
         offsets = [f" + i * {batch}" if batch else "" for batch, _, _ in parts]
     strides = [f"{{{row}, {column}}}" for _, row, column in parts]
     shift = f"bias{offsets[2]}" if bias else f"static_cast<const {kind}*>(nullptr)"
-    body = (
-        f"{loop}{indent}    gemm<{kind}>(a{offsets[0]}, {strides[0]}, b{offsets[1]}, {strides[1]}, {shift}, {strides[2]},"
-        f" c{offsets[3]}, {strides[3]}, {rows}, {columns}, {depth});\n" + ("    }\n" if loop else "")
-    )
+    operands = f"a{offsets[0]}, {strides[0]}, b{offsets[1]}, {strides[1]}, {shift}, {strides[2]}"
+    product = f"gemm<{kind}>({operands}, c{offsets[3]}, {strides[3]}, {rows}, {columns}, {depth});"
+    body = f"{loop}{indent}    {product}\n" + ("    }\n" if loop else "")
     first = f"const {kind}* bias, " if bias else ""
     return Own("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
 
@@ -167,7 +166,9 @@ def _convolution(call: Call) -> Own | None:
     ]
     values = "".join(f"        .{name} = {value},\n" for name, value in fields)
     shift = "bias" if bias else f"static_cast<const {kind}*>(nullptr)"
-    body = f"    constexpr Convolution shape = {{\n{values}    }};\n    convolve<{kind}>(x, weight, {shift}, y, shape);\n"
+    body = (
+        f"    constexpr Convolution shape = {{\n{values}    }};\n    convolve<{kind}>(x, weight, {shift}, y, shape);\n"
+    )
     last = f"const {kind}* bias, " if bias else ""
     return Own("convolution", f"const {kind}* x, const {kind}* weight, {last}{kind}* y", body)
 

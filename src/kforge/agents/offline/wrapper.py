@@ -57,12 +57,13 @@ def take_apart(code: str) -> Wrapper:
 
 
 def _kernel(node: ast.stmt) -> Kernel | None:
-    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name)):
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
         return None
+    target = node.targets[0]
     maker = ast.unparse(node.value.func)
-    if not maker.startswith("async_compile."):
+    if not (maker.startswith("async_compile.") and isinstance(target, ast.Name)):
         return None
     if maker != "async_compile.cpp_pybinding":
         raise Unliftable(f"the graph has a kernel made by {maker.removeprefix('async_compile.')}, not C++")
     types, text = (ast.literal_eval(argument) for argument in node.value.args[:2])
-    return Kernel(node.targets[0].id, tuple(types), text)
+    return Kernel(target.id, tuple(types), text)

@@ -1,0 +1,31 @@
+"""The offline agents, ready for use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kforge.agents.face import Target
+from kforge.agents.offline.helper import Lowering
+from kforge.agents.offline.rules import RulesAnalyst
+from kforge.agents.offline.writer import OfflineWriter
+from kforge.errors import PluginAbsent
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Both agents, and the process they share."""
+
+    writer: OfflineWriter
+    analyst: RulesAnalyst
+    lowering: Lowering
+
+    async def close(self) -> None:
+        await self.lowering.close()
+
+
+def open_offline(target: Target) -> Offline:
+    """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
+    if target.device_class != "cpu":
+        raise PluginAbsent(f"builtin writes for the CPU only, not for {target.name}: name a model with --model")
+    lowering = Lowering()
+    return Offline(OfflineWriter(lowering), RulesAnalyst(), lowering)

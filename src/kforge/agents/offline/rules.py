@@ -1,0 +1,140 @@
+"""The analyst that is no model: rules over the digest say which bound the program is at, and so which move is next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kforge.agents.face import Advice, Situation
+from kforge.agents.offline import past, variants
+from kforge.agents.offline.variants import VARIANTS, Variant
+from kforge.types import Attempt, Recommendation
+
+_OVERHEAD_SHARE = 0.2
+_LIBRARY_SHARE = 0.5
+_GOOD_ROOFLINE = 0.6
+_SHORT_CALL_NS = 60_000.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What holds a program back."""
+
+    bound: str
+    """overhead, library, memory or compute."""
+    evidence: str
+    """The facts that say so."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A move with its reason."""
+
+    action: str
+    reading: Reading
+
+
+class RulesAnalyst:
+    """Names the next move; the same past gives the same advice."""
+
+    async def advise(self, situation: Situation) -> Advice:
+        choices = ranked(situation)
+        if not choices:
+            return Advice(None, notes=("no move is left that could help",))
+        choice = choices[0]
+        return Advice(Recommendation(VARIANTS[choice.action].words, choice.reading.evidence, choice.action))
+
+
+def ranked(situation: Situation) -> tuple[Choice, ...]:
+    """Every move that could be made from the parent, those against what holds it back first."""
+    order = [reading.bound for reading in readings(situation.parent)] if situation.parent else []
+    choices = possible(situation)
+    return tuple(sorted(choices, key=lambda choice: [*order, choice.reading.bound].index(choice.reading.bound)))
+
+
+def possible(situation: Situation) -> tuple[Choice, ...]:
+    """Every move that would change the parent's program and has not failed, in the order of declaration."""
+    parent = situation.parent
+    if parent is None or parent.candidate is None:
+        return ()
+    start = past.parent_variant(situation)
+    done = past.spent(situation)
+    bad = _harmful(situation)
+    by_bound = {reading.bound: reading for reading in readings(parent)}
+    found = []
+    for variant in VARIANTS.values():
+        new = not variant.repair and variant.name not in {*variants.moves_in(start), *bad}
+        if new and variants.combined(start, variant.name) not in done and _fits(variant, parent.candidate.source):
+            found.append(Choice(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
+    return tuple(found)
+
+
+def _fits(variant: Variant, source: str) -> bool:
+    return not variant.needs or re.search(variant.needs, source) is not None
+
+
+def readings(parent: Attempt) -> tuple[Reading, ...]:
+    """What holds the program back, the heaviest first; from the digest, or from the verdict alone."""
+    found: list[Reading] = []
+    overhead = _signal(parent, "call_overhead_share")
+    library = _signal(parent, "library_share")
+    if library is None and parent.verdict.custom_share is not None:
+        library = 1.0 - parent.verdict.custom_share
+    roofline = _signal(parent, "roofline_share")
+    if overhead is not None and overhead >= _OVERHEAD_SHARE:
+        found.append(Reading("overhead", f"call_overhead_share: {overhead:.0%} of a call is spent around the kernels"))
+    elif _words(parent, "bound").startswith("overhead"):
+        found.append(Reading("overhead", f"bound: {_words(parent, 'bound')}"))
+    elif (spent := _nanoseconds(parent)) is not None and spent < _SHORT_CALL_NS:
+        found.append(Reading("overhead", f"a call takes only {spent / 1000:.0f} µs, so starting threads weighs"))
+    if library is not None and library >= _LIBRARY_SHARE:
+        found.append(Reading("library", f"library_share: {library:.0%} of the time is in library calls"))
+    traffic = _signal(parent, "bytes_ratio")
+    bound = _words(parent, "bound")
+    kind = bound.split(" ")[0]
+    memory = kind == "memory" or (traffic is not None and traffic > 1.2)
+    if memory:
+        detail = f"bytes_ratio: it moves {traffic:.1f} times the least" if traffic is not None else f"bound: {bound}"
+        if roofline is not None and roofline < _GOOD_ROOFLINE:
+            detail += f"; roofline_share: {roofline:.0%} of the machine's ceiling"
+        found.append(Reading("memory", detail))
+    loops = _signal(parent, "unvectorised_loops")
+    if kind == "compute" or loops:
+        detail = f"bound: {bound}" if kind == "compute" else f"unvectorised_loops: {loops:.0f}"
+        found.append(Reading("compute", detail))
+    return tuple(found)
+
+
+def _harmful(situation: Situation) -> set[str]:
+    """Moves that made a program slower, or wrong, when they were the only change."""
+    parents = {item.attempt.move.step: item for item in past.tried(situation)}
+    bad = set()
+    for item in past.tried(situation):
+        before = parents.get(item.attempt.move.parent or 0)
+        if before is None:
+            continue
+        added = set(variants.moves_in(item.name)) - set(variants.moves_in(before.name))
+        old, new = before.attempt.speedup, item.attempt.speedup
+        if len(added) == 1 and (not item.attempt.correct or (old is not None and new is not None and new < old)):
+            bad |= added
+    return bad
+
+
+def _signal(parent: Attempt, name: str) -> float | None:
+    return parent.digest.value(name) if parent.digest else None
+
+
+def _words(parent: Attempt, name: str) -> str:
+    signals = parent.digest.signals if parent.digest else ()
+    return next((signal.words for signal in signals if signal.name == name), "")
+
+
+def _nanoseconds(parent: Attempt) -> float | None:
+    timing = parent.verdict.timing
+    if timing is None or not timing.candidate_ns:
+        return None
+    return sorted(timing.candidate_ns)[len(timing.candidate_ns) // 2]
+
+
+def _untested(variant: Variant) -> str:
+    return f"nothing in the profile speaks against it, and the program has what {variant.name} changes"

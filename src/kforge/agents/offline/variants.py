@@ -1,0 +1,154 @@
+"""The moves of the offline writer, as data: what each changes, why, and what a program must hold for it to matter.
+
+A program's variant is a set of moves, written `default` or `one_pass+fast_exp`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from kforge.agents.offline.recipe import OWN_FAMILIES, Recipe
+
+DEFAULT = "default"
+_FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_HEADER = re.compile(r"^variant: ([\w+]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One move."""
+
+    name: str
+    words: str
+    """What it changes and why, for a person."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Inductor's configuration."""
+    flags: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    rewrites: dict[str, str] = field(default_factory=dict)
+    needs: str = ""
+    """A pattern that the parent's text must hold; empty: always."""
+    helps: str = ""
+    """The kind of bound it is for: memory, compute, overhead, library."""
+    excludes: tuple[str, ...] = ()
+    """Moves it makes no sense with."""
+    repair: bool = False
+    """For mending, not for speed."""
+
+
+_ALL = (
+    Variant(
+        "one_pass",
+        "Compute mean and variance in one pass over each row, so that the row is read from memory once.",
+        options={"cpp.use_two_step_variance_threshold": 0},
+        needs=r"norm|var",
+        helps="memory",
+    ),
+    Variant(
+        "fast_exp",
+        "Use the exponential with an error of 2 units in the last place instead of 1; it takes fewer instructions.",
+        rewrites={".exp()": ".exp_u20()"},
+        needs=r"\.exp\(\)",
+        helps="compute",
+        excludes=("scalar",),
+    ),
+    Variant(
+        "reciprocal",
+        "Let the compiler divide by multiplying with the reciprocal; dividers are slow and not pipelined.",
+        flags=("-freciprocal-math",),
+        needs=r"tmp\d+ / tmp\d+",
+        helps="compute",
+        excludes=("careful",),
+    ),
+    Variant(
+        "unroll",
+        "Unroll the loops, so that several iterations are in flight.",
+        flags=("-funroll-loops",),
+        needs=r"for ?\(",
+        helps="compute",
+    ),
+    Variant(
+        "one_thread",
+        "Run the kernels on one thread: for little work, waking the others costs more than they bring.",
+        options={"cpp.threads": 1},
+        needs=r"#pragma omp parallel",
+        helps="overhead",
+    ),
+    Variant(
+        "keep_layout",
+        "Leave images in the layout they come in, instead of moving channels last before each convolution.",
+        options={"layout_optimization": False},
+        needs=r"torch\.convolution",
+        helps="library",
+    ),
+    Variant(
+        "own_products",
+        "Do matrix products in our own kernel, which saves the library's set-up on small ones.",
+        own=("gemm",),
+        needs=r"torch\.(mm|addmm|bmm|baddbmm)\(",
+        helps="library",
+    ),
+    Variant(
+        "careful",
+        "Compile with strict floating point: no contraction, nothing assumed.",
+        flags=("-ffp-contract=off", "-fmath-errno", "-ftrapping-math"),
+        excludes=("reciprocal", "fast_exp"),
+        repair=True,
+    ),
+    Variant(
+        "scalar",
+        "Write plain scalar loops instead of vector instructions.",
+        options={"cpp.simdlen": 1},
+        excludes=("fast_exp",),
+        repair=True,
+    ),
+    Variant(
+        "own_kernels",
+        "Do what the library does in kernels of our own.",
+        own=OWN_FAMILIES,
+        excludes=("own_products",),
+        repair=True,
+    ),
+)
+VARIANTS = {variant.name: variant for variant in _ALL}
+
+
+def moves_in(name: str) -> tuple[str, ...]:
+    """The moves of a variant's name, in the order of their declaration; unknown words are dropped."""
+    words = set(name.split("+"))
+    return tuple(variant for variant in VARIANTS if variant in words)
+
+
+def combined(parent: str, action: str) -> str:
+    """The name of a parent's variant with an action's moves added; what those exclude goes."""
+    added = moves_in(action)
+    kept = [move for move in moves_in(parent) if not any(_clash(move, other) for other in added)]
+    words = {*kept, *added}
+    return "+".join(move for move in VARIANTS if move in words) or DEFAULT
+
+
+def recipe(name: str) -> Recipe:
+    """How a program of that variant is made."""
+    options: dict[str, Any] = {}
+    rewrites: dict[str, str] = {}
+    flags: list[str] = [*_FLAGS]
+    own: list[str] = []
+    for move in moves_in(name):
+        variant = VARIANTS[move]
+        options.update(variant.options)
+        rewrites.update(variant.rewrites)
+        flags += variant.flags
+        own += [family for family in variant.own if family not in own]
+    return Recipe(options=options, flags=tuple(flags), own=tuple(own), rewrites=rewrites)
+
+
+def variant_of(source: str) -> str | None:
+    """The variant a program's header names; None if it is no lifted program."""
+    found = _HEADER.search(source)
+    return found.group(1) if found else None
+
+
+def _clash(one: str, other: str) -> bool:
+    return other in VARIANTS[one].excludes or one in VARIANTS[other].excludes

@@ -1,0 +1,153 @@
+"""The loop's commands, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+KFORGE = [sys.executable, "-m", "kforge.cli.app"]
+PROBLEM = HERE / "catalogue/problems/scale_relu.py"
+KERNEL = HERE / "catalogue/benign/example_style.py"
+QUICK = ["--no-compile-baseline", "--iterations", "1"]
+NO_KEYS = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+
+
+def kforge(*words: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*KFORGE, *map(str, words)], capture_output=True, text=True, cwd=cwd, env=NO_KEYS | environment, check=False
+    )
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("command", ["forge", "resume", "runs", "show", "export", "prompt"])
+def test_help(command: str, tmp_path: Path) -> None:
+    done = kforge(command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert command in done.stdout
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["forge", "nowhere.py"], "nowhere.py: cannot be read"),
+        (["forge", PROBLEM, "--model", "openai:gpt-5"], "export OPENAI_API_KEY="),
+        (["forge", PROBLEM, "--model", "anthropic:any", "--budget", "1"], "export ANTHROPIC_API_KEY="),
+        (["forge", PROBLEM, "--model", "command:no-such-program-here"], "no-such-program-here"),
+        (["forge", PROBLEM, "--model", "what"], "provider:model"),
+        (["forge", PROBLEM, "--platform", "abacus"], "no platform is called 'abacus'"),
+        (["forge", PROBLEM, "--policy", "lax"], "strict, hybrid, any"),
+        (["show", "nothing"], "nothing"),
+        (["resume"], "no run"),
+    ],
+)
+def test_a_request_that_cannot_work_says_what_to_do(words: list[Any], says: str, tmp_path: Path) -> None:
+    done = kforge(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert says in " ".join((done.stderr + done.stdout).replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.pure
+def test_prompt_prints_what_would_be_sent(tmp_path: Path) -> None:
+    done = kforge("prompt", PROBLEM, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "# Task" in done.stdout
+    assert "about" in done.stderr
+    data = json.loads(kforge("prompt", PROBLEM, "--json", cwd=tmp_path).stdout)
+    assert [message["role"] for message in data["messages"]] == ["system", "user"]
+    assert all(message["text"] in done.stdout for message in data["messages"])
+
+
+@pytest.mark.toolchain
+def test_forge_with_a_command_then_runs_show_export_and_replay(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.py"
+    answer.write_text(
+        "import sys\n"
+        f"program = open({str(KERNEL)!r}).read()\n"
+        "asked = sys.stdin.read()\n"
+        "assert 'ModelNew' in asked\n"
+        "print('Here you are.\\n```python\\n' + program + '```')\n"
+    )
+    model = f"command:{sys.executable} {answer}"
+    done = kforge("forge", PROBLEM, "--model", model, *QUICK, "--to", "best.py", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["correct"]
+    assert result["usage"]["unpriced"] == 1
+    assert "class ModelNew" in (tmp_path / "best.py").read_text()
+
+    listed = kforge("runs", "--json", cwd=tmp_path)
+    assert json.loads(listed.stdout)["id"] == result["run"]
+    shown = kforge("show", result["run"][:20], cwd=tmp_path)
+    assert "correct" in shown.stdout
+    assert "Forged by KForge" in (tmp_path / "best.py").read_text()
+    assert "class ModelNew" in kforge("show", "--step", "1", cwd=tmp_path).stdout
+
+    out = kforge("export", "last", "--to", "out/kernel.py", "--evidence", "out/kernel.json", cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    assert (tmp_path / "out/kernel.py").read_text() == (tmp_path / "best.py").read_text()
+    record = json.loads((tmp_path / "out/kernel.json").read_text())
+    assert record["verdict"]["outcome"] == "correct"
+
+
+@pytest.mark.toolchain
+def test_ctrl_c_loses_nothing_and_resume_asks_nothing_twice(tmp_path: Path) -> None:
+    mail = tmp_path / "mail"
+    command = [
+        *KFORGE,
+        "forge",
+        str(PROBLEM),
+        "--model",
+        f"mailbox:{mail}",
+        "--no-compile-baseline",
+        "--iterations",
+        "2",
+    ]
+    started = subprocess.Popen(command, cwd=tmp_path, env=NO_KEYS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    first = _question(mail, started, 1)
+    _answer(first, KERNEL.read_text())
+    second = _question(mail, started, 2)
+    assert "analyse" in second.name
+    started.send_signal(signal.SIGINT)
+    said = started.communicate(timeout=60)[0].decode()
+    assert started.returncode == 130, said
+    assert "kforge resume" in said
+    assert "Traceback" not in said
+
+    _answer(second, '{"recommendation": "Use wider vectors.", "evidence": "narrow ones"}', fenced=False)
+    resumed = subprocess.Popen(
+        [*KFORGE, "resume"], cwd=tmp_path, env=NO_KEYS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    third = _question(mail, resumed, 3)
+    _answer(third, KERNEL.read_text().replace("import torch\n", "import torch  # again\n", 1))
+    said = resumed.communicate(timeout=120)[0].decode()
+    assert resumed.returncode == 0, said
+    assert len(list(mail.glob("*.prompt.md"))) == 3
+
+
+def _question(mail: Path, process: subprocess.Popen[bytes], number: int) -> Path:
+    """The newest prompt in the mailbox, once there are so many."""
+    for _ in range(600):
+        found = sorted(mail.glob("*.prompt.md"), key=lambda path: path.stat().st_mtime)
+        if len(found) >= number:
+            return found[-1]
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.1)
+    raise AssertionError("no question came")
+
+
+def _answer(question: Path, text: str, fenced: bool = True) -> None:
+    reply = question.with_name(question.name.replace(".prompt.md", ".reply.md"))
+    partial = reply.with_suffix(".partial")
+    partial.write_text(f"```python\n{text}```\n" if fenced else text)
+    partial.rename(reply)

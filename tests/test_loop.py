@@ -107,6 +107,13 @@ def test_the_best_of_all_chains_and_models_wins(tmp_path: Path, scale_relu: Any)
     assert result.best.model == "b"
 
 
+def test_a_model_that_was_given_open_stays_open(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(1.5)
+    model = Scripted(always)
+    forge(scale_relu, place(tmp_path, executor, model), iterations=1)
+    assert not model.closed
+
+
 def test_the_target_ends_every_chain(tmp_path: Path, scale_relu: Any) -> None:
     executor, _ = judging(1.1, 2.5)
     result = forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=9, target_speedup=2.0)

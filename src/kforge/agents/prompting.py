@@ -126,6 +126,11 @@ def styles(folder: str = "") -> tuple[str, ...]:
     return tuple(sorted({path.parent.name for home in homes for path in home.glob("*/generate.j2")}))
 
 
+def check_style(style: str, folder: str = "") -> None:
+    """UsageError if there is no such style or folder."""
+    _templates(style, folder)
+
+
 def _ways_to_shorten() -> list[tuple[int, tuple[str, ...]]]:
     """Shorter logs first, then whole optional blocks."""
     ways: list[tuple[int, tuple[str, ...]]] = [(logs, ()) for logs in _LOG_CHARACTERS]

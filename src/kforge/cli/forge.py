@@ -5,54 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from kforge import problems
 from kforge.cli import runs
+from kforge.cli.forge_order import Order
 from kforge.cli.live import LiveRuns, Row
-from kforge.errors import KForgeError, UsageError
+from kforge.errors import KForgeError
 from kforge.execution.local import LocalExecutor
 from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async, target_of
-from kforge.forging.crews import BUILTIN, Means
 from kforge.forging.loop import Event
-from kforge.forging.requesting import Options, make_request
+from kforge.forging.requesting import make_request
 from kforge.models.keys import any_key
 from kforge.store.store import Store
-from kforge.types import Problem
-
-
-@dataclass(frozen=True)
-class Order:
-    """What was asked for on the command line."""
-
-    places: list[str]
-    platform: str
-    models: list[str]
-    options: Options
-    store: str
-    means: Means
-    as_json: bool
-    to: Path | None = None
-    """Where to write the best program."""
 
 
 def run(order: Order) -> int:
     """0 if every problem has a correct program, 1 if not."""
-    todo = [problem for place in order.places for problem in problems.find(place)]
-    if order.to is not None and len(todo) > 1:
-        raise UsageError(f"--to names one file, and there are {len(todo)} problems; use `kforge export` afterwards")
     console = Console(stderr=order.as_json)
-    if not order.models:
-        order = replace(order, models=[BUILTIN])
+    if order.offline_by_default:
         _say_offline(console)
-    results = asyncio.run(_forge_all(todo, order, console))
+    results = asyncio.run(_forge_all(order, console))
     for result in results:
         _show(result, order.as_json, order.to, console)
-    return 0 if len(results) == len(todo) and all(result.best for result in results) else 1
+    return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
 
 
 def _say_offline(console: Console) -> None:
@@ -69,7 +48,7 @@ def _say_offline(console: Console) -> None:
     )
 
 
-async def _forge_all(todo: list[Problem], order: Order, console: Console) -> list[Forged]:
+async def _forge_all(order: Order, console: Console) -> list[Forged]:
     """One problem after another, with one warm judge."""
     results: list[Forged] = []
     executor = LocalExecutor(order.platform)
@@ -84,7 +63,7 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
         for note in store.notes:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
         try:
-            for problem in todo:
+            for problem in order.problems:
                 current = ""
                 request = await make_request(problem, order.platform, order.models, order.options, target)
                 rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
@@ -92,7 +71,7 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
                 try:
                     results.append(await carry_out(request, place))
                 except KForgeError as error:
-                    if len(todo) == 1:
+                    if len(order.problems) == 1:
                         raise
                     console.print(f"[red]{escape(problem.name)}[/]: {escape(str(error))}", highlight=False)
         except asyncio.CancelledError:
@@ -101,6 +80,8 @@ async def _forge_all(todo: list[Problem], order: Order, console: Console) -> lis
             raise
         finally:
             await executor.close()
+            for model in order.means.models.values():
+                await model.close()
     return results
 
 

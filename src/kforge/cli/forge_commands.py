@@ -74,7 +74,6 @@ def forge(
 
     Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error.
     """
-    from kforge.cli import forge as command
     from kforge.forging.crews import Means
     from kforge.forging.requesting import named_options
 
@@ -108,8 +107,14 @@ def forge(
             "keep_prompts": keep_prompts,
         }
     )
+    from kforge.cli.forge_order import Order, checked
+
     means = Means(cache, record, concurrency, per_minute)
-    raise typer.Exit(command.run(command.Order(problem, platform, model, options, store, means, as_json, to)))
+    order = checked(Order(problem, platform, model, options, store, means, as_json, to))
+
+    from kforge.cli import forge as command
+
+    raise typer.Exit(command.run(order))
 
 
 def resume(

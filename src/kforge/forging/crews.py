@@ -9,7 +9,7 @@ from pathlib import Path
 from kforge.agents.analyst import ModelAnalyst
 from kforge.agents.face import Draft, Situation, Target, Writer
 from kforge.agents.offline.opening import Offline, open_offline
-from kforge.agents.prompting import PromptMaker
+from kforge.agents.prompting import PromptMaker, check_style
 from kforge.agents.writer import ModelWriter
 from kforge.errors import UsageError
 from kforge.forging.loop import Crew
@@ -41,7 +41,7 @@ class Means:
     per_minute: int | None = None
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
-    """Models that are open already, by name."""
+    """Models that are open already, by name; whoever opened them closes them."""
 
 
 @dataclass
@@ -50,6 +50,7 @@ class Staff:
 
     crews: tuple[Crew, ...] = ()
     models: dict[str, Model] = field(default_factory=dict)
+    """Those that were opened for this run."""
     offline: Offline | None = None
 
     async def close(self) -> None:
@@ -62,6 +63,7 @@ class Staff:
 def open_models(request: Request, means: Means) -> dict[str, Model]:
     """Every model the request names, bare. A missing key or program is an error here, before anything is spent."""
     _check_names(request)
+    check_style(request.style, request.prompts)
     wanted = [*request.models, request.analyst]
     named = [name for name in dict.fromkeys(wanted) if name and name not in (BUILTIN, NO_ANALYST)]
     return {name: means.models.get(name) or open_model(name, request.model_settings) for name in named}
@@ -82,7 +84,8 @@ def open_staff(
     offline = open_offline(target) if BUILTIN in request.models else None
     prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
     crews = tuple(_crew(name, request, wrapped, offline, prompts, machine) for name in request.models)
-    return Staff(crews, wrapped, offline)
+    own = {name: model for name, model in wrapped.items() if name not in means.models}
+    return Staff(crews, own, offline)
 
 
 def _check_names(request: Request) -> None:

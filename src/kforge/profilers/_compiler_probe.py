@@ -5,6 +5,7 @@ The shim keeps each source file beside the remarks, since programs remove theirs
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import shutil
@@ -55,9 +56,14 @@ def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shim(real: str, log: str) -> str:
-    said = subprocess.run([real, "--version"], capture_output=True, text=True, check=False).stdout
-    run, flags = (_RUN_CLANG, _CLANG) if "clang" in said else (_RUN_GCC, _GCC)
+    run, flags = (_RUN_CLANG, _CLANG) if _is_clang(os.path.realpath(real)) else (_RUN_GCC, _GCC)
     return _SHIM.format(log=log, run=run.format(real=shlex.quote(real), flags=flags, log=log))
+
+
+@functools.cache
+def _is_clang(compiler: str) -> bool:
+    """By what it says: on macOS g++ is clang."""
+    return "clang" in subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""What was asked of `kforge forge`, checked before torch is loaded: a mistake is said at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kforge import problems, registry
+from kforge.errors import PluginAbsent, UsageError
+from kforge.forging.crews import BUILTIN, Means, open_models
+from kforge.forging.requesting import Options
+from kforge.types import Problem, Request
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for on the command line."""
+
+    places: list[str]
+    platform: str
+    models: list[str]
+    options: Options
+    store: str
+    means: Means
+    as_json: bool
+    to: Path | None = None
+    """Where to write the best program."""
+    problems: tuple[Problem, ...] = ()
+    """What the places name."""
+    offline_by_default: bool = False
+    """No model was named."""
+
+
+def checked(order: Order) -> Order:
+    """The order with its problems read and its models open; whatever cannot work is an error here."""
+    found = tuple(problem for place in order.places for problem in problems.find(place))
+    if order.to is not None and len(found) > 1:
+        raise UsageError(f"--to names one file, and there are {len(found)} problems; use `kforge export` afterwards")
+    reason = registry.load("platforms", order.platform).absent_because()
+    if reason:
+        raise PluginAbsent(f"platform {order.platform}: {reason}")
+    models = tuple(order.models) or (BUILTIN,)
+    asked = Request(
+        found[0],
+        order.platform,
+        models,
+        order.options.analyst_model,
+        style=order.options.style,
+        prompts=order.options.prompts,
+        model_settings=order.options.model_settings,
+    )
+    opened = open_models(asked, order.means)
+    return replace(
+        order,
+        problems=found,
+        models=list(models),
+        means=replace(order.means, models=opened),
+        offline_by_default=not order.models,
+    )

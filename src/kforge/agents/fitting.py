@@ -55,3 +55,8 @@ def fence(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     marks = "`" * max(3, longest + 1)
     return f"{marks}{language}\n{text.rstrip()}\n{marks}"
+
+
+def inline(text: str) -> str:
+    """Untrusted text as part of a line: nothing in it can begin a block."""
+    return " ".join(text.split()).replace("```", "` ` `")

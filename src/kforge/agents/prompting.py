@@ -16,7 +16,7 @@ import jinja2
 
 from kforge import kernelbench
 from kforge.agents.face import Situation
-from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, tokens
+from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
 from kforge.errors import PromptTooLong, UsageError
 from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
 
@@ -117,6 +117,7 @@ def _templates(style: str, folder: str) -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["fence"] = fence
+    environment.filters["inline"] = inline
     return environment
 
 
@@ -198,7 +199,6 @@ def _last_program(situation: Situation) -> Attempt | None:
 def _line(attempt: Attempt) -> dict[str, Any]:
     """One attempt for the list of what was tried."""
     verdict = attempt.verdict
-    first = verdict.detail.strip().split("\n")[0]
     return {
         "step": attempt.move.step,
         "intent": attempt.move.intent.value,
@@ -206,7 +206,7 @@ def _line(attempt: Attempt) -> dict[str, Any]:
         "outcome": verdict.outcome.value,
         "speedup": verdict.speedup,
         "baseline": verdict.timing.baseline if verdict.timing else "",
-        "detail": first[:200],
+        "detail": verdict.headline,
     }
 
 

@@ -50,9 +50,12 @@ def forge(
     ),
     prompts: Annotated[str, typer.Option(help="Folder of your own prompt templates.")] = "",
     prompt_tokens: Annotated[int, typer.Option(min=1000, help="Ceiling of a prompt's length.")] = 24_000,
+    search: Annotated[str, typer.Option(help="How the next move is chosen.")] = "refine",
     temperature: Annotated[float | None, typer.Option(min=0, help="Default: the provider's.")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Default: the provider's.")] = None,
-    model_timeout: Annotated[float, typer.Option(min=1, help="Seconds for one request to a model.")] = 600,
+    model_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for one request; a mailbox waits as long as it takes.")
+    ] = 600,
     base_url: Annotated[str, typer.Option(help="Address of an OpenAI-compatible server, for openai:NAME.")] = "",
     baseline: Annotated[str, typer.Option(help="What speedup means: eager, compile or best.")] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
@@ -93,6 +96,7 @@ def forge(
             "style": style,
             "prompts": prompts,
             "prompt_tokens": prompt_tokens,
+            "search": search,
             "temperature": temperature,
             "max_output_tokens": max_output_tokens,
             "timeout_seconds": model_timeout,

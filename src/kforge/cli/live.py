@@ -14,6 +14,9 @@ from rich.table import Table
 from kforge.forging.loop import Event
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
+SLOW = ("writing", "repairing")
+"""Steps that may take long and say nothing meanwhile."""
+
 _COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
 
 
@@ -88,8 +91,9 @@ class LiveRuns:
         if self._live is None and not self._quiet:
             if event.attempt is not None:
                 self._console.print(_attempt_line(row, event.attempt), highlight=False, soft_wrap=True)
-            elif event.stop is not None:
-                self._console.print(f"{escape(row.problem)}: {escape(event.words)}", highlight=False, soft_wrap=True)
+            elif event.words in SLOW:
+                name = escape(_name(row))
+                self._console.print(f"[dim]{name}: {event.words} program {event.step}[/]", highlight=False)
 
     def __rich__(self) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -109,11 +113,10 @@ class LiveRuns:
 
 
 def _cells(row: Row) -> list[str]:
-    name = row.problem + (f" #{row.chain + 1}" if row.samples > 1 else "")
     best = best_attempt(row.attempts)
     state = _state(row)
     return [
-        escape(name),
+        escape(_name(row)),
         f"{min(row.step, row.iterations)}/{row.iterations}",
         state,
         speedup(best.verdict.speedup if best else None),
@@ -121,6 +124,10 @@ def _cells(row: Row) -> list[str]:
         f"{row.elapsed:.0f} s",
         cost(row.usage),
     ]
+
+
+def _name(row: Row) -> str:
+    return row.problem + (f" #{row.chain + 1}" if row.samples > 1 else "")
 
 
 def _state(row: Row) -> str:
@@ -140,17 +147,16 @@ def speedup(value: float | None) -> str:
 def cost(usage: Usage) -> str:
     """Dollars, and whether a part of them is unknown."""
     if usage.unpriced:
-        known = f"${usage.dollars:.4f} + " if usage.dollars else ""
-        return f"{known}{usage.unpriced} unpriced"
+        known = f"${usage.dollars:.4f}, " if usage.dollars else ""
+        return f"{known}{usage.unpriced} without price"
     return f"${usage.dollars:.4f}" if usage.requests else "$0"
 
 
 def _attempt_line(row: Row, attempt: Attempt) -> str:
     verdict = attempt.verdict
     colour = _COLOURS.get(verdict.outcome, "yellow")
-    chain = f" #{row.chain + 1}" if row.samples > 1 else ""
     number = f"{attempt.move.step}/{row.iterations}"
-    detail = verdict.detail.split("\n")[0] if verdict.outcome is not Outcome.CORRECT else ""
-    left = f"{escape(row.problem)}{chain}  {number:>5}  {attempt.move.intent.value:<9} "
+    detail = verdict.headline if verdict.outcome is not Outcome.CORRECT else ""
+    left = f"{escape(_name(row))}  {number:>5}  {attempt.move.intent.value:<9} "
     middle = f"[{colour}]{verdict.outcome.value:<19}[/]{speedup(verdict.speedup):>8}  "
-    return left + middle + f"{row.elapsed:5.0f} s  {cost(row.usage)}  [dim]{escape(detail[:90])}[/]"
+    return left + middle + f"{row.elapsed:5.0f} s  {cost(row.usage)}  [dim]{escape(detail)}[/]"

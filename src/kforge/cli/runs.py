@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     console.print(
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
-    summary(console, result)
+    summary(console, result, hint=False)
     console.print(_table(result))
     hint = "kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best"
     console.print(hint, style="dim", highlight=False, soft_wrap=True)
@@ -106,7 +107,7 @@ def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
     path.write_text(json.dumps({"kforge_evidence": Evidence.version, **jsonable.encode(report)}, indent=1))
 
 
-def summary(console: Console, result: Result) -> None:
+def summary(console: Console, result: Result, hint: bool = True) -> None:
     """What a run came to, in two lines."""
     best, problem = result.best, result.request.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
@@ -118,14 +119,15 @@ def summary(console: Console, result: Result) -> None:
     else:
         versus = best.verdict.speedup_vs_best
         against = f", {versus:.2f}x against the best baseline" if versus is not None else ""
-        found = escape(best.verdict.detail.split("\n")[0])
+        found = escape(best.verdict.headline)
         line = f"[green]{escape(problem)}[/]: {found}{against}. {tried}. {escape(why)}"
         console.print(line, highlight=False, soft_wrap=True)
         for reason in best.verdict.degenerate:
             console.print(
                 f"  [yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}", highlight=False
             )
-    console.print(f"[dim]run {result.run}: kforge show {result.run}[/]", highlight=False, soft_wrap=True)
+    if hint:
+        console.print(f"[dim]kforge show {result.run}[/]", highlight=False, soft_wrap=True)
 
 
 def flat(result: Result) -> dict[str, Any]:
@@ -175,14 +177,15 @@ def _attempt(result: Result, step: str) -> Attempt:
 
 def _table(result: Result) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "intent", "from", "outcome", "speedup", "seconds", "advice or detail"):
-        table.add_column(name)
+    for name in ("step", "intent", "from", "outcome", "speedup", "model s", "judge s"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("advice or detail", ratio=1)
     best = result.best
     for attempt in result.history:
         move, verdict = attempt.move, attempt.verdict
         words = attempt.recommendation.text if attempt.recommendation and attempt.correct else ""
         if not attempt.correct:
-            words = verdict.detail.split("\n")[0]
+            words = verdict.headline
         star = " [green]best[/]" if attempt is best else ""
         table.add_row(
             f"{move.chain + 1}.{move.step}" if result.request.plan.samples > 1 else str(move.step),
@@ -190,8 +193,9 @@ def _table(result: Result) -> Table:
             str(move.parent or "-"),
             f"[{_COLOURS.get(verdict.outcome, 'yellow')}]{verdict.outcome.value}[/]{star}",
             speedup(attempt.speedup),
-            f"{sum(attempt.seconds.values()):.1f}",
-            escape(words[:160]),
+            f"{attempt.seconds.get('model', 0.0):.1f}",
+            f"{attempt.seconds.get('judge', 0.0):.1f}",
+            escape(textwrap.shorten(words, 300, placeholder=" ...")),
         )
     return table
 

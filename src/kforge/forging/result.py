@@ -57,7 +57,7 @@ class Result:
         lines = [
             f"Forged by KForge for {problem.name} (problem {problem.id}) on platform {self.request.platform}.",
             f"Written by {winner.model}, run {self.run}, step {winner.move.step}.",
-            winner.verdict.detail.split("\n")[0],
+            winner.verdict.headline,
         ]
         if timing is not None and timing.speedup_vs_best is not None:
             lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")

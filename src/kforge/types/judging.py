@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -334,6 +335,15 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         return self.timing.interval if self.timing else None
+
+    @property
+    def headline(self) -> str:
+        """What happened in one line: the first of the detail, with what it announces."""
+        lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
+        first = lines[0]
+        if first.endswith(":") and len(lines) > 1:
+            first = f"{first} {lines[1]}"
+        return textwrap.shorten(first, 240, placeholder=" ...")
 
     @property
     def counts(self) -> bool:

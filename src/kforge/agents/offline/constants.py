@@ -81,7 +81,7 @@ def _full(value: torch.Tensor) -> str:
 
 def _arange(value: torch.Tensor) -> str:
     flat = value.reshape(-1)
-    if value.dtype == torch.bool or value.is_complex():
+    if value.dtype == torch.bool or value.is_complex() or not bool(flat[:2].isfinite().all()):
         return ""
     start, step = flat[0].item(), (flat[1] - flat[0]).item()
     if step == 0 or start != int(start) or step != int(step):

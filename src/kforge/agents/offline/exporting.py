@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.export.graph_signature import (
@@ -32,19 +32,20 @@ class Exported:
     interface: Interface
 
 
-def export(loaded: Loaded) -> Exported:
-    """Trace the module; Unliftable with the tracer's own reason where it cannot be traced."""
-    from torch._inductor.decomposition import select_decomp_table
+def export(loaded: Loaded, plain_attention: bool = False) -> Exported:
+    """Trace the module; Unliftable with the tracer's own reason where it cannot be traced.
 
+    `plain_attention` takes attention apart into products and a softmax, instead of leaving it to the library.
+    """
     try:
-        with torch.no_grad():
-            program = torch.export.export(loaded.module, loaded.inputs, strict=False)
-            program = program.run_decompositions(select_decomp_table())
+        program = _traced(loaded, plain_attention)
     except Exception as error:
         raise Unliftable(f"torch.export cannot trace it: {_first_line(error)}") from error
     signature = program.graph_signature
     graph = program.graph_module
+    _refuse_unknown_sizes(graph)
     results = _keep_mutations_inside(graph, signature)
+    _drop_scalars(graph)
     made = constants.Maker(loaded)
     reads: dict[str, str] = {}
     for spec in signature.input_specs:
@@ -67,6 +68,34 @@ def export(loaded: Loaded) -> Exported:
         definitions=made.definitions,
     )
     return Exported(graph, interface)
+
+
+def _traced(loaded: Loaded, plain_attention: bool) -> torch.export.ExportedProgram:
+    from torch._inductor import config
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    backends = [SDPBackend.MATH] if plain_attention else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    with torch.no_grad(), sdpa_kernel(backends), config.patch(fallback_random=True):
+        program = torch.export.export(loaded.module, loaded.inputs, strict=False)
+        # Dropout stays whole: taken apart, it would draw other numbers than eager does.
+        table = {op: rule for op, rule in select_decomp_table().items() if "dropout" not in str(op)}
+        return cast(torch.export.ExportedProgram, program.run_decompositions(table))
+
+
+def _refuse_unknown_sizes(graph: torch.fx.GraphModule) -> None:
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and not all(isinstance(length, int) for length in value.shape):
+            raise Unliftable(f"the size of a result depends on the data ({node.name}): one program cannot fit them all")
+
+
+def _drop_scalars(graph: torch.fx.GraphModule) -> None:
+    """Arguments that are no tensors are part of the trace already; the guard in forward checks them."""
+    for node in list(graph.graph.nodes):
+        if node.op == "placeholder" and not isinstance(node.meta.get("val"), torch.Tensor) and not node.users:
+            graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -156,7 +185,7 @@ class _Leaf:
 def _structure(value: Any) -> str:
     if isinstance(value, _Leaf):
         return value.text
-    if type(value) is tuple:
+    if isinstance(value, tuple):
         return "(" + "".join(f"{_structure(item)}, " for item in value) + ")"
     if type(value) is list:
         return "[" + ", ".join(map(_structure, value)) + "]"

@@ -2,48 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from kforge.agents.offline import constants
 from kforge.agents.offline.exporting import export
 from kforge.agents.offline.inductor import generate
-from kforge.agents.offline.loading import load
+from kforge.agents.offline.interface import Interface
+from kforge.agents.offline.loading import Loaded, load
 from kforge.agents.offline.program import Parts, compose
-from kforge.agents.offline.recipe import OWN_FAMILIES, Order, Unliftable
-from kforge.agents.offline.translating import translate
+from kforge.agents.offline.recipe import OWN_FAMILIES, Order, Recipe, Unliftable
+from kforge.agents.offline.translating import Translation, translate
 from kforge.agents.offline.wrapper import Kernel, take_apart
 
 
 def lift(order: Order) -> str:
     """The program's text; Unliftable where there is none to be had."""
     loaded = load(order.problem, order.device_class)
-    exported = export(loaded)
-    generated = generate(exported.graph, order.recipe.options)
-    maker = constants.Maker(loaded)
-    for name, value in generated.constants.items():
-        maker.add(name, name, value)
-    exported.interface.constants.update(maker.expressions)
-    wrapper = take_apart(generated.code)
-    made = translate(wrapper, exported.interface, order.recipe.own)
-    if not made.kernel_calls and not made.called:
+    lifted = _lower(loaded, order.recipe)
+    if not lifted.own_work and any("scaled_dot_product" in name for name in lifted.translation.library):
+        lifted = _lower(loaded, replace(order.recipe, plain_attention=True))
+    if not lifted.own_work:
         # A program of library calls alone would be torch's work under another name.
-        made = translate(wrapper, exported.interface, OWN_FAMILIES)
-    if not made.kernel_calls and not made.called:
-        names = ", ".join(sorted(set(made.library))) or "views"
+        lifted = _lower(loaded, replace(order.recipe, own=OWN_FAMILIES))
+    if not lifted.own_work:
+        names = ", ".join(sorted(set(lifted.translation.library))) or "views"
         raise Unliftable(f"PyTorch's compiler has no kernel of its own for it: it is all library calls ({names})")
     return compose(
         Parts(
             title=order.problem.name,
             variant=order.variant,
             torch_version=str(torch.__version__),
-            interface=exported.interface,
-            kernels=tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in wrapper.kernels),
-            translation=made,
-            flags=(*generated.flags, *order.recipe.flags),
+            interface=lifted.interface,
+            kernels=tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in lifted.kernels),
+            translation=lifted.translation,
+            flags=(*lifted.flags, *order.recipe.flags),
         )
     )
+
+
+@dataclass(frozen=True)
+class _Lifted:
+    interface: Interface
+    kernels: tuple[Kernel, ...]
+    translation: Translation
+    flags: tuple[str, ...]
+
+    @property
+    def own_work(self) -> bool:
+        """Whether anything but the library does something."""
+        return bool(self.translation.kernel_calls or self.translation.called)
+
+
+def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
+    exported = export(loaded, recipe.plain_attention)
+    generated = generate(exported.graph, recipe.options)
+    maker = constants.Maker(loaded)
+    for name, value in generated.constants.items():
+        maker.add(name, name, value)
+    interface = replace(exported.interface, constants={**exported.interface.constants, **maker.expressions})
+    wrapper = take_apart(generated.code)
+    return _Lifted(interface, wrapper.kernels, translate(wrapper, interface, recipe.own), generated.flags)
 
 
 def _rewritten(kernel: Kernel, rewrites: dict[str, str]) -> Kernel:

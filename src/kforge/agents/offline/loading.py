@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from kforge.agents.offline.recipe import Unliftable
 from kforge.types import Problem
@@ -68,4 +69,5 @@ def _live(problem: Problem) -> Loaded:
 
     with open(problem.payload, "rb") as file:
         module, inputs = cloudpickle.load(file)
-    return Loaded(module, tuple(inputs))
+    # Two arguments that are one tensor here will not be so in every call.
+    return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, list(inputs))))

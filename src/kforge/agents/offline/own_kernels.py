@@ -13,7 +13,9 @@ from typing import Any
 from kforge.agents.offline.interface import Layout, row_major
 
 _FOLDER = Path(__file__).parent / "own"
-_C_TYPES = {"float32": "float", "float64": "double"}
+_C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half"}
+_COMPUTED = {"float64": "double"}
+"""What is computed with, where that is not float."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def _matrix_product(call: Call) -> Own | None:
     if call.options.get("alpha", 1) != 1 or call.options.get("beta", 1) != 1:
         return None
     kind = _C_TYPES[call.result.dtype]
+    computed = _COMPUTED.get(call.result.dtype, "float")
     biased = call.operator in ("addmm", "baddbmm")
     bias = call.tensors[0] if biased else None
     left, right = call.tensors[1:3] if biased else call.tensors[:2]
@@ -93,7 +96,7 @@ def _matrix_product(call: Call) -> Own | None:
     strides = [f"{{{row}, {column}}}" for _, row, column in parts]
     shift = f"bias{offsets[2]}" if bias else f"static_cast<const {kind}*>(nullptr)"
     operands = f"a{offsets[0]}, {strides[0]}, b{offsets[1]}, {strides[1]}, {shift}, {strides[2]}"
-    product = f"gemm<{kind}>({operands}, c{offsets[3]}, {strides[3]}, {rows}, {columns}, {depth});"
+    product = f"gemm<{computed}, {kind}>({operands}, c{offsets[3]}, {strides[3]}, {rows}, {columns}, {depth});"
     body = f"{loop}{indent}    {product}\n" + ("    }\n" if loop else "")
     first = f"const {kind}* bias, " if bias else ""
     return Own("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
@@ -135,6 +138,7 @@ def _convolution(call: Call) -> Own | None:
     if not _spatial_is_flat(call.result):
         return None
     kind = _C_TYPES[call.result.dtype]
+    computed = _COMPUTED.get(call.result.dtype, "float")
     space = len(source.shape) - 2
     lift = 3 - space
     if lift < 0:
@@ -166,9 +170,8 @@ def _convolution(call: Call) -> Own | None:
     ]
     values = "".join(f"        .{name} = {value},\n" for name, value in fields)
     shift = "bias" if bias else f"static_cast<const {kind}*>(nullptr)"
-    body = (
-        f"    constexpr Convolution shape = {{\n{values}    }};\n    convolve<{kind}>(x, weight, {shift}, y, shape);\n"
-    )
+    body = f"    constexpr Convolution shape = {{\n{values}    }};\n"
+    body += f"    convolve<{computed}, {kind}>(x, weight, {shift}, y, shape);\n"
     last = f"const {kind}* bias, " if bias else ""
     return Own("convolution", f"const {kind}* x, const {kind}* weight, {last}{kind}* y", body)
 

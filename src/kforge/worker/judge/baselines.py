@@ -82,7 +82,7 @@ class Baselines:
         if self._self_deviation is None:
             samples = self._duel(self.lane("eager twin"), self.lane("eager"))
             self._self_deviation = abs(statistics.median(samples.ratios()) - 1.0)
-            self._close_lane("eager twin")
+            self.drop("eager twin")
         return self._self_deviation
 
     def ratios(self, with_compile: bool) -> dict[str, BaselineTime]:
@@ -105,7 +105,7 @@ class Baselines:
             reason = f"torch.compile's output is wrong here: {error}"
         except RunnerLost as error:
             reason = f"torch.compile: {error}"
-        self._close_lane("compile")
+        self.drop("compile")
         return BaselineTime("compile", None, reason[:500])
 
     def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
@@ -138,14 +138,15 @@ class Baselines:
 
         return check
 
-    def _close_lane(self, name: str) -> None:
+    def drop(self, name: str) -> None:
+        """End a lane, for one that is done or no longer answers; it is made again when asked for."""
         lane = self._lanes.pop(name, None)
         if lane is not None:
             lane.runner.kill()
 
     def close(self) -> None:
         for name in list(self._lanes):
-            self._close_lane(name)
+            self.drop(name)
 
 
 class WrongOutput(Exception):

@@ -16,6 +16,7 @@ _LINKER = re.compile(
 )
 _BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
 _CONTEXT_LINES = 8
+_MORE_ERRORS = 5
 _LONGEST = 4000
 
 RULES = {
@@ -85,8 +86,12 @@ def compiler_error(text: str) -> str:
     first = found[0]
     end = found[1].start() if len(found) > 1 else len(text)
     lines = text[first.start() : end].splitlines()[:_CONTEXT_LINES]
-    more = f"\n({len(found) - 1} more errors)" if len(found) > 1 else ""
-    return cut("\n".join(lines)) + more
+    # One line for each further error of another kind: a repair that knows only the first often fails on the next.
+    others = dict.fromkeys(match[0].strip() for match in found[1:])
+    more = [line[:300] for line in others if line != first[0].strip()][:_MORE_ERRORS]
+    left = len(found) - 1 - len(more)
+    tail = [f"({left} more error{'s' if left > 1 else ''})"] if left > 0 else []
+    return "\n".join([cut("\n".join(lines)), *more, *tail])
 
 
 def lost(phase: str, error: RunnerLost, ending: Ending) -> tuple[Outcome, str, str]:

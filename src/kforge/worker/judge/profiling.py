@@ -74,7 +74,7 @@ class Workshop:
             if of == "candidate":
                 reply = self._of_candidate(message)
             elif of == "reference":
-                reply = self.session.baselines.lane("eager").runner.ask(message, self._seconds())
+                reply = self._of_reference(message)
             else:
                 reply = self._of_machine(message)
         except (ProgramError, RunnerLost, HarnessError) as error:
@@ -102,6 +102,14 @@ class Workshop:
         if self._runner is None:
             self._runner = self._start()
         return self._runner
+
+    def _of_reference(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self.session.baselines.lane("eager").runner.ask(message, self._seconds())
+        except RunnerLost:
+            # A late answer must not be taken for the answer to a later question.
+            self.session.baselines.drop("eager")
+            raise
 
     def _of_machine(self, message: dict[str, Any]) -> dict[str, Any]:
         runner = self.trusted.spawn(Limits())

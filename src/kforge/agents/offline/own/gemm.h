@@ -51,24 +51,27 @@ struct Tile {
 };
 
 // Packs `count` lanes (rows of A, or columns of B) into panels of `panel` lanes; what is missing is zero.
-template <typename T>
-inline void pack(const T* from, int64_t lane, int64_t step, int64_t count, int64_t depth, int64_t panel, T* to) {
+template <typename T, typename S>
+inline void pack(const S* from, int64_t lane, int64_t step, int64_t count, int64_t depth, int64_t panel, T* to) {
     if (lane == 1 && count == panel) {
         for (int64_t p = 0; p < depth; ++p) {
-            std::memcpy(to + p * panel, from + p * step, panel * sizeof(T));
+            for (int64_t i = 0; i < panel; ++i) {
+                to[p * panel + i] = static_cast<T>(from[p * step + i]);
+            }
         }
         return;
     }
     for (int64_t i = 0; i < panel; ++i) {
         for (int64_t p = 0; p < depth; ++p) {
-            to[p * panel + i] = i < count ? from[i * lane + p * step] : T(0);
+            to[p * panel + i] = i < count ? static_cast<T>(from[i * lane + p * step]) : T(0);
         }
     }
 }
 
-// C[m, n] = A[m, k] B[k, n], plus a bias with strides of its own; `bias` may be null.
-template <typename T>
-void gemm(const T* a, Strides sa, const T* b, Strides sb, const T* bias, Strides sbias, T* c, Strides sc,
+// C[m, n] = A[m, k] B[k, n], plus a bias with strides of its own; `bias` may be null. S is how numbers are stored, T how
+// they are computed with.
+template <typename T, typename S>
+void gemm(const S* a, Strides sa, const S* b, Strides sb, const S* bias, Strides sbias, S* c, Strides sc,
           int64_t m, int64_t n, int64_t k) {
     using Unit = Tile<T>;
     const int64_t high = (m + Unit::rows - 1) / Unit::rows, wide = (n + Unit::columns - 1) / Unit::columns;
@@ -107,10 +110,11 @@ void gemm(const T* a, Strides sa, const T* b, Strides sb, const T* bias, Strides
                     for (int64_t r = 0; r < rows; ++r) {
                         const int64_t y = i * Unit::rows + r, x = j * Unit::columns;
                         const T* row = out[i - first] + r * Unit::columns;
-                        T* target = c + y * sc.row + x * sc.column;
-                        const T* shift = bias ? bias + y * sbias.row + x * sbias.column : nullptr;
+                        S* target = c + y * sc.row + x * sc.column;
+                        const S* shift = bias ? bias + y * sbias.row + x * sbias.column : nullptr;
                         for (int64_t q = 0; q < columns; ++q) {
-                            target[q * sc.column] = row[q] + (shift ? shift[q * sbias.column] : T(0));
+                            const T extra = shift ? static_cast<T>(shift[q * sbias.column]) : T(0);
+                            target[q * sc.column] = static_cast<S>(row[q] + extra);
                         }
                     }
                 }

@@ -68,7 +68,7 @@ def measure(path: Path, iterations: int, timing: float) -> Row:
     with tempfile.TemporaryDirectory() as store:
         made = forge(problem, model="builtin", workplace=Workplace(store=store), iterations=iterations)
     if made.best is None or made.best.candidate is None:
-        last = made.attempts[-1].verdict.outcome.value if made.attempts else "nothing written"
+        last = made.history[-1].verdict.outcome.value if made.history else "nothing written"
         return Row(name, last, seconds=time.monotonic() - began)
     source = made.best.candidate.source
     verdict = kforge.evaluate(problem, source, timing_seconds=timing)

@@ -1,4 +1,4 @@
-"""The recorded sessions: each is replayed through the real judge, and each holds a failure, a repair, an optimisation."""
+"""The recorded sessions, replayed through the real judge: a failure, a repair and an optimisation in each."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ floats = st.floats(allow_nan=False)
 positive = st.floats(min_value=1e-3, max_value=1e3)
 words = st.lists(text, max_size=3).map(tuple)
 records = st.dictionaries(text, text, max_size=3)
-constants = st.one_of(st.integers(), floats, st.booleans(), text, st.none(), st.lists(st.integers(), max_size=3))
+finite = st.floats(allow_nan=False, allow_infinity=False)
+constants = st.one_of(st.integers(), finite, st.booleans(), text, st.none(), st.lists(st.integers(), max_size=3))
 
 problems = st.builds(
     Problem,

@@ -16,6 +16,7 @@ A problem file is Python with a class `Model(nn.Module)`, a function `get_inputs
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,9 +142,12 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
         raise ProblemError(f"distributions {odd or 'are empty'}: known: {known}", path=path, line=node.lineno)
     constants = {name for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for name in _targets(n)}
     for device_class, overrides in sizes.items():
-        for name in overrides:
+        for name, value in overrides.items():
             if name not in constants:
                 message = f"sizes[{device_class!r}] names {name!r}, which is no module-level constant"
+                raise ProblemError(message, path=path, line=node.lineno)
+            if isinstance(value, float) and not math.isfinite(value):
+                message = f"sizes[{device_class!r}][{name!r}] is {value}, which is no size"
                 raise ProblemError(message, path=path, line=node.lineno)
     tolerances = {str(key): float(value) for key, value in data.get("tolerances", {}).items()}
     return Declarations(sizes=sizes, distributions=distributions, tolerances=tolerances)

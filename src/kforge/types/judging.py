@@ -340,7 +340,7 @@ class Verdict:
     def headline(self) -> str:
         """What happened in one line: the first of the detail, with what it announces."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
-        first = lines[0]
+        first = lines[0] if lines else ""
         if first.endswith(":") and len(lines) > 1:
             first = f"{first} {lines[1]}"
         return textwrap.shorten(first, 240, placeholder=" ...")

@@ -202,8 +202,8 @@ class Evaluation:
             names = ", ".join(f"`{name}` {tuple(self._book.initial_state[name].shape)}" for name in must_follow)
             raise Refused(
                 Outcome.MISMATCH,
-                f"the module does not hold the reference's {names}: nothing in ModelNew has that name and shape, or was "
-                "initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
+                f"the module does not hold the reference's {names}: nothing in ModelNew has that name and shape, or "
+                "was initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
                 "buffer, so that new values can be loaded",
             )
         self._found.notes += [f"buffer {name} of the reference has no counterpart in the candidate" for name in lost]

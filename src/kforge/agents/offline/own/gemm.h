@@ -53,18 +53,21 @@ struct Tile {
 // Packs `count` lanes (rows of A, or columns of B) into panels of `panel` lanes; what is missing is zero.
 template <typename T, typename S>
 inline void pack(const S* from, int64_t lane, int64_t step, int64_t count, int64_t depth, int64_t panel, T* to) {
-    if (lane == 1 && count == panel) {
-        for (int64_t p = 0; p < depth; ++p) {
-            for (int64_t i = 0; i < panel; ++i) {
-                to[p * panel + i] = static_cast<T>(from[p * step + i]);
+    for (int64_t p = 0; p < depth; ++p) {
+        if (lane == 1) {
+            for (int64_t i = 0; i < count; ++i) {
+                to[i] = static_cast<T>(from[i]);
+            }
+        } else {
+            for (int64_t i = 0; i < count; ++i) {
+                to[i] = static_cast<T>(from[i * lane]);
             }
         }
-        return;
-    }
-    for (int64_t i = 0; i < panel; ++i) {
-        for (int64_t p = 0; p < depth; ++p) {
-            to[p * panel + i] = i < count ? static_cast<T>(from[i * lane + p * step]) : T(0);
+        for (int64_t i = count; i < panel; ++i) {
+            to[i] = T(0);
         }
+        from += step;
+        to += panel;
     }
 }
 

@@ -54,6 +54,7 @@ def test_a_good_file_is_read(tmp_path):
         (("return x * 2", "return x *"), "not valid Python", 13),
         (("class Model(nn.Module)", "class Model"), "must derive from torch.nn.Module", 8),
         (("N = 64", "KFORGE = {'sizes': {'cpu': {'Q': 1}}}"), "'Q', which is no module-level constant", 4),
+        (("N = 64", "N = 64\nKFORGE = {'sizes': {'cpu': {'N': 1e999}}}"), "which is no size", 5),
         (("N = 64", "N = 1; KFORGE = {'sizes': {'tpu': {}}}"), "device classes are cpu, gpu, emulator", 4),
         (("N = 64", "N = 1; KFORGE = {'size': {}}"), "no key 'size'", 4),
         (("N = 64", "N = 1; KFORGE = dict(sizes={})"), "must be a literal dict", 4),

@@ -80,7 +80,9 @@ void gemm(const S* a, Strides sa, const S* b, Strides sb, const S* bias, Strides
     const int64_t high = (m + Unit::rows - 1) / Unit::rows, wide = (n + Unit::columns - 1) / Unit::columns;
     T* packed_a = scratch<T>(0, high * Unit::rows * k);
     T* packed_b = scratch<T>(1, wide * Unit::columns * k);
-    constexpr int64_t deep = 384, tall = 8;
+    // A panel of B, this deep, stays in the first-level cache; the parts are of even depth.
+    constexpr int64_t most = 256, tall = 8;
+    const int64_t parts = std::max<int64_t>(1, (k + most - 1) / most), deep = std::max<int64_t>(1, (k + parts - 1) / parts);
     const int64_t blocks = (high + tall - 1) / tall;
     #pragma omp parallel
     {

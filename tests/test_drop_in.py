@@ -1,0 +1,117 @@
+"""A forged program in the caller's own process: a drop-in with the caller's weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kforge
+import makers
+from kforge.execution.null import NullExecutor
+from kforge.forging.api import Workplace
+from kforge.forging.crews import Means
+from kforge.models.scripted import Scripted
+
+pytestmark = pytest.mark.toolchain
+
+
+class Affine(torch.nn.Module):
+    """A live module with a parameter and a buffer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width))
+        self.register_buffer("shift", torch.randn(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.shift
+
+
+LIVE = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+        self.register_buffer("shift", torch.zeros(8))
+
+    def forward(self, x):
+        return torch.addcmul(self.shift, x, self.weight)
+"""
+
+
+def forged(problem: Any, program: str, folder: Path) -> kforge.Forged:
+    """A result whose program was never judged: what is tested here is what comes after."""
+    model = Scripted([f"```python\n{program}```"])
+    executor = NullExecutor(lambda job: makers.verdict(1.5))
+    place = Workplace(str(folder / "store"), Means(models={"scripted": model}), executor=executor)
+    return kforge.forge(problem, "cpu", "scripted", place, iterations=1)
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("KFORGE_BUILD_DIR", str(tmp_path / "build"))
+
+
+def test_it_takes_over_the_weights_of_a_reference(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(scale_relu.sized_source("cpu"), namespace)
+    trained = namespace["Model"](*namespace["get_init_inputs"]()).eval()
+    with torch.no_grad():
+        for value in trained.parameters():
+            value.normal_()
+    module = result.module(weights=trained)
+    inputs = namespace["get_inputs"]()
+    torch.testing.assert_close(module(*inputs), trained(*inputs))
+    assert not module.training
+
+
+def test_renamed_parameters_are_found_by_their_values(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    renamed = honest.source.replace("self.scale", "self.gain")
+    assert renamed != honest.source
+    namespace: dict[str, Any] = {}
+    exec(scale_relu.sized_source("cpu"), namespace)
+    trained = namespace["Model"](*namespace["get_init_inputs"]())
+    with torch.no_grad():
+        for value in trained.parameters():
+            value.normal_()
+    module = forged(scale_relu, renamed, tmp_path).module(weights=trained)
+    inputs = namespace["get_inputs"]()
+    torch.testing.assert_close(module(*inputs), trained(*inputs))
+
+
+def test_a_live_module_gives_its_own_weights(tmp_path: Path) -> None:
+    live = Affine(8).eval()
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    module = forged(problem, LIVE, tmp_path).module()
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(module(x), live(x))
+    assert not module.training
+
+
+def test_a_live_module_is_described_for_the_writer() -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    assert "forward is called with: Tensor [3, 8] float32" in problem.source
+    assert "shift: Tensor [8] float32" in problem.source
+
+
+def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path: Path) -> None:
+    place = Workplace(str(tmp_path / "store"), Means(models={"scripted": Scripted(["nothing"])}))
+    result = kforge.forge(scale_relu, "cpu", "scripted", place, iterations=1)
+    assert result.verdict is None
+    with pytest.raises(kforge.errors.UsageError, match="no correct program"):
+        result.module()
+
+
+def test_the_saved_program_says_where_it_comes_from(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    text = result.save(tmp_path / "out" / "kernel.py").read_text()
+    assert text.endswith(honest.source)
+    assert result.run in text
+    assert "scale_relu" in text

@@ -106,7 +106,9 @@ class LiveRuns:
             ("elapsed", "right"),
             ("cost", "right"),
         ):
-            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+            # One width for the state, so that the table does not jump with every word.
+            width = 36 if name == "state" else None
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)  # type: ignore[arg-type]
         for row in self._rows:
             table.add_row(*_cells(row))
         return table

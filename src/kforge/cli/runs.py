@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 
@@ -41,13 +41,12 @@ def list_runs(store: str, limit: int, as_json: bool) -> int:
         console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "problem", "platform", "models", "state", "attempts", "speedup", "cost"):
-        table.add_column(name, overflow="fold")
+    for name in ("run", "models", "state", "tried", "speedup", "cost"):
+        width = 20 if name == "models" else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=width)
     for item in found:
         table.add_row(
             item.id,
-            escape(item.problem),
-            item.platform,
             escape(", ".join(item.models)),
             item.state,
             str(item.attempts),
@@ -72,7 +71,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
     summary(console, result, hint=False)
-    console.print(_table(result))
+    _attempts(console, result)
     hint = "kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best"
     console.print(hint, style="dim", highlight=False, soft_wrap=True)
     return 0
@@ -175,29 +174,22 @@ def _attempt(result: Result, step: str) -> Attempt:
     raise UsageError(f"run {result.run} has no step {step}; there are (chain.step): {known}")
 
 
-def _table(result: Result) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "intent", "from", "outcome", "speedup", "model s", "judge s"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("advice or detail", ratio=1)
-    best = result.best
+def _attempts(console: Console, result: Result) -> None:
+    """Two lines for each attempt: how it went, and the advice it followed or what was wrong with it."""
+    chains = result.request.plan.samples > 1
     for attempt in result.history:
         move, verdict = attempt.move, attempt.verdict
-        words = attempt.recommendation.text if attempt.recommendation and attempt.correct else ""
-        if not attempt.correct:
-            words = verdict.headline
-        star = " [green]best[/]" if attempt is best else ""
-        table.add_row(
-            f"{move.chain + 1}.{move.step}" if result.request.plan.samples > 1 else str(move.step),
-            move.intent.value,
-            str(move.parent or "-"),
-            f"[{_COLOURS.get(verdict.outcome, 'yellow')}]{verdict.outcome.value}[/]{star}",
-            speedup(attempt.speedup),
-            f"{attempt.seconds.get('model', 0.0):.1f}",
-            f"{attempt.seconds.get('judge', 0.0):.1f}",
-            escape(textwrap.shorten(words, 300, placeholder=" ...")),
-        )
-    return table
+        step = f"{move.chain + 1}.{move.step}" if chains else str(move.step)
+        origin = f"from {move.parent}" if move.parent else ""
+        outcome = f"[{_COLOURS.get(verdict.outcome, 'yellow')}]{verdict.outcome.value:<19}[/]"
+        spent = f"model {attempt.seconds.get('model', 0.0):.1f} s, judge {attempt.seconds.get('judge', 0.0):.1f} s"
+        star = "  [green]best[/]" if attempt is result.best else ""
+        line = f"{step:>4}  {move.intent.value:<8} {origin:<7} {outcome} {speedup(attempt.speedup):>7}"
+        console.print(f"{line}  [dim]{spent}[/]{star}", highlight=False, soft_wrap=True)
+        advice = [attempt.recommendation.text] if attempt.recommendation else []
+        wrong = [] if attempt.correct else [verdict.headline]
+        for words in advice + wrong:
+            console.print(Padding(escape(words), (0, 0, 0, 6)), style="dim", highlight=False)
 
 
 def _one_attempt(console: Console, attempt: Attempt) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -32,13 +33,10 @@ class Exported:
     interface: Interface
 
 
-def export(loaded: Loaded, plain_attention: bool = False) -> Exported:
-    """Trace the module; Unliftable with the tracer's own reason where it cannot be traced.
-
-    `plain_attention` takes attention apart into products and a softmax, instead of leaving it to the library.
-    """
+def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
+    """Trace the module, with what `apart` names taken apart; Unliftable with the tracer's reason where it cannot."""
     try:
-        program = _traced(loaded, plain_attention)
+        program = _traced(loaded, apart)
     except Exception as error:
         raise Unliftable(f"torch.export cannot trace it: {_first_line(error)}") from error
     signature = program.graph_signature
@@ -70,17 +68,32 @@ def export(loaded: Loaded, plain_attention: bool = False) -> Exported:
     return Exported(graph, interface)
 
 
-def _traced(loaded: Loaded, plain_attention: bool) -> torch.export.ExportedProgram:
+def _traced(loaded: Loaded, apart: tuple[str, ...]) -> torch.export.ExportedProgram:
     from torch._inductor import config
     from torch._inductor.decomposition import select_decomp_table
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    backends = [SDPBackend.MATH] if plain_attention else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    backends = [SDPBackend.MATH] if "attention" in apart else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     with torch.no_grad(), sdpa_kernel(backends), config.patch(fallback_random=True):
         program = torch.export.export(loaded.module, loaded.inputs, strict=False)
         # Dropout stays whole: taken apart, it would draw other numbers than eager does.
         table = {op: rule for op, rule in select_decomp_table().items() if "dropout" not in str(op)}
+        if "variance" in apart:
+            table[torch.ops.aten.var_mean.correction] = _two_sums
         return cast(torch.export.ExportedProgram, program.run_decompositions(table))
+
+
+def _two_sums(
+    x: torch.Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Variance and mean as two sums whose results are used where they are needed, so that one loop over rows does."""
+    axes = dim if dim else list(range(x.dim()))
+    count = math.prod(x.shape[axis] for axis in axes)
+    mean = x.sum(axes, keepdim=True) / count
+    centred = x - mean
+    free = max(0.0, count - (1.0 if correction is None else correction))
+    variance = (centred * centred).sum(axes, keepdim=keepdim) / free
+    return variance, mean if keepdim else mean.squeeze(axes)
 
 
 def _refuse_unknown_sizes(graph: torch.fx.GraphModule) -> None:

@@ -22,22 +22,24 @@ def lift(order: Order) -> str:
     loaded = load(order.problem, order.device_class)
     lifted = _lower(loaded, order.recipe)
     if not lifted.own_work and any("scaled_dot_product" in name for name in lifted.translation.library):
-        lifted = _lower(loaded, replace(order.recipe, plain_attention=True))
+        lifted = _lower(loaded, replace(order.recipe, apart=(*order.recipe.apart, "attention")))
     if not lifted.own_work:
         # A program of library calls alone would be torch's work under another name.
         lifted = _lower(loaded, replace(order.recipe, own=OWN_FAMILIES))
     if not lifted.own_work:
         names = ", ".join(sorted(set(lifted.translation.library))) or "views"
         raise Unliftable(f"PyTorch's compiler has no kernel of its own for it: it is all library calls ({names})")
+    kernels = tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in lifted.kernels)
     return compose(
         Parts(
             title=order.problem.name,
             variant=order.variant,
             torch_version=str(torch.__version__),
             interface=lifted.interface,
-            kernels=tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in lifted.kernels),
+            kernels=kernels,
             translation=lifted.translation,
             flags=(*lifted.flags, *order.recipe.flags),
+            prelude=order.recipe.prelude if kernels != lifted.kernels else "",
         )
     )
 
@@ -56,7 +58,7 @@ class _Lifted:
 
 
 def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
-    exported = export(loaded, recipe.plain_attention)
+    exported = export(loaded, recipe.apart)
     generated = generate(exported.graph, recipe.options)
     maker = constants.Maker(loaded)
     for name, value in generated.constants.items():

@@ -34,6 +34,8 @@ class Parts:
     kernels: tuple[Kernel, ...]
     translation: Translation
     flags: tuple[str, ...]
+    prelude: str = ""
+    """C++ that the kernels need."""
 
 
 def compose(parts: Parts) -> str:
@@ -95,6 +97,7 @@ def _source(parts: Parts) -> str:
     pieces = ["#include <torch/csrc/inductor/cpp_prefix.h>\n"]
     if made.families:
         pieces.append(own_kernels.header(made.families))
+    pieces.append(parts.prelude)
     pieces += made.functions
     pieces.append(cleaning.unit(parts.kernels))
     text = "\n".join(piece.strip("\n") + "\n" for piece in pieces if piece.strip())

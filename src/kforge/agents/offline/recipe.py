@@ -25,10 +25,12 @@ class Recipe:
     """Flags for the C++ compiler, after the ones every program has."""
     own: tuple[str, ...] = ()
     """Families of library calls to replace by our own kernels."""
-    plain_attention: bool = False
-    """Whether attention is taken apart into products and a softmax."""
+    apart: tuple[str, ...] = ()
+    """What to take apart before Inductor sees it: attention (products and a softmax), variance (two sums)."""
     rewrites: dict[str, str] = field(default_factory=dict)
     """Words of the generated C++ to write otherwise."""
+    prelude: str = ""
+    """C++ that those need."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The moves of the offline writer, as data: what each changes, why, and what a program must hold for it to matter.
 
 A program's variant is a set of moves, written `default` or `one_pass+fast_exp`.
+Only moves that were seen to help on some problem are here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,29 @@ DEFAULT = "default"
 _FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 _HEADER = re.compile(r"^variant: ([\w+]+)$", re.MULTILINE)
 
+_LOAD_MASK = """
+// Flags of a whole vector at once; the library goes from one to the next, with a branch for each.
+template <typename U>
+inline at::vec::VecMask<float, 1> load_mask(const U* flags, int64_t count) {
+    return at::vec::VecMask<float, 1>::from(flags, count);
+}
+
+inline at::vec::VecMask<float, 1> load_mask(const bool* flags, int64_t count) {
+    using Vec = at::vec::Vectorized<float>;
+    alignas(64) int32_t lanes[Vec::size()];
+    if (count == Vec::size()) {
+        for (int64_t i = 0; i < Vec::size(); ++i) {
+            lanes[i] = -static_cast<int32_t>(flags[i]);
+        }
+    } else {
+        for (int64_t i = 0; i < Vec::size(); ++i) {
+            lanes[i] = i < count ? -static_cast<int32_t>(flags[i]) : 0;
+        }
+    }
+    return at::vec::VecMask<float, 1>(Vec::loadu(lanes));
+}
+"""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -27,11 +51,14 @@ class Variant:
     """Inductor's configuration."""
     flags: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     rewrites: dict[str, str] = field(default_factory=dict)
+    prelude: str = ""
+    """C++ that the rewritten words need."""
     needs: str = ""
     """A pattern that the parent's text must hold; empty: always."""
     helps: str = ""
-    """The kind of bound it is for: memory, compute, overhead, library."""
+    """The kind of bound it is for: memory, compute, overhead."""
     excludes: tuple[str, ...] = ()
     """Moves it makes no sense with."""
     repair: bool = False
@@ -39,6 +66,23 @@ class Variant:
 
 
 _ALL = (
+    Variant(
+        "fast_masks",
+        "Read boolean masks sixteen at a time, without a branch for each element.",
+        rewrites={"at::vec::VecMask<float,1>::from(in_ptr": "load_mask(in_ptr"},
+        prelude=_LOAD_MASK,
+        needs=r"VecMask<float,1>::from\(in_ptr",
+        helps="compute",
+        excludes=("scalar",),
+    ),
+    Variant(
+        "row_at_once",
+        "Compute a row's mean, its variance and the result in one loop over rows, while the row is in the cache.",
+        apart=("variance",),
+        needs=r"norm|var",
+        helps="memory",
+        excludes=("one_pass",),
+    ),
     Variant(
         "one_pass",
         "Compute mean and variance in one pass over each row, so that the row is read from memory once.",
@@ -55,12 +99,12 @@ _ALL = (
         excludes=("scalar",),
     ),
     Variant(
-        "reciprocal",
-        "Let the compiler divide by multiplying with the reciprocal; dividers are slow and not pipelined.",
-        flags=("-freciprocal-math",),
-        needs=r"tmp\d+ / tmp\d+",
+        "half_width",
+        "Use vectors of half the width: where a loop waits for its last result, shorter ones are through sooner.",
+        options={"cpp.simdlen": 256},
+        needs=r"CPU_CAPABILITY_AVX512",
         helps="compute",
-        excludes=("careful",),
+        excludes=("scalar",),
     ),
     Variant(
         "unroll",
@@ -77,38 +121,23 @@ _ALL = (
         helps="overhead",
     ),
     Variant(
-        "keep_layout",
-        "Leave images in the layout they come in, instead of moving channels last before each convolution.",
-        options={"layout_optimization": False},
-        needs=r"torch\.convolution",
-        helps="library",
-    ),
-    Variant(
-        "own_products",
-        "Do matrix products in our own kernel, which saves the library's set-up on small ones.",
-        own=("gemm",),
-        needs=r"torch\.(mm|addmm|bmm|baddbmm)\(",
-        helps="library",
-    ),
-    Variant(
         "careful",
         "Compile with strict floating point: no contraction, nothing assumed.",
         flags=("-ffp-contract=off", "-fmath-errno", "-ftrapping-math"),
-        excludes=("reciprocal", "fast_exp"),
+        excludes=("fast_exp",),
         repair=True,
     ),
     Variant(
         "scalar",
         "Write plain scalar loops instead of vector instructions.",
         options={"cpp.simdlen": 1},
-        excludes=("fast_exp",),
+        excludes=("fast_exp", "fast_masks", "half_width"),
         repair=True,
     ),
     Variant(
         "own_kernels",
         "Do what the library does in kernels of our own.",
         own=OWN_FAMILIES,
-        excludes=("own_products",),
         repair=True,
     ),
 )
@@ -135,13 +164,17 @@ def recipe(name: str) -> Recipe:
     rewrites: dict[str, str] = {}
     flags: list[str] = [*_FLAGS]
     own: list[str] = []
+    apart: list[str] = []
+    prelude = ""
     for move in moves_in(name):
         variant = VARIANTS[move]
         options.update(variant.options)
         rewrites.update(variant.rewrites)
         flags += variant.flags
+        apart += variant.apart
+        prelude += variant.prelude
         own += [family for family in variant.own if family not in own]
-    return Recipe(options=options, flags=tuple(flags), own=tuple(own), rewrites=rewrites)
+    return Recipe(options, tuple(flags), tuple(own), tuple(apart), rewrites, prelude)
 
 
 def variant_of(source: str) -> str | None:

@@ -201,7 +201,7 @@ def test_a_chain_never_writes_the_same_program_twice_and_ends(outcomes: list[flo
 @pytest.mark.parametrize(
     ("signals", "action"),
     [
-        ((Signal("bound", "memory bound: moving the data"), Signal("roofline_share", "", 0.3)), "one_pass"),
+        ((Signal("bound", "memory bound: moving the data"), Signal("roofline_share", "", 0.3)), "row_at_once"),
         ((Signal("bound", "compute bound: arithmetic"),), "fast_exp"),
         ((Signal("bound", "overhead bound: the fixed cost"),), "one_thread"),
         ((Signal("call_overhead_share", "", 0.6), Signal("bound", "memory bound: moving the data")), "one_thread"),

@@ -7,19 +7,21 @@ import shutil
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kforge import Candidate, Outcome, Problem, Settings, jsonable, registry
-from kforge.profilers import _ceilings, _remarks, compiler_remarks, roofline, torch_profiler
+from kforge.profilers import _ceilings, _remarks, _work_probe, compiler_remarks, roofline, torch_profiler
 from kforge.profilers import digest as digesting
 from kforge.profilers.face import NothingSeen, Profiler
 from kforge.profilers.perf import Perf
 from kforge.profilers.perf import read as read_perf
 from kforge.types import Image, Job, Profile, Report
-from kforge.worker.judge import timing
+from kforge.worker.judge import profiling, timing
 from kforge.worker.judge.evaluation import Evaluation
 from kforge.worker.judge.lane import NONSENSE
 
@@ -44,6 +46,26 @@ extern "C" long first(const float* x, long n) {
         if (x[i] > 3.0f) return i;
     }
     return -1;
+}
+typedef float eight __attribute__((vector_size(32)));
+extern "C" void wide(const eight* x, eight* y, long n) {
+    for (long i = 0; i < n; ++i) y[i] = x[i] * x[i];
+}
+extern "C" float square(const float* x, long n) {
+    float sum = 0;
+    for (long i = 0; i < n; ++i) sum += x[i] * x[i];
+    return sum;
+}
+extern "C" float square_freely(const float* x, long n) {
+    float sum = 0;
+    #pragma omp simd reduction(+:sum)
+    for (long i = 0; i < n; ++i) sum += x[i] + x[i];
+    return sum;
+}
+extern "C" float largest(const float* x, long n) {
+    float top = x[0];
+    for (long i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
+    return top;
 }
 """
 
@@ -154,7 +176,11 @@ def by_tool(made):
 
 
 def line_of(source, text):
-    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)
+    return source[: source.index(text)].count("\n") + 1
+
+
+def line_about(profile, number):
+    return next((line for line in profile.text.splitlines() if f" k.cpp:{number} " in line), "")
 
 
 # -- on real programs ------------------------------------------------------------------------------------------------
@@ -195,7 +221,15 @@ def test_remarks_name_the_line_of_a_loop_that_can_and_of_ones_that_cannot(judge,
     assert f"not vectorised: k.cpp:{carried} `for (long i = 1; i < n" in profile.text
     assert "may depend on one computed just before" in profile.text
     assert f"not vectorised: k.cpp:{early} `for (long i = 0; i < n; ++i) {{`: control flow" in profile.text
-    assert profile.metrics["unvectorised_loops"] == 2
+    ordered, free, top, wide = (
+        line_of(LOOPS, text) for text in ("x[i] * x[i];\n    return", "+ x[i];", "top ?", "y[i] = x")
+    )
+    assert "`#pragma omp simd reduction(+:sum)` allows a real one" in line_about(profile, ordered)
+    assert "byte vectors" in line_about(profile, free)
+    assert "`#pragma omp simd reduction(+|max|min: top)` allows it" in line_about(profile, top)
+    assert line_about(profile, wide) == ""
+    assert profile.metrics["unvectorised_loops"] == 4
+    assert profile.metrics["by_hand_loops"] == 1
     assert profile.metrics["vector_bytes"] >= 16
     assert "-O3 -march=native" in profile.text
 
@@ -343,17 +377,76 @@ def test_clangs_remarks_are_read_too():
     remarks = _remarks.Remarks()
     _remarks.read(said, {"k.cpp": text}, remarks)
     assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised()] == [(2, 32)]
-    (missed,) = remarks.missed({"k.cpp": text})
+    (missed,) = remarks.missed()
     assert (missed.line, missed.reason) == (3, "could not determine number of loop iterations")
+
+
+def missed(text, *said):
+    """The loops of k.cpp that are called slow, by line, and why."""
+    remarks = _remarks.Remarks()
+    _remarks.read([f"k.cpp:{line}" if line[0].isdigit() else line for line in said], {"k.cpp": text}, remarks)
+    return {loop.line: loop.reason for loop in remarks.missed()}
 
 
 @pytest.mark.pure
 def test_only_the_innermost_loop_counts():
     text = "for (int r = 0; r < n; ++r) {\n  int k = r;\n  for (int c = 0; c < n; ++c) {\n    y[c] += k;\n  }\n}\n"
-    remarks = _remarks.Remarks()
-    said = [f"k.cpp:{line}:1: missed: couldn't vectorize loop" for line in (2, 4)]
-    _remarks.read(said, {"k.cpp": text}, remarks)
-    assert [loop.line for loop in remarks.missed({"k.cpp": text})] == [3]
+    assert list(missed(text, *(f"{line}:1: missed: couldn't vectorize loop" for line in (2, 4)))) == [3]
+    vectorised = ("1:1: missed: couldn't vectorize loop", "3:1: optimized: loop vectorized using 32 byte vectors")
+    assert missed(text, *vectorised) == {}
+    part = ("1:1: missed: couldn't vectorize loop", "4:5: optimized: basic block part vectorized using 32 byte vectors")
+    assert missed(text, *part) == {}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for (long x = 0; x < n; x += 16L)\n{\n  work(x);\n}",
+        "for (long x = 0; x < n; x += Vec::size()) {\n  work(x);\n}",
+        "for (long x = 0; x < n; ++x) {\n  __m256 a = _mm256_loadu_ps(in + 8 * x);\n}",
+        "for (long x = 0; x < n; ++x) {\n\n\n\n\n\n\n  auto t = at::vec::Vectorized<float>::loadu(in + x);\n}",
+        "for (long x = 0; x < n; ++x) {\n  float32x4_t a = vld1q_f32(in + 4 * x);\n}",
+        "for (long x = 0; x < n; ++x) y[x] = x4{};\nusing x4 = float __attribute__((vector_size(16)));",
+    ],
+)
+def test_vectors_written_by_hand_are_no_fault(text):
+    assert missed(text, "1:1: missed: couldn't vectorize loop", "1:1: missed: latch block not empty") == {}
+
+
+@pytest.mark.pure
+def test_the_rest_of_a_loop_by_hand_is_no_fault_and_a_vector_type_in_a_header_is_seen():
+    rest = "for (; i + 8 <= n; i += 8) {\n  work(i);\n}\nfor (; i < n; ++i) y[i] = x[i];\nfor (; j < n; ++j) z();\n"
+    said = [f"{line}:1: missed: couldn't vectorize loop" for line in (1, 4)]
+    assert missed(rest, *said) == {}
+    assert missed(rest.split("}\n")[1], said[0]) == {1: ""}
+    header = "/include/avxintrin.h:905:23: missed: not vectorized: no vectype for stmt: _1 = MEM[(__m256_u *)_3];"
+    assert missed("for (long i = 0; i < n; ++i) step(i);", said[0], header, " scalar_type: __m256_u") == {}
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("statement clobbers memory: tile<4, 4> (_838, _12);", "calls tile<4, 4> for each element"),
+        ("statement clobbers memory: _14 = __builtin_expf (_4);", "calls expf for each element"),
+        ("not vectorized: latch block not empty.", "control flow in the loop: an early exit or a branch"),
+        ("not vectorized: no grouped stores in _17", ""),
+        ("", ""),
+    ],
+)
+def test_reasons_are_words_or_nothing(said, reason):
+    line = "for (long i = 0; i < n; ++i) y[i] = f(i);"
+    assert missed(line, "1:1: missed: couldn't vectorize loop", f"1:9: missed: {said}") == {1: reason}
+    build = {"words": ["-O3"], "sources": [["k.cpp", line]], "remarks": ["k.cpp:1:1: missed: couldn't vectorize loop"]}
+    why = "--param large-stack-frame-growth limit reached"
+    call = f"k.cpp:1:40: missed:   not inlinable: void g()/1 -> float f(long)/2, {why}"
+    text = compiler_remarks.profile_of({"builds": [build | {"remarks": [*build["remarks"], call]}] * 2}).text
+    assert text.splitlines() == [
+        "compiled with: -O3",
+        f"not vectorised: k.cpp:1 `{line}`",
+        f"not inlined: k.cpp:1 `{line}`: f, it is too large: `inline __attribute__((always_inline))` forces it",
+    ]
 
 
 @pytest.mark.pure
@@ -393,6 +486,94 @@ def test_ceilings_are_measured_once_and_only_ever_raised(tmp_path, monkeypatch):
     assert better.get().memory == 2e10
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     assert _ceilings.Kept({"processor": "one"}, measure).get() == first
+
+
+@pytest.mark.pure
+def test_a_ceiling_that_is_beaten_is_raised_to_what_was_seen(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    measured = {"bandwidth": [[1 << 20, 5e10], [1 << 30, 1e10]], "flops": 1e11, "overhead_ns": 3000}
+    kept = _ceilings.Kept({"processor": "one"}, lambda: measured)
+    place = roofline.Place(roofline.Work(0, 10**6, 8 * 10**6, 2 * 10**6), kept.get(), 8e5, 1 << 28)
+    healed = roofline._corrected(place, 9e5, kept)
+    assert healed.metrics()["roofline_share"] == pytest.approx(1.0)
+    assert kept.get().bandwidth == ((1 << 20, 5e10), (1 << 30, 1.25e10))
+    assert "raised to what was seen" in healed.text()
+    behind = roofline._corrected(place.at(2e6), 7e5, kept)
+    assert kept.get().memory == pytest.approx(1e16 / 7e5)
+    assert behind.metrics()["roofline_share"] == pytest.approx(0.35)
+    unreal = roofline._corrected(place.at(1e5), 9e5, kept)
+    assert kept.get().memory == pytest.approx(1e16 / 7e5)
+    assert "does less than the reference" in unreal.text()
+
+
+@pytest.mark.pure
+def test_the_place_is_said_with_one_time_and_no_empty_estimate():
+    ceilings = _ceilings.Ceilings(((1 << 30, 1e10),), 1e11, 3000.0)
+    text = roofline.Place(roofline.Work(10**9, 10**5, 10**6, 10**6), ceilings, 4e7, 1 << 28).text()
+    assert text.startswith("compute sets the least time, and the program is far from it: 25 % of what")
+    assert "40 ms a call" in text
+    assert "estimate" not in text
+
+
+@pytest.mark.pure
+def test_operators_are_shown_where_they_matter():
+    row = ["aten::empty", "[]", 2, 3000.0]
+    reply = {
+        "calls": 17,
+        "wall_ns": 1e6,
+        "native_share": 0.97,
+        "profiled_ns": 1e6,
+        "profiled_native_ns": 9.7e5,
+        "library_ns": 0.0,
+        "operator_ns": 0.0,
+        "operator_calls": 2,
+        "allocated_bytes": 4096,
+        "operators": [row],
+    }
+    few = torch_profiler.table(torch_profiler.read(reply)).splitlines()
+    assert few[0] == "97 % of the time is in its own native code; the rest is allocation and Python"
+    assert len(few) == 2
+    reply |= {"library_ns": 4e5, "native_share": 0.5, "profiled_native_ns": 5e5}
+    many = torch_profiler.table(torch_profiler.read(reply | {"operators": [["aten::mm", "[[8, 8]]", 1, 4e5], row]}))
+    assert "40 %" in many.splitlines()[0]
+    assert many.splitlines()[-1].split() == ["40", "%", "400", "µs", "1", "aten::mm", "[[8,", "8]]"]
+
+
+@pytest.mark.cpu
+def test_bytes_are_counted_once_whatever_the_views():
+    def read(call, *given):
+        subject = SimpleNamespace(module=torch.nn.Identity(), arguments=[given], call=lambda: call(*given))
+        return _work_probe._count(subject)["read_bytes"]
+
+    arena = torch.zeros(3000)
+    one, two = arena[:1000], arena[1024:2024]
+    assert read(lambda a, b: a + b, one, two) == 8000
+    assert read(lambda a, b: (a * 2) + a.view(10, 100).sum(), one, two) == 4000
+    arena = torch.ones(2 * 4 * 128 * 1024 + 1024)
+    x, gate = (arena[start : start + 4 * 128 * 1024].view(4, 128, 1024) for start in (0, 4 * 128 * 1024))
+    weight = arena[-1024:]
+    gated = read(
+        lambda x, g, w: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w * g.sigmoid() * g, x, gate, weight
+    )
+    assert gated == 4 * (2 * 4 * 128 * 1024 + 1024)
+    matrix = torch.zeros(10, 100)
+    assert read(lambda m: m[:, :50].exp(), matrix) == 2000
+    assert read(lambda m: m[:, :50].exp() * m[:, 50:], matrix) == 4000
+    assert read(lambda m: m[:1].expand(10, 100) * 2, matrix) == 400
+    assert read(lambda m: torch.nn.functional.embedding(torch.tensor([1, 2]), m), matrix) == 800
+
+
+@pytest.mark.pure
+def test_a_build_that_takes_longer_than_judging_is_not_made_again():
+    def evidence(seconds):
+        return SimpleNamespace(evidence=SimpleNamespace(seconds=seconds))
+
+    quick = {"start": 4.0, "time": 1.0}
+    usual = {"start": 8.0, "check": 5.0, "time": 6.0}
+    slow = {"start": 20.0, "check": 5.0, "time": 6.0}
+    said = [profiling._too_slow(evidence(seconds)) for seconds in (quick, usual, slow)]
+    assert said[:2] == ["", ""]
+    assert said[2].startswith("building the program takes 20 s")
 
 
 @pytest.mark.pure

@@ -41,20 +41,24 @@ def list_runs(store: str, limit: int, as_json: bool) -> int:
         console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "models", "state", "tried", "speedup", "cost"):
-        width = 20 if name == "models" else None
-        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=width)
+    for name, width in (("run", 31), ("models", 11), ("state", 8), ("tried", 5), ("speedup", 7), ("cost", 6)):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
     for item in found:
         table.add_row(
             item.id,
-            escape(", ".join(item.models)),
+            escape(_shortened(", ".join(item.models))),
             item.state,
             str(item.attempts),
             speedup(item.best_speedup),
-            f"${item.dollars:.4f}",
+            f"${item.dollars:.2f}",
         )
     console.print(table)
     return 0
+
+
+def _shortened(text: str, limit: int = 13) -> str:
+    """The end of a long name says more than its beginning."""
+    return text if len(text) <= limit else f"...{text[3 - limit :]}"
 
 
 def show(store: str, name: str, step: str, as_json: bool) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from kforge import jsonable
 from kforge.errors import WireError
 
-_VERSION = 1
+_VERSION = 2
 SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 29))
 """Bytes of the arrays whose bandwidth is measured: from what fits in a core's cache to what fits in none."""
 
@@ -36,6 +36,14 @@ class Ceilings:
         """The bandwidth for a program that goes round in this much memory."""
         return next((rate for size, rate in self.bandwidth if size >= working_bytes), self.bandwidth[-1][1])
 
+    def raised(self, working_bytes: int, bytes_per_second: float, flops: float) -> Ceilings:
+        """With the rates that were seen in this much memory, where they are higher."""
+        place = next((size for size, _ in self.bandwidth if size >= working_bytes), self.bandwidth[-1][0])
+        bandwidth = tuple(
+            (size, max(rate, bytes_per_second) if size == place else rate) for size, rate in self.bandwidth
+        )
+        return Ceilings(bandwidth, max(self.flops, flops), self.overhead_ns)
+
     @property
     def memory(self) -> float:
         """The bandwidth of main memory."""
@@ -54,13 +62,14 @@ class Kept:
         try:
             return jsonable.decode(Ceilings, json.loads(self._path.read_text(encoding="utf-8")))
         except (OSError, ValueError, WireError):
-            return self._write(read(self._measure()))
+            return self.keep(read(self._measure()))
 
     def raise_them(self) -> Ceilings:
         """Measure again and keep the higher of each: what was kept may come from a busy moment."""
-        return self._write(highest(self.get(), read(self._measure())))
+        return self.keep(highest(self.get(), read(self._measure())))
 
-    def _write(self, found: Ceilings) -> Ceilings:
+    def keep(self, found: Ceilings) -> Ceilings:
+        """From now on, these."""
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

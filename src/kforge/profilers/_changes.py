@@ -1,13 +1,13 @@
-"""How a signal differs from the attempt before, and numbers in words."""
+"""How a signal differs from the attempt before."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from kforge.profilers._wording import percent, size
 from kforge.types import Digest, Signal
 
-LIMIT = 8
-"""Signals in a digest, at most."""
 GONE = "gone"
 
 _SOURCES = {
@@ -16,35 +16,71 @@ _SOURCES = {
     **dict.fromkeys(("unvectorised_loops", "vectorised_loops"), "compiler_remarks"),
 }
 """Which tool must have spoken for the lack of a signal to mean something; the others come from torch_profiler."""
-
 _SHARES = ("roofline_share", "custom_share", "library_share", "top_operator", "call_overhead_share")
+_TIMED = {"roofline_share": 1, "headroom": -1}
+"""Signals that rest on a time: 1 where faster is more, -1 where it is less."""
+_AGREES = 1.25
+"""How far a timed signal may move from what the speedup says: beyond that, the machine moved and not the program."""
+_GONE_WORDS = {
+    "unvectorised_loops": "no loop runs one element at a time any more (there were {was})",
+    "library_share": "torch's own operators take next to no time now (they took {was})",
+    "call_overhead_share": "Python, dispatch and allocation take next to no time now (they took {was})",
+    "bytes_ratio": "no memory traffic beyond what is needed is left between operators (it was {was} the least)",
+    "headroom": "the least possible time is all but reached ({was} was missing)",
+    "allocated_bytes": "a call allocates no more than its result now (it was {was})",
+}
+"""Signals whose end is news, in words; the others go silently."""
+_QUOTED = re.compile(r"`([^`]*)`")
 
 
 def compared(signal: Signal, previous: Digest | None) -> Signal:
-    if previous is None:
+    """The signal with its change. One that was not listed before may have been left out: that is not called new."""
+    before = _listed(previous, signal.name)
+    if before is None or previous is None:
         return signal
-    before = next((item for item in previous.signals if item.name == signal.name and item.change != GONE), None)
-    if before is None:
-        # A full digest may have left it out.
-        return replace(signal, change="new" if len(previous.signals) < LIMIT else "")
     if signal.value is None or before.value is None:
         was, now = _first_word(before.words), _first_word(signal.words)
         return replace(signal, change="unchanged" if was == now else f"was {was}, now {now}")
+    if signal.name == "unvectorised_loops" and before.value == signal.value:
+        return replace(signal, change="" if _loops(before) == _loops(signal) else "other loops than before")
     if _alike(before.value, signal.value, signal.name):
-        return replace(signal, change="unchanged")
+        return signal
     return replace(signal, change=f"was {_shown(before.value, signal.name)}, now {_shown(signal.value, signal.name)}")
 
 
+def believable(signal: Signal, previous: Digest | None, speedup: float | None) -> Signal:
+    """The signal without its change where that contradicts the speedup: times of two moments do not compare."""
+    before, reference = _listed(previous, signal.name), _listed(previous, "speedup")
+    sign = _TIMED.get(signal.name)
+    if sign is None or before is None or not before.value or not signal.value:
+        return signal
+    if reference is None or not reference.value or not speedup:
+        return signal
+    moved = (signal.value / before.value) ** sign
+    off = moved / (speedup / reference.value)
+    return signal if 1 / _AGREES <= off <= _AGREES else replace(signal, change="")
+
+
 def gone(previous: Digest | None, known: set[str], tools: set[str]) -> list[Signal]:
-    """Signals of the attempt before that no longer matter, where the tool that would show them ran."""
+    """Signals of the attempt before that no longer matter, where that is news and the tool that would show them ran."""
     found = []
     for before in previous.signals if previous is not None else ():
         ran = _SOURCES.get(before.name, "torch_profiler") in tools
-        if before.name in known or before.change == GONE or not ran:
+        words = _GONE_WORDS.get(before.name)
+        if words is None or before.value is None or before.name in known or before.change == GONE or not ran:
             continue
-        was = f" (was {_shown(before.value, before.name)})" if before.value is not None else ""
-        found.append(Signal(before.name, f"{before.name.replace('_', ' ')}: no longer matters{was}", change=GONE))
+        found.append(Signal(before.name, words.format(was=_shown(before.value, before.name)), change=GONE))
     return found
+
+
+def _listed(previous: Digest | None, name: str) -> Signal | None:
+    signals = previous.signals if previous is not None else ()
+    return next((item for item in signals if item.name == name and item.change != GONE), None)
+
+
+def _loops(signal: Signal) -> list[str]:
+    """The loops it names, by their text: lines move from one program to the next."""
+    return _QUOTED.findall(signal.words)
 
 
 def _alike(before: float, now: float, name: str) -> bool:
@@ -60,26 +96,10 @@ def _shown(value: float, name: str) -> str:
         return size(value)
     if name == "instructions_per_cycle":
         return f"{value:.2g}"
+    if name == "speedup":
+        return f"{value:.2f}x"
     return f"{value:.1f}x" if name in ("headroom", "bytes_ratio") else f"{value:.0f}"
 
 
 def _first_word(words: str) -> str:
     return words.split(" ", 1)[0]
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def size(count: float) -> str:
-    for unit, bytes_each in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= bytes_each:
-            return f"{count / bytes_each:.3g} {unit}"
-    return f"{count:.0f} bytes"
-
-
-def time(nanoseconds: float) -> str:
-    for unit, each in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if nanoseconds >= each:
-            return f"{nanoseconds / each:.3g} {unit}"
-    return f"{nanoseconds:.0f} ns"

@@ -10,12 +10,18 @@ import os
 import shlex
 import shutil
 import subprocess
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 _COMPILERS = ("g++", "c++", "gcc", "cc", "clang++", "clang")
 _SOURCES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".c")
-_GCC = "-fopt-info-vec-inline-optimized-missed-internals"
+_GCC = "-fopt-info-vec-inline-all-internals"
 _CLANG = "-Rpass=loop-vectorize -Rpass-missed=loop-vectorize -Rpass-analysis=loop-vectorize"
+_USED = (
+    *("loop vectorized using", "couldn't vectorize loop", "loop not vectorized", "vectorized loop"),
+    *("basic block part vectorized", "possible dependence", "not inlinable"),
+    *("in-order (fold-left) reduction", "type of def: reduction", "type of def: unknown"),
+)
 _MAX_BUILDS, _MAX_LINES, _MAX_SOURCE, _MAX_LOG = 16, 3000, 200_000, 256 << 20
 
 _SHIM = """#!/bin/sh
@@ -85,20 +91,35 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
 def _remarks(path: str, files: list[str]) -> list[str]:
     """The lines about the program's own files; a reason may lie in a header, and follows its loop."""
     kept: list[str] = []
+    notes: set[str] = set()
     follows = 0
     try:
         with open(path, errors="replace") as file:
-            for line in file.readlines(_MAX_LOG):
-                own = line.partition(":")[0] in files
-                worth = own and not ("optimized:  Inlining" in line or "basic block" in line)
+            for line in _lines(file):
+                worth = line.partition(":")[0] in files and _worth(line) and line not in notes
                 if worth or follows:
                     kept.append(line[:400].rstrip())
-                    follows = 1 if "couldn't vectorize loop" in line else max(0, follows - 1)
+                    if ": note:" in line:
+                        # The same is said again for each width that is tried.
+                        notes.add(line)
+                    follows = 2 if "couldn't vectorize loop" in line else max(0, follows - 1)
                 if len(kept) >= _MAX_LINES:
                     break
     except OSError:
         pass
     return kept
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    left = _MAX_LOG
+    while left > 0 and (line := file.readline(10_000)):
+        left -= len(line)
+        yield line
+
+
+def _worth(line: str) -> bool:
+    """Whether the reader uses it: outcomes of loops, what decides them, calls that stay calls."""
+    return any(words in line for words in _USED) and "no grouped stores" not in line
 
 
 def _read(path: str, most: int) -> str:

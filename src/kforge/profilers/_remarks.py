@@ -5,29 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from kforge.profilers import _reasons
+from kforge.profilers._source import Source
+from kforge.profilers._wording import cut
+
 _PLACE = re.compile(
-    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<kind>optimized|missed|remark):\s*(?P<what>.*)"
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<kind>optimized|missed|remark|note):\s*(?P<what>.*)"
 )
 _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
 _CLANG_WIDTH = re.compile(r"vectorized loop \(vectorization width: (\d+)")
-_CALL = re.compile(r"statement clobbers memory:.*?\b(?:__builtin_)?(\w+) \(")
+_PART = "basic block part vectorized"
+_IN_ORDER = "using an in-order (fold-left) reduction"
+_CARRIED = re.compile(r"operand ([A-Za-z]\w*)_\d+ = PHI.*type of def: (?:reduction|unknown)")
+_TYPE = re.compile(r"^\s*scalar_type:\s*(.*)|no vectype for stmt: (.*)")
 _INLINE = re.compile(r"not inlinable: (?P<into>.+?)/\d+ -> (?P<what>.+?)/\d+, (?P<why>.+)")
 _EXTERNAL = ("__builtin", "GOMP_", "__cxa", "operator", "std::", "pybind11::", "at::", "c10::", "torch::", "Py")
-_LOOP = re.compile(r"^(?!\s*(?:#|//)).*?\b(for|while|do)\b\s*[({]")
-_OF_NO_USE = ("prefetch", "loop nest containing", "outer loop")
-"""Reasons that are no fault: a loop of prefetches, or one around other loops."""
 _FLOAT_BYTES = 4
-_NEAR = 4
-_LONGEST_LINE, _LONGEST_BODY = 300, 4000
-"""Nobody's source may keep the reader busy."""
-_REASONS = (
-    ("possible dependence", "an element may depend on one computed just before"),
-    ("control flow in loop", "control flow in the loop: an early exit or a branch"),
-    ("number of iterations", "the number of rounds is not known when it starts"),
-    ("complicated access pattern", "its memory accesses follow no simple stride"),
-    ("unsupported use in stmt", "a value carried over that is no plain sum, maximum or minimum"),
-    ("no vectype for stmt", "a type or a dependence without a vector form"),
-)
+_LONGEST_SOURCE, _LONGEST_NAME = 100, 80
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,9 @@ class Loop:
     vector_bytes: int = 0
     """Width of the vectors it uses; 0 if it runs one element at a time."""
     reason: str = ""
-    """Why it does."""
+    """Why it does, or why its vectors are of little use."""
+    in_order: bool = False
+    """Vectors are loaded, but their elements are added one after another."""
 
 
 @dataclass(frozen=True)
@@ -59,122 +55,137 @@ class Call:
 class Remarks:
     """What was said, by place."""
 
+    sources: dict[str, Source] = field(default_factory=dict)
     loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
     calls: dict[tuple[str, int, str], Call] = field(default_factory=dict)
+    parts: set[tuple[str, int]] = field(default_factory=set)
+    """Lines outside vectorised loops whose statements were put together into vectors."""
+    by_hand: set[tuple[str, int]] = field(default_factory=set)
+    """Loops over vector types, as the compiler sees them."""
 
     def vectorised(self) -> list[Loop]:
-        return sorted((loop for loop in self.loops.values() if loop.vector_bytes), key=lambda loop: loop.line)
+        return _each_once([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
 
-    def missed(self, texts: dict[str, str]) -> list[Loop]:
-        """Innermost loops that run one element at a time: around another loop there is nothing to vectorise."""
-        split = {file: lines_of(text) for file, text in texts.items()}
-        found = []
-        for (file, line), loop in self.loops.items():
-            last = body_end(split.get(file, []), line)
-            inner = any(name == file and line < other <= last for name, other in self.loops)
-            if not loop.vector_bytes and not inner:
-                found.append(loop)
-        return sorted(found, key=lambda loop: loop.line)
+    def missed(self) -> list[Loop]:
+        """Innermost loops that work one element at a time, and whose author did not see to it himself."""
+        return _each_once([loop for place, loop in self.loops.items() if self._at_fault(place, loop)])
+
+    def not_inlined(self) -> list[Call]:
+        return list({(call.file, call.line, call.what): call for call in self.calls.values()}.values())
+
+    def count_by_hand(self) -> int:
+        """Loops the compiler left alone because they are vectorised in the source."""
+        return sum(not loop.vector_bytes and self._by_hand(place) for place, loop in self.loops.items())
+
+    def _by_hand(self, place: tuple[str, int]) -> bool:
+        return place in self.by_hand or self.sources[place[0]].by_hand(place[1])
+
+    def _at_fault(self, place: tuple[str, int], loop: Loop) -> bool:
+        file, line = place
+        source = self.sources[file]
+        if loop.in_order:
+            return True
+        if loop.vector_bytes or self._by_hand(place):
+            return False
+        inside = {*self.loops, *self.parts}
+        last = source.body_end(line)
+        around = any(name == file and line < other <= last for name, other in inside)
+        return not around and place not in self.parts
+
+
+def _each_once(loops: list[Loop]) -> list[Loop]:
+    return sorted({(loop.file, loop.line): loop for loop in loops}.values(), key=lambda loop: (loop.line, loop.file))
 
 
 def read(lines: list[str], texts: dict[str, str], remarks: Remarks) -> None:
     """Add one build's remarks; `texts` are its source files."""
-    dependences: list[tuple[str, int]] = []
-    split = {file: lines_of(text) for file, text in texts.items()}
+    remarks.sources |= {file: Source(text) for file, text in texts.items() if file not in remarks.sources}
+    reader = _Reader(remarks, {file: remarks.sources[file] for file in texts})
     for number, line in enumerate(lines):
         said = _PLACE.match(line)
-        if said is None or said["file"] not in split:
-            continue
-        file, what = said["file"], said["what"]
-        place = int(said["line"])
-        if "loop" in what and "inlin" not in what:
-            place = loop_head(split[file], place)
-        source = _line(split[file], place)
-        wide = _WIDTH.search(what) or _CLANG_WIDTH.search(what)
+        if said is not None and said["file"] in reader.sources:
+            reader.take(said, lines[number + 1 : number + 3])
+
+
+@dataclass
+class _Reader:
+    """The remarks of one build, in the order they came: what is said of a loop comes before its outcome."""
+
+    remarks: Remarks
+    sources: dict[str, Source]
+    depending: list[tuple[str, int]] = field(default_factory=list)
+    in_order: set[tuple[str, int]] = field(default_factory=set)
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Place -> the variable that is carried round."""
+
+    def take(self, said: re.Match[str], after: list[str]) -> None:
+        file, line, what = said["file"], int(said["line"]), said["what"]
+        wide, carried = _WIDTH.search(what) or _CLANG_WIDTH.search(what), _CARRIED.search(what)
         if wide:
-            width = int(wide[1]) * (_FLOAT_BYTES if wide.re is _CLANG_WIDTH else 1)
-            before = remarks.loops.get((file, place))
-            width = max(width, before.vector_bytes if before else 0)
-            remarks.loops[file, place] = Loop(_short(file), place, source, width)
-            dependences.clear()
+            self._vectorised(file, line, int(wide[1]) * (_FLOAT_BYTES if wide.re is _CLANG_WIDTH else 1))
+        elif _PART in what:
+            self.remarks.parts.add((file, line))
         elif "couldn't vectorize loop" in what or "loop not vectorized" in what:
-            last = body_end(split[file], place)
-            depends = any(name == file and place <= other <= last for name, other in dependences)
-            reason = _REASONS[0][1] if depends else _reason(lines[number + 1] if number + 1 < len(lines) else "", what)
-            if not any(word in reason for word in _OF_NO_USE):
-                remarks.loops.setdefault((file, place), Loop(_short(file), place, source, 0, reason))
-            dependences.clear()
+            self._missed(file, line, what, after)
+        elif _IN_ORDER in what:
+            self.in_order.add((file, line))
+        elif carried:
+            self.names[file, line] = carried[1]
         elif "possible dependence" in what:
-            dependences.append((file, place))
+            self.depending.append((file, line))
         elif "not inlinable" in what:
-            _read_call(what, file, place, source, remarks)
+            self._call(what, file, line)
+
+    def _vectorised(self, file: str, raw: int, width: int) -> None:
+        source = self.sources[file]
+        place = source.loop_head(raw)
+        pragma = source.pragma(raw)
+        # The loop that a simd pragma's reduction ends with adds up one vector: that is in order, and nothing.
+        ordered = (file, raw) in self.in_order and not ("simd" in pragma and "reduction" in pragma)
+        before = self.remarks.loops.get((file, place))
+        if before is not None and before.vector_bytes:
+            width, ordered = max(width, before.vector_bytes), ordered or before.in_order
+        reason = _ordered(self.names.get((file, raw), "")) if ordered else ""
+        self.remarks.loops[file, place] = Loop(_short(file), place, self._text(file, place), width, reason, ordered)
+        self.depending.clear()
+
+    def _missed(self, file: str, raw: int, what: str, after: list[str]) -> None:
+        source = self.sources[file]
+        place = source.loop_head(raw)
+        last = source.body_end(place)
+        reason = (
+            _reasons.of_clang(what) if "loop not vectorized" in what else _reasons.of_loop(after[0] if after else "")
+        )
+        if any(name == file and place <= other <= last for name, other in self.depending):
+            reason = _reasons.DEPENDS
+        self.depending.clear()
+        if reason == _reasons.CARRIED:
+            reason = reason.replace("name", self.names.get((file, raw), "name"))
+        if any((hit := _TYPE.search(line)) and source.vector_type(hit[1] or hit[2]) for line in after):
+            self.remarks.by_hand.add((file, place))
+        if reason != _reasons.NO_FAULT:
+            loop = Loop(_short(file), place, self._text(file, place), 0, cut(reason, 160))
+            self.remarks.loops.setdefault((file, place), loop)
+
+    def _call(self, what: str, file: str, line: int) -> None:
+        said = _INLINE.search(what)
+        if said is None:
+            return
+        callee = said["what"].split("(")[0].split(" ")[-1]
+        why = _reasons.of_call(said["why"])
+        if callee and why and not callee.startswith(_EXTERNAL):
+            call = Call(_short(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
+            self.remarks.calls.setdefault((file, line, callee), call)
+
+    def _text(self, file: str, line: int) -> str:
+        # A backtick of the program's own would end the quotation.
+        return cut(self.sources[file].line(line).replace("`", "'"), _LONGEST_SOURCE)
 
 
-def _read_call(what: str, file: str, line: int, source: str, remarks: Remarks) -> None:
-    said = _INLINE.search(what)
-    if said is None:
-        return
-    callee = said["what"].split("(")[0].split(" ")[-1]
-    if callee and not callee.startswith(_EXTERNAL) and "body not available" not in said["why"]:
-        remarks.calls.setdefault((file, line, callee), Call(_short(file), line, source, callee[:80], said["why"][:80]))
-
-
-def _reason(after: str, what: str) -> str:
-    """In words: from the line that follows a missed loop, or from the remark itself."""
-    text = what.partition("loop not vectorized:")[2] or after
-    call = _CALL.search(text)
-    if call:
-        return f"calls {call[1]} for each element"
-    for key, words in _REASONS:
-        if key in text:
-            return words
-    plain = text.partition("not vectorized:")[2] or text.rpartition("missed:")[2] or text
-    return plain.split("[-R")[0].strip(" .")[:100] or "no reason given"
-
-
-def lines_of(text: str) -> list[str]:
-    return [line[:_LONGEST_LINE] for line in text.splitlines()]
-
-
-def loop_head(lines: list[str], line: int) -> int:
-    """Where the loop begins that the compiler places at `line`, which may be its pragma or its first statement."""
-    if not 1 <= line <= len(lines) or _LOOP.search(lines[line - 1]):
-        return line
-    if lines[line - 1].lstrip().startswith("#pragma"):
-        ahead = range(line + 1, min(line + _NEAR, len(lines)) + 1)
-        return next((number for number in ahead if _LOOP.search(lines[number - 1])), line)
-    behind = range(line - 1, max(line - _NEAR, 0), -1)
-    around = (number for number in behind if _LOOP.search(lines[number - 1]) and body_end(lines, number) >= line)
-    return next(around, line)
-
-
-def body_end(lines: list[str], line: int) -> int:
-    """The last line of the loop that begins on `line`; that line itself where none does."""
-    if not 1 <= line <= len(lines):
-        return line
-    start = _LOOP.search(lines[line - 1])
-    if start is None:
-        return line
-    depth, opened, left = 0, False, _LONGEST_BODY
-    for number in range(line - 1, len(lines)):
-        left -= len(lines[number]) + 1
-        if left < 0:
-            return number
-        for letter in lines[number][start.start(1) if number == line - 1 else 0 :]:
-            if letter in "({":
-                depth += 1
-                opened = opened or letter == "{"
-            elif letter in ")}":
-                depth -= 1
-                if letter == "}" and depth <= 0 and opened:
-                    return number + 1
-            elif letter == ";" and depth == 0:
-                return number + 1
-    return len(lines)
-
-
-def _line(lines: list[str], number: int) -> str:
-    return lines[number - 1].strip()[:100] if 1 <= number <= len(lines) else ""
+def _ordered(name: str) -> str:
+    return (
+        f"vectorised, but the sum is kept in order: `#pragma omp simd reduction(+:{name or 'name'})` allows a real one"
+    )
 
 
 def _short(file: str) -> str:

@@ -6,7 +6,8 @@ import shutil
 from typing import Any
 
 from kforge.profilers import _remarks
-from kforge.profilers.digest import NOT_VECTORISED
+from kforge.profilers._facts import IN_ORDER, NOT_VECTORISED
+from kforge.profilers._wording import cut
 from kforge.profilers.face import Bench, NothingSeen, Profiler
 from kforge.types import Profile
 
@@ -38,32 +39,53 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     for build in list(reply["builds"])[:_MAX_BUILDS]:
         texts |= {str(name)[:300]: str(text)[:_MAX_TEXT] for name, text in build["sources"][:_MAX_SOURCES]}
         words = [str(word)[:100] for word in build["words"][:1000]]
-        commands[" ".join(word for word in words if word.startswith(_SHOWN_FLAGS))[:200]] = None
+        commands[cut(" ".join(word for word in words if word.startswith(_SHOWN_FLAGS)), 200)] = None
         said = [str(line)[:400] for line in build["remarks"][:room]]
         room -= len(said)
         _remarks.read(said, texts, remarks)
     if not commands:
         raise NothingSeen("no compilation was seen: the program builds nothing, or calls a compiler by its whole path")
-    missed, vectorised, calls = remarks.missed(texts), remarks.vectorised(), list(remarks.calls.values())
     lines = [f"compiled with: {flags or 'no flags of note'}" for flags in list(commands)[:3]]
     if not any("-O" in flags for flags in commands):
         lines.append("without -O the compiler vectorises nothing and says nothing")
-    lines += [f"{NOT_VECTORISED}{loop.file}:{loop.line} `{loop.source}`: {loop.reason}" for loop in missed]
-    lines += [f"not inlined: {call.file}:{call.line} `{call.source}`: {call.what}, {call.why}" for call in calls]
-    lines += [
-        f"vectorised with {loop.vector_bytes}-byte vectors: {loop.file}:{loop.line} `{loop.source}`"
-        for loop in vectorised
-    ]
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
+    missed, vectorised, calls = remarks.missed(), remarks.vectorised(), remarks.not_inlined()
+    by_hand = remarks.count_by_hand()
+    if by_hand:
+        lines.append(f"{by_hand} {'loop works' if by_hand == 1 else 'loops work'} on vectors written by hand")
     metrics = {
         "builds": len(commands),
         "unvectorised_loops": len(missed),
+        "in_order_sums": sum(loop.in_order for loop in missed),
         "vectorised_loops": len(vectorised),
+        "by_hand_loops": by_hand,
         "not_inlined": len(calls),
         "vector_bytes": max((loop.vector_bytes for loop in vectorised), default=0),
     }
-    return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, "\n".join(lines))
+    text = "\n".join(_shortened([*lines, *_about(missed, vectorised, calls)]))
+    return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, text)
+
+
+def _about(missed: list[_remarks.Loop], vectorised: list[_remarks.Loop], calls: list[_remarks.Call]) -> list[str]:
+    """A line each, what can be mended first."""
+    return [
+        *(_mark(loop) + _where(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
+        *(f"not inlined: {_where(call)}: {call.what}, {call.why}" for call in calls),
+        *(f"vectorised with {loop.vector_bytes}-byte vectors: {_where(loop)}" for loop in vectorised),
+    ]
+
+
+def _mark(loop: _remarks.Loop) -> str:
+    return IN_ORDER if loop.in_order else NOT_VECTORISED
+
+
+def _where(item: _remarks.Loop | _remarks.Call) -> str:
+    return f"{item.file}:{item.line} `{item.source}`"
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
 
 
 PLUGIN = CompilerRemarks()

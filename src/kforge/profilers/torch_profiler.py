@@ -7,13 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kforge.profilers.digest import SHARE
+from kforge.profilers._facts import SHARE
+from kforge.profilers._wording import percent, size, time
 from kforge.profilers.face import Bench, Profiler
 from kforge.types import Profile
 
 _SECONDS = 0.12
 _LONGEST_NAME, _LONGEST_SHAPES = 60, 60
 _ROWS = 12
+_WORTH_A_ROW = 0.01
 _ODD = re.compile(r"[^\w:.<>-]+")
 
 
@@ -100,18 +102,23 @@ def metrics(seen: Seen) -> dict[str, float]:
 
 
 def table(seen: Seen) -> str:
-    """As a person would read it."""
+    """As a person would read it: shares, since a call under a profiler takes longer than one that is timed."""
     own, library, left = seen.shares()
+    rows = [row for row in seen.rows if row.self_ns >= _WORTH_A_ROW * seen.profiled_ns]
+    each = f"a call allocates {size(seen.allocated_bytes)} and runs {seen.operator_calls:.3g} torch operators"
+    if library < _WORTH_A_ROW and not rows:
+        return f"{percent(own)} of the time is in its own native code; the rest is allocation and Python\n{each}"
     lines = [
-        f"{seen.wall_ns / 1e3:.1f} µs a call (median of {seen.calls:.0f}): {own:.0%} in the program's own native code, "
-        f"{library:.0%} in torch's operators, {left:.0%} Python, dispatch and allocation",
-        f"per call: {seen.operator_calls:.3g} torch operators at the top, {seen.allocated_bytes:.0f} bytes allocated",
+        f"{percent(own)} of the time is in the program's own native code, {percent(library)} in torch's operators, "
+        f"{percent(left)} in Python, dispatch and allocation",
+        f"{each} at the top",
     ]
-    if seen.rows:
-        lines.append(f"{'self time':>10} {'share':>6} {'times':>6}  operator, input shapes")
-    for row in seen.rows:
-        share = min(1.0, row.self_ns / seen.profiled_ns)
-        lines.append(f"{row.self_ns / 1e3:>7.1f} µs {share:>6.1%} {row.times:>6.3g}  {row.name} {row.shapes}".rstrip())
+    if rows:
+        lines.append(f"in {seen.calls:.0f} profiled calls, each operator itself, per call:")
+        lines.append(f"{'share':>6} {'time':>8} {'times':>6}  operator, input shapes")
+    for row in rows:
+        share = percent(min(1.0, row.self_ns / seen.profiled_ns))
+        lines.append(f"{share:>6} {time(row.self_ns):>8} {row.times:>6.3g}  {row.name} {row.shapes}".rstrip())
     return "\n".join(lines)
 
 

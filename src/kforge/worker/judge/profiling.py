@@ -21,6 +21,8 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.session import Session
 
 _LOOK_SECONDS = 10.0
+_SLOW_BUILD_SECONDS = 5.0
+"""A build that takes longer is not made again if profiling would then double the time of an attempt."""
 _CALLS = 200
 """A probe makes fewer calls than this."""
 _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES = 64, 20_000, 8, 4 << 20
@@ -98,8 +100,11 @@ class Workshop:
             raise
 
     def runner(self) -> RunnerHandle:
-        """The runner that holds the candidate, started when first asked for."""
+        """The runner that holds the candidate, started when first asked for; NothingSeen if that takes too long."""
         if self._runner is None:
+            self._lost = self._lost or _too_slow(self.verdict)
+            if self._lost:
+                raise NothingSeen(self._lost)
             self._runner = self._start()
         return self._runner
 
@@ -211,6 +216,18 @@ def _find(name: str) -> Profiler | str:
     if reason:
         return reason
     return tool if isinstance(tool, Profiler) else "it is not a kforge.profilers.face.Profiler"
+
+
+def _too_slow(verdict: Verdict) -> str:
+    """Why the program is not built once more; empty if it may be."""
+    seconds = verdict.evidence.seconds if verdict.evidence is not None else {}
+    build = seconds.get("start", 0.0)
+    if build <= _SLOW_BUILD_SECONDS or build <= sum(seconds.values()) - build:
+        return ""
+    return (
+        f"building the program takes {build:.0f} s, longer than all the rest of judging it, so it was not built again "
+        "to be profiled: a source that includes fewer headers builds sooner"
+    )
 
 
 def _words(error: Exception) -> str:

@@ -420,6 +420,9 @@ def test_the_rest_of_a_loop_by_hand_is_no_fault_and_a_vector_type_in_a_header_is
     said = [f"{line}:1: missed: couldn't vectorize loop" for line in (1, 4)]
     assert missed(rest, *said) == {}
     assert missed(rest.split("}\n")[1], said[0]) == {1: ""}
+    quarters = "for (long i = 0; i < q; ++i) {\n  a[i & 3] += x[i];\n}\nfor (long i = 4 * q; i < n; ++i) s += x[i];\n"
+    assert list(missed(quarters, *said)) == [1]
+    assert list(missed(quarters.replace("4 * q", "0"), *said)) == [1, 4]
     header = "/include/avxintrin.h:905:23: missed: not vectorized: no vectype for stmt: _1 = MEM[(__m256_u *)_3];"
     assert missed("for (long i = 0; i < n; ++i) step(i);", said[0], header, " scalar_type: __m256_u") == {}
 

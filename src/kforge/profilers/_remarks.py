@@ -84,7 +84,7 @@ class Remarks:
         file, line = place
         source = self.sources[file]
         if loop.in_order:
-            return True
+            return not source.rest(line)
         if loop.vector_bytes or self._by_hand(place):
             return False
         inside = {*self.loops, *self.parts}

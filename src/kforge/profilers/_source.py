@@ -20,6 +20,8 @@ _VECTOR_WORD = re.compile(
 _ALIAS = (re.compile(r"\busing\s+(\w+)"), re.compile(r"\btypedef\b[^;]*?(\w+)\s*(?:;|__attribute__|\[\[)"))
 _STEP = re.compile(r"\+=\s*(?:(\d+)|\w*(?:lanes|width|step|vec|size|unroll)\w*(?:::\w+)?(?:\(\))?)[uUlL]*\s*\)", re.I)
 _TAIL = re.compile(r"\bfor\s*\(\s*;")
+_START = re.compile(r"\bfor\s*\([^;=]*=([^;]*);")
+_LIMIT = re.compile(r"\bfor\s*\([^;]*;[^;<]*<=?\s*([A-Za-z_]\w*)\s*;")
 _TAIL_NEAR = 6
 
 
@@ -63,7 +65,7 @@ class Source:
 
     def by_hand(self, line: int) -> bool:
         """Whether the loop there works on vectors already, goes several elements a round, or does their rest."""
-        return self._wide(line) or self._rest(line)
+        return self._wide(line) or self.rest(line)
 
     def vector_type(self, name: str) -> bool:
         """Whether a type of this name holds several elements."""
@@ -76,14 +78,19 @@ class Source:
         body = self.lines[line - 1 : self.body_end(line)]
         return any(_VECTOR.search(text) or not self._aliases.isdisjoint(re.findall(r"\w+", text)) for text in body)
 
-    def _rest(self, line: int) -> bool:
-        if not _TAIL.search(self.line(line)):
-            return False
-        near = range(line - 1, max(line - _BEHIND, 0), -1)
-        return any(
-            self._is_loop(other) and line - _TAIL_NEAR <= self.body_end(other) < line and self._wide(other)
-            for other in near
-        )
+    def rest(self, line: int) -> bool:
+        """Whether the loop there only does what another just before it left over."""
+        words = self.line(line)
+        start = _START.search(words)
+        for other in range(line - 1, max(line - _BEHIND, 0), -1):
+            if not self._is_loop(other) or not line - _TAIL_NEAR <= self.body_end(other) < line:
+                continue
+            if _TAIL.search(words) and self._wide(other):
+                return True
+            bound = _LIMIT.search(self.line(other))
+            if start is not None and bound is not None and bound[1] in re.findall(r"[A-Za-z_]\w*", start[1]):
+                return True
+        return False
 
     @cached_property
     def _aliases(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ _SECONDS = 0.12
 _LONGEST_NAME, _LONGEST_SHAPES = 60, 60
 _ROWS = 12
 _WORTH_A_ROW = 0.01
+_ALLOCATING = ("aten::empty", "aten::new_empty")
 _ODD = re.compile(r"[^\w:.<>-]+")
 
 
@@ -104,14 +105,15 @@ def metrics(seen: Seen) -> dict[str, float]:
 def table(seen: Seen) -> str:
     """As a person would read it: shares, since a call under a profiler takes longer than one that is timed."""
     own, library, left = seen.shares()
-    rows = [row for row in seen.rows if row.self_ns >= _WORTH_A_ROW * seen.profiled_ns]
-    each = f"a call allocates {size(seen.allocated_bytes)} and runs {seen.operator_calls:.3g} torch operators"
+    rows = [row for row in seen.rows if row.self_ns >= _worth(row) * seen.profiled_ns]
+    what = "operator" if seen.operator_calls == 1 else "operators"
+    each = f"a call allocates {size(seen.allocated_bytes)} and runs {seen.operator_calls:.3g} torch {what}"
     if library < _WORTH_A_ROW and not rows:
         return f"{percent(own)} of the time is in its own native code; the rest is allocation and Python\n{each}"
     lines = [
         f"{percent(own)} of the time is in the program's own native code, {percent(library)} in torch's operators, "
         f"{percent(left)} in Python, dispatch and allocation",
-        f"{each} at the top",
+        each,
     ]
     if rows:
         lines.append(f"in {seen.calls:.0f} profiled calls, each operator itself, per call:")
@@ -120,6 +122,11 @@ def table(seen: Seen) -> str:
         share = percent(min(1.0, row.self_ns / seen.profiled_ns))
         lines.append(f"{share:>6} {time(row.self_ns):>8} {row.times:>6.3g}  {row.name} {row.shapes}".rstrip())
     return "\n".join(lines)
+
+
+def _worth(row: Row) -> float:
+    """The share from which a row is shown: making room for the result is no news."""
+    return 5 * _WORTH_A_ROW if row.name.startswith(_ALLOCATING) else _WORTH_A_ROW
 
 
 def _number(value: Any) -> float:

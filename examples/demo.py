@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge import Plan, Workplace
+from kforge.agents.offline.variants import variant_of
 from kforge.cli.evaluate import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
@@ -102,9 +103,9 @@ def cells(result: Forged) -> list[str]:
         last = result.history[-1].verdict.outcome.value if result.history else "none"
         return [name, tried, last, "-", "-", "-", ""]
     low, high = best.verdict.interval or (0.0, 0.0)
-    advice = best.recommendation.action if best.recommendation else "as the compiler writes it"
+    variant = variant_of(result.source) or ""
     against = speedup(best.verdict.speedup_vs_best)
-    return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}", against, advice]
+    return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}", against, variant]
 
 
 def leave_behind(results: list[Forged]) -> None:

@@ -57,8 +57,9 @@ def believable(signal: Signal, previous: Digest | None, speedup: float | None) -
     if reference is None or not reference.value or not speedup:
         return signal
     moved = (signal.value / before.value) ** sign
-    off = moved / (speedup / reference.value)
-    return signal if 1 / _AGREES <= off <= _AGREES else replace(signal, change="")
+    gained = speedup / reference.value
+    same_way = (moved - 1) * (gained - 1) >= 0
+    return signal if same_way and 1 / _AGREES <= moved / gained <= _AGREES else replace(signal, change="")
 
 
 def gone(previous: Digest | None, known: set[str], tools: set[str]) -> list[Signal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass, field
 
@@ -68,7 +69,10 @@ class Remarks:
 
     def missed(self) -> list[Loop]:
         """Innermost loops that work one element at a time, and whose author did not see to it himself."""
-        return _each_once([loop for place, loop in self.loops.items() if self._at_fault(place, loop)])
+        inside: dict[str, list[int]] = {file: [] for file in self.sources}
+        for file, line in sorted({*self.loops, *self.parts}):
+            inside[file].append(line)
+        return _each_once([loop for place, loop in self.loops.items() if self._at_fault(place, loop, inside[place[0]])])
 
     def not_inlined(self) -> list[Call]:
         return list({(call.file, call.line, call.what): call for call in self.calls.values()}.values())
@@ -78,18 +82,20 @@ class Remarks:
         return sum(not loop.vector_bytes and self._by_hand(place) for place, loop in self.loops.items())
 
     def _by_hand(self, place: tuple[str, int]) -> bool:
-        return place in self.by_hand or self.sources[place[0]].by_hand(place[1])
+        return place in self.by_hand or self.sources[place[0]].wide(place[1])
 
-    def _at_fault(self, place: tuple[str, int], loop: Loop) -> bool:
+    def _at_fault(self, place: tuple[str, int], loop: Loop, others: list[int]) -> bool:
+        """`others` are the lines of every loop and vectorised part in its file, in order."""
         file, line = place
         source = self.sources[file]
+        if source.rest(line):
+            return False
         if loop.in_order:
-            return not source.rest(line)
+            return True
         if loop.vector_bytes or self._by_hand(place):
             return False
-        inside = {*self.loops, *self.parts}
-        last = source.body_end(line)
-        around = any(name == file and line < other <= last for name, other in inside)
+        after = bisect.bisect_right(others, line)
+        around = after < len(others) and others[after] <= source.body_end(line)
         return not around and place not in self.parts
 
 

@@ -31,6 +31,7 @@ class Source:
     def __init__(self, text: str) -> None:
         self.lines = [line[:_LONGEST_LINE] for line in text.splitlines()]
         self._ends: dict[int, int] = {}
+        self._starts: dict[int, re.Match[str] | None] = {}
         self._effort = _EFFORT
 
     def line(self, number: int) -> str:
@@ -63,15 +64,12 @@ class Source:
             words = words[:-1] + self.line(line)
         return words
 
-    def by_hand(self, line: int) -> bool:
-        """Whether the loop there works on vectors already, goes several elements a round, or does their rest."""
-        return self._wide(line) or self.rest(line)
-
     def vector_type(self, name: str) -> bool:
         """Whether a type of this name holds several elements."""
         return _VECTOR_WORD.search(name) is not None or any(word in self._aliases for word in re.findall(r"\w+", name))
 
-    def _wide(self, line: int) -> bool:
+    def wide(self, line: int) -> bool:
+        """Whether the loop there works on vectors already, or goes several elements a round."""
         step = _STEP.search(self.line(line))
         if step is not None and (step[1] is None or int(step[1]) > 1):
             return True
@@ -85,7 +83,7 @@ class Source:
         for other in range(line - 1, max(line - _BEHIND, 0), -1):
             if not self._is_loop(other) or not line - _TAIL_NEAR <= self.body_end(other) < line:
                 continue
-            if _TAIL.search(words) and self._wide(other):
+            if _TAIL.search(words) and self.wide(other):
                 return True
             bound = _LIMIT.search(self.line(other))
             if start is not None and bound is not None and bound[1] in re.findall(r"[A-Za-z_]\w*", start[1]):
@@ -102,10 +100,15 @@ class Source:
         return frozenset(found)
 
     def _is_loop(self, line: int) -> bool:
-        return _LOOP.search(self.lines[line - 1]) is not None
+        return self._start(line) is not None
+
+    def _start(self, line: int) -> re.Match[str] | None:
+        if line not in self._starts:
+            self._starts[line] = _LOOP.search(self.lines[line - 1]) if 1 <= line <= len(self.lines) else None
+        return self._starts[line]
 
     def _find_end(self, line: int) -> int:
-        start = _LOOP.search(self.lines[line - 1]) if 1 <= line <= len(self.lines) else None
+        start = self._start(line)
         if start is None:
             return line
         depth, opened, left = 0, False, _LONGEST_BODY

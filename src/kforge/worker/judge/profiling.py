@@ -21,8 +21,10 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.session import Session
 
 _LOOK_SECONDS = 10.0
-_SLOW_BUILD_SECONDS = 5.0
-"""A build that takes longer is not made again if profiling would then double the time of an attempt."""
+_SLOW_BUILD_SECONDS = 15.0
+"""A build that takes longer is not made again if profiling would then double the time of an attempt.
+
+A cold start of the sandbox, which the judge counts with the first build, takes far less."""
 _CALLS = 200
 """A probe makes fewer calls than this."""
 _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES = 64, 20_000, 8, 4 << 20

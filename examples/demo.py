@@ -26,7 +26,7 @@ from kforge.types import Problem, Report, Request
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo-out"
-PROBLEMS = ("level1/1", "level1/3", "level2/2", "level2/3", "level2/5", "level3/1")
+PROBLEMS = ("level1/3", "level2/2", "level2/3", "level2/5")
 ITERATIONS = 3
 
 

@@ -207,6 +207,52 @@ def test_a_finished_run_may_do_more(tmp_path: Path, scale_relu: Any) -> None:
     assert [item.speedup for item in resumed.history] == [1.5, 1.6, 1.7]
 
 
+def test_what_was_raised_is_remembered(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(1.5)
+    forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=1)
+    dying = Scripted([ADVICE, ModelUnavailable("away", retry_after=1e6)])
+    kforge.resume("last", place(tmp_path, executor, dying), More(iterations=3))
+    executor, _ = judging(1.6, 1.7)
+    resumed = kforge.resume("last", place(tmp_path, executor, Scripted(always)))
+    assert len(resumed.history) == 3
+
+
+def test_a_raised_limit_that_makes_no_sense_is_refused(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(1.5)
+    forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=1)
+    with pytest.raises(UsageError, match="positive"):
+        kforge.resume("last", place(tmp_path, executor, Scripted(always)), More(target_speedup=-1))
+
+
+def test_a_program_too_long_to_show_is_a_step_and_not_the_end(tmp_path: Path, scale_relu: Any) -> None:
+    def answer(prompt: Prompt) -> str:
+        if prompt.purpose == "generate" and prompt.sample == "0.2.1":
+            return makers.reply("x  # " + "long " * 40_000)
+        return str(always(prompt))
+
+    executor, _ = judging(1.5, Outcome.MISMATCH, 1.9)
+    result = forge(scale_relu, place(tmp_path, executor, Scripted(answer)), iterations=5, repairs=2)
+    assert [item.correct for item in result.history] == [True, False, False, False, True]
+    assert "--prompt-tokens" in result.history[2].verdict.detail
+    assert result.stops[0].reason == "iterations"
+
+
+def test_profiling_can_be_left_out(tmp_path: Path, scale_relu: Any) -> None:
+    executor, jobs = judging(1.5)
+    forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=1, profilers=())
+    assert jobs[0].settings.profilers == ()
+
+
+def test_the_cost_is_all_that_was_paid(tmp_path: Path, scale_relu: Any) -> None:
+    usage = Usage(requests=1, dollars=0.5)
+    replies = [Completion(makers.reply(), "scripted", usage), Completion(ADVICE, "scripted", usage)]
+    executor, _ = judging(1.5)
+    model = Scripted([*replies, ModelUnavailable("away", retry_after=1e6)])
+    result = forge(scale_relu, place(tmp_path, executor, model), iterations=2)
+    assert len(result.history) == 1
+    assert result.usage.dollars == 1.0
+
+
 def test_a_spent_budget_is_a_hard_stop(tmp_path: Path, scale_relu: Any) -> None:
     usage = Usage(requests=1, input_tokens=600, output_tokens=500)
     model = Scripted(lambda prompt: Completion(str(always(prompt)), "scripted", usage))
@@ -263,6 +309,8 @@ def test_a_recording_replays_the_run(tmp_path: Path, scale_relu: Any) -> None:
         ({"model": "builtin", "samples": 3}, "offline"),
         ({"model": "openai:gpt-5", "analyst_model": "builtin"}, "offline analyst"),
         ({"search": "wander"}, "refine"),
+        ({"profilers": ("stethoscope",)}, "stethoscope"),
+        ({"analyst_model": "openai:x", "base_url": "http://localhost:1"}, "several providers"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_at_once(
@@ -272,6 +320,7 @@ def test_a_request_that_makes_no_sense_is_refused_at_once(
     with pytest.raises(UsageError, match=words):
         forge(scale_relu, place(tmp_path, judging()[0], model), **options)
     assert model.asked == []
+    assert not (tmp_path / "store").exists(), "no run is made"
 
 
 def test_events_tell_what_happens(tmp_path: Path, scale_relu: Any) -> None:

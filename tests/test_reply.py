@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import makers
 from kforge.agents.reply import find_program
 from kforge.agents.writer import read_reply
-from kforge.types import Completion, Finish
+from kforge.types import Candidate, Completion, Finish, Intent, Move, Outcome
 
 pytestmark = pytest.mark.pure
 
@@ -156,6 +159,30 @@ def test_a_program_with_a_syntax_error_goes_to_the_judge() -> None:
     found = find_program(fenced(broken))
     assert found.source == broken
     assert "not valid Python" in found.notes[0]
+
+
+def test_a_diff_applies_to_the_program_that_was_shown(scale_relu) -> None:  # type: ignore[no-untyped-def]
+    """After a reply without a program, the prompt shows the program before it."""
+    first = replace(makers.attempt(1, Outcome.MISMATCH), candidate=Candidate(PROGRAM))
+    empty = makers.attempt(2, Outcome.GENERATION_FAILURE, Intent.REPAIR, 1)
+    situation = makers.situation(scale_relu, Move(0, 3, Intent.REPAIR, 2), (first, empty))
+    found = read_reply(Completion(fenced(DIFF, "diff"), "m"), situation)
+    assert found.source is not None
+    assert "return 1 + x" in found.source
+
+
+def test_a_long_reply_is_not_searched_for_ever() -> None:
+    code = PROGRAM.replace("return x + 1", "return x +") + "\n".join(f"y{n} = {n}" for n in range(1500))
+    began = time.process_time()
+    found = find_program(code + "\n" + "some prose that is no code\n" * 100)
+    assert found.source is None
+    assert time.process_time() - began < 3
+
+
+def test_what_no_file_can_hold_is_replaced() -> None:
+    found = find_program(fenced(PROGRAM + "# \ud800\n"))
+    assert found.source is not None
+    found.source.encode()
 
 
 @given(st.text(max_size=400))

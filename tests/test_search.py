@@ -74,6 +74,11 @@ def test_it_stops_at_the_target_wherever_it_was_reached() -> None:
     assert not isinstance(refine.propose(history, 0, Plan(target_speedup=3.0, samples=2)), Stop)
 
 
+def test_the_target_must_be_reached_surely() -> None:
+    history = (attempt(1, 2.01),)
+    assert not isinstance(refine.propose(history, 0, Plan(target_speedup=2.0)), Stop), "1.97 is its lower end"
+
+
 def test_it_stops_on_a_plateau() -> None:
     plan = Plan(iterations=50, plateau=2, minimum_gain=0.05)
     assert not isinstance(refine.propose(past(1.5, 1.52, plan=plan), 0, plan), Stop)

@@ -12,8 +12,9 @@ from kforge.models.face import Model
 from kforge.types import Completion, Finish, Recommendation
 
 _LONGEST = 2_000
+_LONGEST_ANSWER = 40_000
 _LABELLED = re.compile(
-    r"^\W*recommendation\W*:\W*(?P<text>.+?)^\W*evidence\W*:\W*(?P<evidence>.+)\Z",
+    r"^[ \t*#_>-]{0,8}recommendation[*_ \t]{0,4}:(?P<text>.+?)^[ \t*#_>-]{0,8}evidence[*_ \t]{0,4}:(?P<evidence>.+)\Z",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
 
@@ -51,7 +52,7 @@ def read_advice(completion: Completion) -> Recommendation:
     """The one recommendation in an answer; Malformed says what is wrong with it."""
     if completion.finish is not Finish.STOP:
         raise Malformed(f"the answer is not whole ({completion.finish.value})")
-    text = completion.text.strip()
+    text = completion.text.encode("utf-8", "replace").decode().strip()[:_LONGEST_ANSWER]
     objects = [item for item in _json_objects(text) if "recommendation" in item]
     if len(objects) > 1 and any(item != objects[0] for item in objects):
         raise Malformed(f"it holds {len(objects)} recommendations instead of one")
@@ -59,7 +60,7 @@ def read_advice(completion: Completion) -> Recommendation:
         return _checked(objects[0]["recommendation"], objects[0].get("evidence", ""))
     labelled = _LABELLED.search(text)
     if labelled:
-        return _checked(labelled["text"], labelled["evidence"])
+        return _checked(labelled["text"].strip(" *_\n"), labelled["evidence"].strip(" *_\n"))
     raise Malformed('it holds no JSON object with "recommendation" and "evidence"' if text else "it is empty")
 
 

@@ -42,6 +42,15 @@ class Situation:
         """The attempt whose program the move starts from."""
         return next((attempt for attempt in self.past if attempt.move.step == self.move.parent), None)
 
+    @property
+    def shown(self) -> Attempt | None:
+        """The attempt whose program the writer is shown: the parent, or what that started from if it has none."""
+        found = self.parent
+        while found is not None and found.candidate is None:
+            step = found.move.parent
+            found = next((attempt for attempt in self.past if attempt.move.step == step), None)
+        return found
+
 
 @dataclass(frozen=True)
 class Draft:

@@ -22,6 +22,8 @@ from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
+_SHOWN_AGAIN = 4_000
+"""How much of an answer that could not be read goes back with the second question."""
 _LOG_CHARACTERS = (12_000, 6_000, 2_500, 1_000)
 _OPTIONAL = ("profile_text", "past", "reference", "example")
 """What is left out, in this order and with a word about it, when short logs are not enough."""
@@ -61,7 +63,7 @@ class PromptMaker:
     def again(self, asked: Prompt, reply: str, why: str) -> Prompt:
         """The same question once more, after an answer that could not be read."""
         text = self._render("again.j2", {"why": why})
-        turns = (Message("assistant", reply or "(empty)"), Message("user", text))
+        turns = (Message("assistant", reply[:_SHOWN_AGAIN] or "(empty)"), Message("user", text))
         head = asked.sample.rpartition(".")[0]
         return Prompt((*asked.messages, *turns), asked.purpose, f"{head}.2")
 
@@ -77,7 +79,7 @@ class PromptMaker:
                 prompt = Prompt(
                     (Message("system", system), Message("user", user, images)), purpose, self._sample(situation)
                 )
-                return Written(prompt, size + TOKENS_PER_IMAGE * len(images), _said(omitted, context))
+                return Written(prompt, size + TOKENS_PER_IMAGE * len(images), _said(omitted, purpose, situation))
         raise PromptTooLong(
             f"the prompt for {situation.problem.name} needs about {size} tokens, and the ceiling is {self.ceiling}: "
             "the problem and the program are never cut. Raise it with --prompt-tokens"
@@ -138,16 +140,22 @@ def _ways_to_shorten() -> list[tuple[int, tuple[str, ...]]]:
     return ways + [(_LOG_CHARACTERS[-1], _OPTIONAL[: number + 1]) for number in range(len(_OPTIONAL))]
 
 
-def _said(omitted: tuple[str, ...], context: dict[str, Any]) -> tuple[str, ...]:
-    """The blocks that were there and were left out."""
-    there = {"past": bool(context["past"]), "reference": bool(context["has_reference"]), "example": True}
-    return tuple(name for name in omitted if there.get(name, False))
+def _said(omitted: tuple[str, ...], purpose: str, situation: Situation) -> tuple[str, ...]:
+    """The blocks that would have been there and were left out."""
+    writing, shown = purpose == "generate", situation.shown
+    there = {
+        "profile_text": not writing and shown is not None and any(profile.text for profile in shown.profiles),
+        "past": len(situation.past) > 1,
+        "reference": writing and bool(situation.reference),
+        "example": writing,
+    }
+    return tuple(name for name in omitted if there[name])
 
 
 def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[str, Any]:
     """Everything a template may use."""
     problem, target, move = situation.problem, situation.target, situation.move
-    shown = _last_program(situation)
+    shown = situation.shown
     failure = situation.parent if situation.parent and not situation.parent.correct else None
     texts = [profile for profile in shown.profiles if profile.text] if shown and "profile_text" not in omitted else []
     share = logs // max(1, len(texts))
@@ -185,15 +193,6 @@ def _problem_text(problem: Problem, device_class: str) -> str:
     if problem.payload:
         return problem.source
     return kernelbench.without_declarations(problem.sized_source(device_class))
-
-
-def _last_program(situation: Situation) -> Attempt | None:
-    """The attempt whose program is shown: the parent, or what the parent itself started from if it has none."""
-    shown = situation.parent
-    while shown is not None and shown.candidate is None:
-        step = shown.move.parent
-        shown = next((attempt for attempt in situation.past if attempt.move.step == step), None)
-    return shown
 
 
 def _line(attempt: Attempt) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^
 _THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _TAGGED = re.compile(r"<(code|python|answer|program)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
 _START = re.compile(r"^(import |from \w[\w.]* import |class |def |@|#|\"\"\"|''')")
+_STARTS, _TRIES = 8, 60
+"""How long a program without a fence is searched for: each try is a parse of the whole."""
 _PYTHON = ("", "python", "py", "python3", "pycon", "text", "plaintext", "txt")
 
 
@@ -47,7 +49,9 @@ class _Block:
 
 def find_program(reply: str, previous: str | None = None) -> Found:
     """The program in a reply; `previous` is what a diff would apply to."""
-    text = reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").replace("\u200b", "")
+    # A lone surrogate is no text: no file could hold the program.
+    text = reply.encode("utf-8", "replace").decode()
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").replace("\u200b", "")
     if not text.strip():
         return Found(None, "the reply was empty")
     spoken = _THOUGHT.sub("", text)
@@ -177,8 +181,12 @@ def _bare(text: str) -> Found | None:
     starts = [number for number, line in enumerate(lines) if _START.match(line)]
     ends = [number for number, line in enumerate(lines, 1) if line.strip()]
     last_code = max((number for number, line in enumerate(lines, 1) if line.startswith((" ", "\t"))), default=0)
-    for start in starts[:20]:
-        for end in [end for end in reversed(ends) if end >= last_code][:60]:
+    tries = 0
+    for start in starts[:_STARTS]:
+        for end in [end for end in reversed(ends) if end >= last_code]:
+            tries += 1
+            if tries > _TRIES:
+                return None
             source = "\n".join(lines[start:end]) + "\n"
             if _defines(source, WANTED):
                 return Found(source, notes=("the program stood in the reply without a code fence",))

@@ -34,8 +34,8 @@ class ModelWriter:
 
 def read_reply(completion: Completion, situation: Situation) -> Found:
     """The program in a completion, or the reason there is none."""
-    parent = situation.parent
-    found = find_program(completion.text, parent.candidate.source if parent and parent.candidate else None)
+    shown = situation.shown
+    found = find_program(completion.text, shown.candidate.source if shown and shown.candidate else None)
     if completion.finish is Finish.STOP:
         return found
     ending = _ENDINGS[completion.finish]

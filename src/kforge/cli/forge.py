@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,8 +21,11 @@ from kforge.execution.local import LocalExecutor
 from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async, target_of
 from kforge.forging.loop import Event
 from kforge.forging.requesting import make_request
+from kforge.models.budgeted import Purse
 from kforge.models.keys import any_key
 from kforge.store.store import Store
+
+T = TypeVar("T")
 
 
 def run(order: Order) -> int:
@@ -28,7 +33,7 @@ def run(order: Order) -> int:
     console = Console(stderr=order.as_json)
     if order.offline_by_default:
         _say_offline(console)
-    results = asyncio.run(_forge_all(order, console))
+    results = run_until_told(_forge_all(order, console))
     for result in results:
         _show(result, order.as_json, order.to, console)
     return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
@@ -54,6 +59,9 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
     executor = LocalExecutor(order.platform)
     target = target_of(order.platform)
     current = ""
+    means = replace(order.means, notify=lambda words: _notify(console, words))
+    if len(order.problems) > 1:
+        means = replace(means, purse=Purse(order.options.budget))
 
     def started(run: str) -> None:
         nonlocal current
@@ -65,12 +73,15 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
         try:
             for problem in order.problems:
                 current = ""
-                request = await make_request(problem, order.platform, order.models, order.options, target)
-                rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
-                place = Workplace(store, order.means, _teller(live, rows), started, executor)
+                rows: list[Row] = []
                 try:
+                    request = await make_request(problem, order.platform, order.models, order.options, target)
+                    rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
+                    place = Workplace(store, means, _teller(live, rows), started, executor)
                     results.append(await carry_out(request, place))
                 except KForgeError as error:
+                    for row in rows:
+                        row.fail(str(error))
                     if len(order.problems) == 1:
                         raise
                     console.print(f"[red]{escape(problem.name)}[/]: {escape(str(error))}", highlight=False)
@@ -97,18 +108,40 @@ def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
         with LiveRuns(console, quiet=as_json) as live:
             rows = live.add(request.problem.name, request.plan.iterations, request.plan.samples, past)
             try:
-                return await resume_async(found.id, replace(place, tell=_teller(live, rows)), more)
+                means = replace(place.means, notify=lambda words: _notify(console, words))
+                return await resume_async(found.id, replace(place, tell=_teller(live, rows), means=means), more)
             except asyncio.CancelledError:
                 _say_resume(console, found.id)
                 raise
 
-    result = asyncio.run(work())
+    result = run_until_told(work())
     _show(result, as_json, None, console)
     return 0 if result.best else 1
 
 
 def _teller(live: LiveRuns, rows: list[Row]) -> Callable[[Event], None]:
     return lambda event: live.take(rows, event)
+
+
+def _notify(console: Console, words: str) -> None:
+    console.print(words, style="dim", highlight=False, markup=False)
+
+
+def run_until_told(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run that also ends in good order on a batch system's SIGTERM or when the terminal is lost."""
+
+    async def guarded() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                asyncio.get_running_loop().add_signal_handler(getattr(signal, name), task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(guarded())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _say_resume(console: Console, run: str) -> None:

@@ -33,12 +33,14 @@ def forge(
     ] = "",
     iterations: Annotated[int, typer.Option(min=1, help="Programs per chain at most.")] = 5,
     samples: Annotated[int, typer.Option(min=1, help="Independent chains.")] = 1,
-    target_speedup: Annotated[float | None, typer.Option(help="Stop when this is reached.")] = None,
+    target_speedup: Annotated[float | None, typer.Option(help="Stop when a program is surely this fast.")] = None,
     repairs: Annotated[int, typer.Option(min=1, help="Failed repairs in a row before going back to the best.")] = 2,
     plateau: Annotated[int, typer.Option(min=1, help="Stop after this many correct programs without gain.")] = 3,
     seed: Annotated[int, typer.Option(help="Tells the draws of two runs apart in a shared cache.")] = 0,
-    budget: Annotated[float | None, typer.Option(min=0, help="Dollars the run may spend on models.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens the run may spend on models.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Dollars models may cost, all problems together.")] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens models may use, all problems together.")
+    ] = None,
     reference: Annotated[
         str, typer.Option(help="A reference implementation from elsewhere: a file, or inductor (PyTorch's compiler).")
     ] = "",
@@ -124,7 +126,9 @@ def forge(
 def resume(
     run: Annotated[str, _RUN] = "last",
     iterations: Annotated[int | None, typer.Option(min=1, help="Programs per chain in all.")] = None,
+    plateau: Annotated[int | None, typer.Option(min=1, help="Correct programs without gain before a stop.")] = None,
     target_speedup: Annotated[float | None, typer.Option(help="Stop when this is reached.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1000, help="Ceiling of a prompt's length.")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Dollars in all, those spent before included.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens in all.")] = None,
     store: Annotated[str, _STORE] = "",
@@ -143,7 +147,7 @@ def resume(
     from kforge.forging.crews import Means
 
     place = Workplace(store, Means(cache, record, concurrency, per_minute))
-    more = More(iterations, target_speedup, budget, budget_tokens)
+    more = More(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens)
     raise typer.Exit(command.resume(run, place, more, as_json))
 
 

@@ -34,6 +34,10 @@ class Order:
 def checked(order: Order) -> Order:
     """The order with its problems read and its models open; whatever cannot work is an error here."""
     found = tuple(problem for place in order.places for problem in problems.find(place))
+    if len(found) > 1 and (order.means.record or any(name.startswith("replay:") for name in order.models)):
+        raise UsageError(f"a recording holds one problem, and there are {len(found)}")
+    if order.to is not None and order.to.is_dir():
+        raise UsageError(f"--to {order.to}: a folder; name a file")
     if order.to is not None and len(found) > 1:
         raise UsageError(f"--to names one file, and there are {len(found)} problems; use `kforge export` afterwards")
     reason = registry.load("platforms", order.platform).absent_because()
@@ -47,6 +51,9 @@ def checked(order: Order) -> Order:
         order.options.analyst_model,
         style=order.options.style,
         prompts=order.options.prompts,
+        profilers=order.options.profilers,
+        search=order.options.search,
+        budget=order.options.budget,
         model_settings=order.options.model_settings,
     )
     opened = open_models(asked, order.means)

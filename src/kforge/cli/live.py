@@ -51,6 +51,10 @@ class Row:
         if event.stop is not None:
             self.stop, self.ended = event.stop, time.monotonic()
 
+    def fail(self, words: str) -> None:
+        """The run broke off."""
+        self.stop, self.ended, self.words = Stop("model", words), time.monotonic(), words
+
 
 class LiveRuns:
     """Draws rows while runs go on. Use it as a context manager."""
@@ -109,9 +113,18 @@ class LiveRuns:
             # One width for the state, so that the table does not jump with every word.
             width = 36 if name == "state" else None
             table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)  # type: ignore[arg-type]
-        for row in self._rows:
+        for row in self._in_view():
             table.add_row(*_cells(row))
         return table
+
+    def _in_view(self) -> list[Row]:
+        """As many rows as the terminal has lines for: those at work and the last ones done."""
+        room = max(3, self._console.height - 4)
+        if len(self._rows) <= room:
+            return self._rows
+        last = max((number for number, row in enumerate(self._rows) if row.began), default=0)
+        first = max(0, min(last + 2, len(self._rows)) - room)
+        return self._rows[first : first + room]
 
 
 def _cells(row: Row) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from kforge import jsonable
 from kforge.cli.live import cost, speedup
-from kforge.errors import UsageError
+from kforge.errors import RunBusy, UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
 from kforge.types import Attempt, Evidence, Outcome, Report
@@ -26,12 +27,25 @@ def read(store: str, name: str) -> tuple[Result, str, str]:
     """A run from the store: its result, its state, and why."""
     with Store.open(store) as opened:
         found = opened.run(name)
-        return Result(found.id, found.request, opened.history(found.id)), found.state, found.reason
+        history, spent = opened.history(found.id), opened.spent(found.id)
+        state = _state(opened, found.id, found.state)
+        return Result(found.id, found.request, history, usage=spent), state, found.reason
+
+
+def _state(store: Store, run: str, recorded: str) -> str:
+    """A run that is recorded as running and that nobody holds was broken off."""
+    if recorded != "running":
+        return recorded
+    try:
+        with store.hold(run):
+            return "broken off"
+    except RunBusy:
+        return recorded
 
 
 def list_runs(store: str, limit: int, as_json: bool) -> int:
     with Store.open(store) as opened:
-        found = opened.runs(limit)
+        found = [replace(item, state=_state(opened, item.id, item.state)) for item in opened.runs(limit)]
     if as_json:
         for item in found:
             print(json.dumps({**vars(item), "models": list(item.models), "created": item.created.isoformat()}))
@@ -50,7 +64,7 @@ def list_runs(store: str, limit: int, as_json: bool) -> int:
             item.state,
             str(item.attempts),
             speedup(item.best_speedup),
-            f"${item.dollars:.2f}",
+            f"${item.dollars:.2f}" + ("+?" if item.unpriced else ""),
         )
     console.print(table)
     return 0
@@ -64,6 +78,9 @@ def _shortened(text: str, limit: int = 13) -> str:
 def show(store: str, name: str, step: str, as_json: bool) -> int:
     """A run's attempts, or one of them whole."""
     result, state, reason = read(store, name)
+    if as_json and step:
+        print(json.dumps(jsonable.encode(_attempt(result, step))))
+        return 0
     if as_json:
         print(json.dumps({**flat(result), "state": state, "reason": reason}))
         return 0
@@ -89,8 +106,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
         assert attempt is not None
         if attempt.candidate is None:
             raise UsageError(f"step {step} of {result.run} has no program")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(attempt.candidate.source, encoding="utf-8")
+        _write(to, attempt.candidate.source)
     else:
         result.save(to)
     console = Console()
@@ -106,8 +122,15 @@ def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
     where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
     report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"kforge_evidence": Evidence.version, **jsonable.encode(report)}, indent=1))
+    _write(path, json.dumps({"kforge_evidence": Evidence.version, **jsonable.encode(report)}, indent=1))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def summary(console: Console, result: Result, hint: bool = True) -> None:

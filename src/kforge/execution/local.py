@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from kforge.errors import HarnessError
 from kforge.execution.face import Tell
 from kforge.types import Job, Report
 from kforge.worker.judge.judge import Judge
@@ -19,19 +21,29 @@ class LocalExecutor:
     """Judges on this machine's device. The judge starts with the first job."""
 
     def __init__(self, platform: str = "cpu") -> None:
-        self.machine = asyncio.Lock()
         self._platform = platform
         self._judge: Judge | None = None
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a candidate that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._serve, name="kforge-judge", daemon=True)
-        self._started = False
+        self._closing = False
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    @property
+    def machine(self) -> asyncio.Lock:
+        """One lock for each event loop: runs may follow one another in loops of their own."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
 
     async def run(self, job: Job, tell: Tell) -> Report:
         async with self.machine:
             return await self._run(job, tell)
 
     async def _run(self, job: Job, tell: Tell) -> Report:
+        if self._closing:
+            raise HarnessError("the executor is closed")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Report] = loop.create_future()
 
@@ -39,37 +51,42 @@ class LocalExecutor:
             if not answer.done():
                 method(value)
 
+        def told(words: str) -> None:
+            if not answer.done():
+                tell(words)
+
         def call(method: Callable[..., None], *arguments: Any) -> None:
             # The loop may be gone by the time a judgement ends: the run was stopped.
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(method, *arguments)
 
         def work() -> None:
-            if answer.done():
+            if answer.done() or self._closing:
                 return
             try:
-                report = self._ready_judge().report(job, lambda words: call(tell, words))
+                report = self._ready_judge().report(job, lambda words: call(told, words))
             except BaseException as error:
                 call(settle, answer.set_exception, error)
             else:
                 call(settle, answer.set_result, report)
 
-        if not self._started:
-            self._started = True
+        if not self._thread.is_alive():
             self._thread.start()
         self._work.put(work)
         return await answer
 
     async def close(self) -> None:
-        if not self._started:
+        """Ends a judgement that is under way, too. Nothing can be run afterwards."""
+        self._closing = True
+        if not self._thread.is_alive():
             return
         self._work.put(None)
         await asyncio.to_thread(self._thread.join, 0.2)
         judge = self._judge
         if self._thread.is_alive() and judge is not None:
-            # In the middle of a judgement: its processes are ended, and the thread with them.
+            # In the middle of a judgement: its processes are ended, and the thread follows.
             judge.close()
-            await asyncio.to_thread(self._thread.join, _CLOSE_SECONDS)
+        await asyncio.to_thread(self._thread.join, _CLOSE_SECONDS)
 
     def _ready_judge(self) -> Judge:
         if self._judge is None:
@@ -77,10 +94,9 @@ class LocalExecutor:
         return self._judge
 
     def _serve(self) -> None:
-        while True:
-            work = self._work.get()
-            if work is None:
-                break
-            work()
-        if self._judge is not None:
-            self._judge.close()
+        try:
+            while (work := self._work.get()) is not None:
+                work()
+        finally:
+            if self._judge is not None:
+                self._judge.close()

@@ -13,7 +13,7 @@ import torch
 
 from kforge import registry
 from kforge.agents.face import Target
-from kforge.errors import PluginAbsent, StoreError
+from kforge.errors import PluginAbsent, StoreError, UsageError
 from kforge.execution.face import Executor
 from kforge.execution.local import LocalExecutor
 from kforge.forging import drop_in
@@ -58,28 +58,35 @@ class Workplace:
     """Who judges; None: a judge of the run's own on this machine."""
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class More:
     """What a resumed run may do beyond what it was asked for at first; None leaves it as it was."""
 
     iterations: int | None = None
+    plateau: int | None = None
     target_speedup: float | None = None
+    prompt_tokens: int | None = None
     budget: float | None = None
     """Dollars in all, what was spent before included."""
     budget_tokens: int | None = None
 
     def applied(self, request: Request) -> Request:
         """The request with these changes."""
-        plan, budget = request.plan, request.budget
-        if self.iterations is not None:
-            plan = replace(plan, iterations=self.iterations)
-        if self.target_speedup is not None:
-            plan = replace(plan, target_speedup=self.target_speedup)
-        if self.budget is not None:
-            budget = replace(budget, dollars=self.budget)
-        if self.budget_tokens is not None:
-            budget = replace(budget, tokens=self.budget_tokens)
-        return replace(request, plan=plan, budget=budget)
+        plan = _given(iterations=self.iterations, plateau=self.plateau, target_speedup=self.target_speedup)
+        budget = _given(dollars=self.budget, tokens=self.budget_tokens)
+        try:
+            return replace(
+                request,
+                plan=replace(request.plan, **plan),
+                budget=replace(request.budget, **budget),
+                prompt_tokens=self.prompt_tokens or request.prompt_tokens,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def forge(
@@ -114,6 +121,7 @@ async def forge_async(
 
 async def carry_out(request: Request, workplace: Workplace) -> Forged:
     """A new run for a request."""
+    _check_platform(request)
     models = open_models(request, workplace.means)
     with opened(workplace.store) as store:
         run = store.create_run(request)
@@ -131,6 +139,7 @@ async def resume_async(run: str = "last", workplace: Workplace = Workplace(), mo
     with opened(workplace.store) as store:
         found = store.run(run)
         request = more.applied(found.request)
+        _check_platform(request)
         models = open_models(request, workplace.means)
         workplace.started(found.id)
         return await _work(store, found.id, request, models, workplace)
@@ -154,13 +163,12 @@ def target_of(platform: str) -> Target:
 
 async def _work(store: Store, run: str, request: Request, models: dict[str, Model], workplace: Workplace) -> Forged:
     platform = _platform(request)
-    reason = platform.absent_because()
-    if reason:
-        raise PluginAbsent(f"platform {request.platform}: {reason}")
     executor = workplace.executor or LocalExecutor(request.platform)
     staff = Staff()
     try:
         with store.hold(run), _states(store, run) as finish:
+            if store.run(run).request != request:
+                store.set_request(run, request)
             journal = RunJournal(store, run, request.keep_prompts)
             target = target_of(request.platform)
             staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
@@ -178,11 +186,18 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
             stops = await loop.run()
             journal.close()
             finish(stops)
+            usage = store.spent(run)
     finally:
         await staff.close()
         if workplace.executor is None:
             await executor.close()
-    return Forged(run, request, loop.history, stops)
+    return Forged(run, request, loop.history, stops, usage)
+
+
+def _check_platform(request: Request) -> None:
+    reason = _platform(request).absent_because()
+    if reason:
+        raise PluginAbsent(f"platform {request.platform}: {reason}")
 
 
 def _platform(request: Request) -> Platform:

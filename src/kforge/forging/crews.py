@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kforge import registry
 from kforge.agents.analyst import ModelAnalyst
 from kforge.agents.face import Draft, Situation, Target, Writer
 from kforge.agents.offline.opening import Offline, open_offline
@@ -21,7 +23,7 @@ from kforge.models.limiting import Limited
 from kforge.models.opening import open_model
 from kforge.models.recording import Recording
 from kforge.models.retrying import Retrying
-from kforge.types import Request, Usage
+from kforge.types import Completion, Prompt, Request, Usage
 
 BUILTIN = "builtin"
 """The name of the offline agents."""
@@ -42,6 +44,10 @@ class Means:
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
     """Models that are open already, by name; whoever opened them closes them."""
+    purse: Purse | None = None
+    """What several runs may spend together; None: each has its request's budget to itself."""
+    notify: Callable[[str], None] = lambda _: None
+    """Told when a request is tried again, and why."""
 
 
 @dataclass
@@ -66,7 +72,13 @@ def open_models(request: Request, means: Means) -> dict[str, Model]:
     check_style(request.style, request.prompts)
     wanted = [*request.models, request.analyst]
     named = [name for name in dict.fromkeys(wanted) if name and name not in (BUILTIN, NO_ANALYST)]
-    return {name: means.models.get(name) or open_model(name, request.model_settings) for name in named}
+    if request.model_settings.base_url and len({name.partition(":")[0] for name in named}) > 1:
+        raise UsageError("--base-url is one server, and the models named are of several providers")
+    opened = {name: means.models.get(name) or open_model(name, request.model_settings) for name in named}
+    for model in opened.values():
+        # An unknown price under a budget in dollars, or a folder that cannot be written, is said here.
+        _wrap(model, request, means, Purse(request.budget), _Nowhere())
+    return opened
 
 
 def open_staff(
@@ -79,7 +91,7 @@ def open_staff(
     machine: asyncio.Lock,
 ) -> Staff:
     """The crews of a run, their models wrapped: journal, record, cache, budget, retries, limits."""
-    purse = Purse(request.budget, spent)
+    purse = means.purse or Purse(request.budget, spent)
     wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
     offline = open_offline(target) if BUILTIN in request.models else None
     prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
@@ -91,6 +103,9 @@ def open_staff(
 def _check_names(request: Request) -> None:
     if not request.models:
         raise UsageError("no model is named")
+    registry.load("search", request.search)
+    for name in request.profilers or ():
+        registry.load("profilers", name)
     if request.analyst == BUILTIN and set(request.models) != {BUILTIN}:
         raise UsageError("the offline analyst advises only the offline writer; name another --analyst-model, or none")
     if request.analyst not in ("", BUILTIN, NO_ANALYST) and BUILTIN in request.models:
@@ -115,13 +130,23 @@ def _crew(
 
 def _wrap(model: Model, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
     wrapped: Model = Limited(model, means.concurrency, means.per_minute)
-    wrapped = Retrying(wrapped)
+    wrapped = Retrying(wrapped, notify=means.notify)
     wrapped = Budgeted(wrapped, purse)
     if means.cache:
         wrapped = Caching(wrapped, Path(means.cache), request.model_settings)
     if means.record:
         wrapped = Recording(wrapped, Path(means.record))
     return Journaled(wrapped, journal)
+
+
+class _Nowhere:
+    """A journal for checks: nothing is asked."""
+
+    def find(self, slot: str) -> Completion | None:
+        return None
+
+    def keep(self, slot: str, completion: Completion, prompt: Prompt) -> None:
+        pass
 
 
 @dataclass(frozen=True)

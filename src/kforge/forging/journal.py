@@ -56,6 +56,8 @@ class RunJournal:
                 continue
             if self._store.call(self._run, slot) is None:
                 self._store.save_call(self._run, slot, completion, prompt)
+        # All of it is in the store now; a torn last line must not swallow the next one.
+        self._path.unlink(missing_ok=True)
 
 
 def _append(path: Path, line: bytes) -> None:

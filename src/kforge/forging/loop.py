@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kforge.agents.face import Advice, Analyst, Draft, Situation, Target, Writer
-from kforge.errors import BudgetSpent, ModelError
+from kforge.errors import BudgetSpent, ModelError, PromptTooLong
 from kforge.execution.face import Executor
 from kforge.profilers.digest import digest
 from kforge.search.face import Search
@@ -133,7 +133,13 @@ class Loop:
         advice = await self._advice(crew, situation)
         situation = replace(situation, recommendation=advice.recommendation)
         self._say(move, "repairing" if move.intent is Intent.REPAIR else "writing")
-        draft = await crew.writer.write(situation)
+        try:
+            draft = await crew.writer.write(situation)
+        except PromptTooLong as error:
+            if situation.parent is None:
+                # Not even the problem fits: nothing that could be tried changes that.
+                raise
+            draft = Draft(None, str(error))
         if draft.exhausted:
             return None
         asked = time.perf_counter()
@@ -162,7 +168,10 @@ class Loop:
         if situation.move.intent is not Intent.OPTIMISE or crew.analyst is None or parent is None:
             return Advice(None)
         self._say(situation.move, "analysing")
-        return await crew.analyst.advise(situation)
+        try:
+            return await crew.analyst.advise(situation)
+        except PromptTooLong as error:
+            return Advice(None, notes=(f"no advice: {error}",))
 
     async def _judged(self, move: Move, draft: Draft, candidate: Candidate | None) -> tuple[Report, tuple[str, ...]]:
         """The report on a draft; a program that was judged before is not judged again."""
@@ -184,8 +193,8 @@ class Loop:
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:
             return None
-        parent = situation.parent
-        origin = parent.candidate.id if parent and parent.candidate else None
+        shown = situation.shown
+        origin = shown.candidate.id if shown and shown.candidate else None
         return Candidate(draft.source, self._shop.request.platform, origin)
 
     def _say(self, move: Move, words: str) -> None:

@@ -55,9 +55,13 @@ def named_options(words: dict[str, Any]) -> Options:
     try:
         plan = _taken(Plan, left)
         model_settings = _taken(ModelSettings, left)
+        # Both Settings and Options have profilers; here the word means which to use, None being the platform's own.
+        profilers = left.pop("profilers", None)
         settings = left.pop("settings", None) or _taken(Settings, left)
         budget = Budget(left.pop("budget", None), left.pop("budget_tokens", None))
-        return Options(plan=plan, model_settings=model_settings, settings=settings, budget=budget, **left)
+        return Options(
+            plan=plan, model_settings=model_settings, settings=settings, budget=budget, profilers=profilers, **left
+        )
     except (TypeError, ValueError) as error:
         raise UsageError(str(error).replace("Options.__init__()", "forge")) from None
 

@@ -20,6 +20,8 @@ class Result:
     """Every attempt, in the order they were recorded."""
     stops: tuple[Stop, ...] = ()
     """Why each chain ended; empty for a run read back from the store."""
+    usage: Usage = Usage()
+    """What the run's model calls cost, those that led to no attempt included."""
 
     @property
     def best(self) -> Attempt | None:
@@ -38,16 +40,14 @@ class Result:
         """The judge's verdict on it."""
         return self.best.verdict if self.best else None
 
-    @property
-    def usage(self) -> Usage:
-        """What the run's model calls cost."""
-        return sum((attempt.usage for attempt in self.history), Usage())
-
     def save(self, path: str | Path) -> Path:
         """Write the best program to a file, with a comment that says where it comes from."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self.annotated_source(), encoding="utf-8")
+        target, text = Path(path), self.annotated_source()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{target}: {error.strerror}: the program could not be written there") from None
         return target
 
     def annotated_source(self) -> str:

@@ -65,9 +65,12 @@ class Command:
             (here / "reply").open("wb") as out,
             (here / "errors").open("wb") as err,
         ):
-            process = await asyncio.create_subprocess_exec(
-                *self._arguments, stdin=ask, stdout=out, stderr=err, start_new_session=True
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._arguments, stdin=ask, stdout=out, stderr=err, start_new_session=True
+                )
+            except OSError as error:
+                raise ModelRejected(f"{self._name} cannot be started: {error.strerror}") from None
         try:
             async with asyncio.timeout(self._limit):
                 return await process.wait()

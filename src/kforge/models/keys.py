@@ -65,7 +65,7 @@ def secrets() -> tuple[str, ...]:
     """The values of all keys that are set, for keeping them out of messages."""
     names = {SERVER_KEY, *(name for group in _VARIABLES.values() for name in group)}
     # Any other provider's key is in a variable that says so.
-    names.update(name for name in os.environ if name.endswith(("_API_KEY", "_TOKEN", "_SECRET")))
+    names.update(name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")))
     return tuple(value for name in sorted(names) if len(value := os.environ.get(name, "")) >= 8)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from kforge.models.face import Model
 from kforge.models.prices import FREE, Rate
 from kforge.models.wrapping import Wrapper
 from kforge.types import Completion, Finish, Image, Prompt, Usage
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,11 @@ class Recording(Wrapper):
             usage=completion.usage,
             images=images,
         )
-        self._append(json.dumps(jsonable.encode(exchange)).encode() + b"\n")
+        try:
+            self._append(json.dumps(jsonable.encode(exchange)).encode() + b"\n")
+        except OSError as error:
+            # The reply is paid for: it is worth more than its copy.
+            _log.warning("an exchange could not be recorded in %s: %s", self._path, error.strerror or error)
         return completion
 
     def _append(self, line: bytes) -> None:

@@ -40,11 +40,11 @@ class Refine:
 
 def _target_reached(history: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     best = best_attempt(history)
-    if plan.target_speedup is None or best is None or not best.speedup or not best.verdict.counts:
+    if plan.target_speedup is None or best is None or not best.verdict.counts:
         return None
-    if best.speedup < plan.target_speedup:
+    if best.sure_speedup < plan.target_speedup:
         return None
-    return Stop("target", f"{best.speedup:.2f}x reaches the target of {plan.target_speedup:g}x")
+    return Stop("target", f"at least {best.sure_speedup:.2f}x: the target of {plan.target_speedup:g}x is reached")
 
 
 def _over(past: tuple[Attempt, ...], plan: Plan) -> Stop | None:
@@ -55,9 +55,9 @@ def _over(past: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     for attempt in past:
         if not attempt.correct:
             continue
-        gained = best is None or (attempt.speedup or 0.0) > best * (1.0 + plan.minimum_gain)
+        gained = best is None or attempt.sure_speedup > best * (1.0 + plan.minimum_gain)
         stale = 0 if gained else stale + 1
-        best = max(best or 0.0, attempt.speedup or 0.0)
+        best = max(best or 0.0, attempt.sure_speedup)
     if stale >= plan.plateau:
         return Stop("plateau", f"{stale} correct programs in a row were no gain")
     return None

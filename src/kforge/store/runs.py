@@ -48,6 +48,8 @@ class Summary:
     best_speedup: float | None
     """Of the attempts that count; None where there is none, or none was timed."""
     dollars: float
+    unpriced: int
+    """Replies whose price is not known."""
     created: datetime
 
 
@@ -115,6 +117,7 @@ def summaries(connection: Connection, limit: int) -> list[Summary]:
             attempts=row.attempts,
             best_speedup=row.best,
             dollars=row.dollars or 0.0,
+            unpriced=row.unpriced or 0,
             created=datetime.fromtimestamp(row.created, UTC),
         )
         for row in connection.execute(_summary_query(limit))
@@ -128,13 +131,25 @@ def set_state(connection: Connection, number: int, state: str, reason: str) -> N
     connection.execute(update(runs).where(runs.c.number == number).values(changes))
 
 
+def set_request(connection: Connection, number: int, request: Request) -> None:
+    changes = {"request": dump(request), "updated": time.time()}
+    connection.execute(update(runs).where(runs.c.number == number).values(changes))
+
+
 def _summary_query(limit: int) -> Select[Any]:
     count = select(func.count()).where(attempts.c.run == runs.c.number).scalar_subquery()
     best = select(func.max(attempts.c.speedup)).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
     dollars = select(func.sum(calls.c.dollars)).where(calls.c.run == runs.c.number).scalar_subquery()
+    unpriced = select(func.sum(calls.c.unpriced)).where(calls.c.run == runs.c.number).scalar_subquery()
     columns = (runs.c.id, runs.c.problem, runs.c.platform, runs.c.models, runs.c.state, runs.c.created)
     return (
-        select(*columns, count.label("attempts"), best.scalar_subquery().label("best"), dollars.label("dollars"))
+        select(
+            *columns,
+            count.label("attempts"),
+            best.scalar_subquery().label("best"),
+            dollars.label("dollars"),
+            unpriced.label("unpriced"),
+        )
         .order_by(runs.c.number.desc())
         .limit(limit)
     )

@@ -92,6 +92,13 @@ class Store:
         with self._database.writing() as connection:
             runs.set_state(connection, number, state, reason)
 
+    def set_request(self, run: str, request: Request) -> None:
+        """What a run is to do from now on; its problem stays the same."""
+        number, _ = self._known(run)
+        with self._database.writing() as connection:
+            runs.set_request(connection, number, request)
+        self._known.cache_clear()
+
     def add_attempt(self, run: str, attempt: Attempt) -> None:
         """Record an attempt; StoreError if its chain has that step already."""
         number, request = self._known(run)

@@ -19,13 +19,13 @@ class Plan:
     samples: int = 1
     """Independent chains."""
     target_speedup: float | None = None
-    """Stop when the best correct program is at least this fast against the named baseline."""
+    """Stop when the best correct program is surely this fast: the lower end of its interval reaches it."""
     repairs: int = 2
     """Failed repairs in a row before going back to the best correct program, or to a fresh start."""
     plateau: int = 3
     """Stop a chain after this many correct programs in a row that were no gain."""
     minimum_gain: float = 0.02
-    """What counts as a gain: this share faster than the best so far."""
+    """What counts as a gain: this share faster than the best so far, by the lower ends of the intervals."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -194,8 +194,16 @@ class Attempt:
         """Against the named baseline; None where it was not timed."""
         return self.verdict.speedup
 
+    @property
+    def sure_speedup(self) -> float:
+        """The lower end of the speedup's interval; 0 where it was not timed.
+
+        Programs are compared by it: of several noisy measurements the highest middle is the luckiest, not the best.
+        """
+        return self.verdict.interval[0] if self.verdict.interval else 0.0
+
 
 def best_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The correct attempt with the highest speedup; of equals, or where none was timed, the first."""
+    """The correct attempt that is surely the fastest; of equals, or where none was timed, the first."""
     correct = [attempt for attempt in attempts if attempt.correct]
-    return max(correct, key=lambda attempt: attempt.speedup or 0.0, default=None)
+    return max(correct, key=lambda attempt: attempt.sure_speedup, default=None)

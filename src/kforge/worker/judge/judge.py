@@ -90,10 +90,11 @@ class Judge:
         return session
 
     def close(self) -> None:
-        for session in self._sessions.values():
+        # Another thread may be in the middle of a judgement that is being broken off.
+        for session in list(self._sessions.values()):
             session.close()
         self._sessions.clear()
-        for nursery in [*self._nurseries.values(), self._trusted]:
+        for nursery in [*list(self._nurseries.values()), self._trusted]:
             nursery.close()
         self._nurseries.clear()
 

@@ -104,7 +104,7 @@ def _real_report() -> Report:
     from kforge.types import Candidate, Settings
     from kforge.worker.judge.judge import Judge
 
-    kernel = (ROOT / "examples/kernels/cpu/gelu.py").read_text()
+    kernel = (ROOT / "examples/kernels/cpu/level1_1_gelu.py").read_text()
     settings = Settings(compile_baseline=False, profilers=PLUGIN.profilers)
     with Judge("cpu") as judge:
         return judge.report(Job("1", report_problem(), Candidate(kernel), settings))

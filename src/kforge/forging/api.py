@@ -166,10 +166,10 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
     executor = workplace.executor or LocalExecutor(request.platform)
     staff = Staff()
     try:
-        with store.hold(run), _states(store, run) as finish:
+        with store.hold(run), _states(store, run) as finish, contextlib.ExitStack() as cleanup:
             if store.run(run).request != request:
                 store.set_request(run, request)
-            journal = RunJournal(store, run, request.keep_prompts)
+            journal = cleanup.enter_context(contextlib.closing(RunJournal(store, run, request.keep_prompts)))
             target = target_of(request.platform)
             staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
             shop = Shop(
@@ -184,7 +184,7 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
             )
             loop = Loop(shop, store.history(run))
             stops = await loop.run()
-            journal.close()
+            journal.forget()
             finish(stops)
             usage = store.spent(run)
     finally:

@@ -18,7 +18,7 @@ from kforge.forging.loop import Crew
 from kforge.models.budgeted import Budgeted, Purse
 from kforge.models.caching import Caching
 from kforge.models.face import Model
-from kforge.models.journaled import Journal, Journaled
+from kforge.models.journaled import Caught, Journal, Journaled
 from kforge.models.limiting import Limited
 from kforge.models.opening import open_model
 from kforge.models.recording import Recording
@@ -90,7 +90,7 @@ def open_staff(
     spent: Usage,
     machine: asyncio.Lock,
 ) -> Staff:
-    """The crews of a run, their models wrapped: journal, record, cache, budget, retries, limits."""
+    """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, limits, file."""
     purse = means.purse or Purse(request.budget, spent)
     wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
     offline = open_offline(target) if BUILTIN in request.models else None
@@ -129,7 +129,7 @@ def _crew(
 
 
 def _wrap(model: Model, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
-    wrapped: Model = Limited(model, means.concurrency, means.per_minute)
+    wrapped: Model = Limited(Caught(model, journal), means.concurrency, means.per_minute)
     wrapped = Retrying(wrapped, notify=means.notify)
     wrapped = Budgeted(wrapped, purse)
     if means.cache:
@@ -144,6 +144,9 @@ class _Nowhere:
 
     def find(self, slot: str) -> Completion | None:
         return None
+
+    def catch(self, slot: str, prompt_id: str, completion: Completion) -> None:
+        pass
 
     def keep(self, slot: str, completion: Completion, prompt: Prompt) -> None:
         pass

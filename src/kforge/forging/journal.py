@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 from kforge import jsonable
 from kforge.errors import StoreError, WireError
@@ -26,20 +25,45 @@ class RunJournal:
         self._keep_prompts = keep_prompts
         self._path = store.place.folder / "replies" / f"{run}.jsonl"
         self._recover()
+        self._file = self._open()
 
     def find(self, slot: str) -> Completion | None:
         """The reply kept for a slot."""
         return self._store.call(self._run, slot)
 
+    def catch(self, slot: str, prompt_id: str, completion: Completion) -> None:
+        """Write a reply to the file; it survives the process when this returns."""
+        entry = {"slot": slot, "prompt": prompt_id, "completion": jsonable.encode(completion)}
+        self._append(json.dumps(entry).encode() + b"\n")
+
     def keep(self, slot: str, completion: Completion, prompt: Prompt) -> None:
-        """Keep a reply; it is safe when this returns."""
-        entry = {"slot": slot, "prompt": prompt.id, "completion": jsonable.encode(completion)}
-        _append(self._path, json.dumps(entry).encode() + b"\n")
+        """Hand a reply to the store."""
         self._store.save_call(self._run, slot, completion, prompt.id, prompt if self._keep_prompts else None)
 
     def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def forget(self) -> None:
         """Everything is in the store: the file is not needed any more."""
         self._path.unlink(missing_ok=True)
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}: replies could not be kept there") from None
+
+    def _append(self, line: bytes) -> None:
+        """One write at the end; StoreError if it did not all fit."""
+        try:
+            written = os.write(self._file, line)
+        except OSError as error:
+            what = f"{self._path}: {error.strerror}: a model's reply could not be kept; free some space"
+            raise StoreError(what) from None
+        if written != len(line):
+            raise StoreError(f"{self._path}: the disk is full: a model's reply could not be kept; free some space")
 
     def _recover(self) -> None:
         try:
@@ -58,18 +82,3 @@ class RunJournal:
                 self._store.save_call(self._run, slot, completion, prompt)
         # All of it is in the store now; a torn last line must not swallow the next one.
         self._path.unlink(missing_ok=True)
-
-
-def _append(path: Path, line: bytes) -> None:
-    """One write at the end of a private file; StoreError if it did not all fit."""
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            written = os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}: a model's reply could not be kept; free some space") from None
-    if written != len(line):
-        raise StoreError(f"{path}: the disk is full: a model's reply could not be kept; free some space")

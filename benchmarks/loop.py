@@ -71,7 +71,7 @@ def workplace(store: Path | Store, executor: object, model: Scripted, **more: ob
 # -- overhead ----------------------------------------------------------------------------------------------------------
 
 
-def overhead(iterations: int) -> None:
+def overhead(runs: int, iterations: int) -> None:
     """Time per iteration that neither the model nor the judge accounts for, with a real judgement's report."""
     report = _real_report()
 
@@ -79,20 +79,23 @@ def overhead(iterations: int) -> None:
         async def run(self, job: Job, tell: object) -> Report:
             return report
 
-    marks: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        place = workplace(
-            Path(folder) / "store",
-            Recorded(lambda job: report.verdict),
-            Scripted(reply),
-            tell=lambda event: marks.append(time.perf_counter()) if event.attempt else None,
-        )
-        plan = {"iterations": iterations, "plateau": iterations}
-        asyncio.run(forge_async(report_problem(), "cpu", "scripted", place, **plan))
-    each = [later - earlier for earlier, later in itertools.pairwise(marks)]
-    quarters = statistics.quantiles(each, n=20)
-    print(f"{len(each)} iterations (analysis, writing, record): p50 {statistics.median(each) * 1e3:.1f} ms, ", end="")
-    print(f"p95 {quarters[18] * 1e3:.1f} ms; attempt document with evidence and {len(report.profiles)} profiles")
+    each: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store") as store:
+        for _ in range(runs):
+            marks: list[float] = []
+            place = workplace(
+                store,
+                Recorded(lambda job: report.verdict),
+                Scripted(reply),
+                tell=lambda event, marks=marks: marks.append(time.perf_counter()) if event.attempt else None,
+            )
+            plan = {"iterations": iterations, "plateau": iterations}
+            asyncio.run(forge_async(report_problem(), "cpu", "scripted", place, **plan))
+            each += [later - earlier for earlier, later in itertools.pairwise(marks)]
+    p95 = statistics.quantiles(each, n=20)[18]
+    print(f"{runs} runs of {iterations}, {len(each)} iterations (analysis, writing, record): ", end="")
+    print(f"p50 {statistics.median(each) * 1e3:.1f} ms, p95 {p95 * 1e3:.1f} ms; ", end="")
+    print(f"each attempt with evidence and {len(report.profiles)} profiles")
 
 
 def report_problem() -> Problem:
@@ -238,7 +241,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
     if given.what == "overhead":
-        overhead(given.iterations or 200)
+        overhead(20, given.iterations or 10)
     elif given.what == "scale":
         scale(given.problems, given.iterations or 5)
     else:

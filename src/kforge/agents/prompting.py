@@ -22,6 +22,8 @@ from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
+_SHOWN_PAST = 15
+"""How many earlier attempts a prompt lists."""
 _SHOWN_AGAIN = 4_000
 """How much of an answer that could not be read goes back with the second question."""
 _LOG_CHARACTERS = (12_000, 6_000, 2_500, 1_000)
@@ -183,7 +185,8 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "reference": situation.reference if "reference" not in omitted else "",
         "reference_origin": situation.reference_origin,
         "reference_tokens": tokens(situation.reference),
-        "past": [_line(attempt) for attempt in situation.past],
+        "past": [_line(attempt) for attempt in situation.past[-_SHOWN_PAST:]],
+        "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
     }
 

@@ -255,3 +255,34 @@ def test_a_crash_is_a_reason_and_the_next_order_is_answered(workshop: Workshop) 
     assert product.source is None
     assert "status 3" in product.reason
     assert workshop.make(DATA_DEPENDENT).reason
+
+
+POOLED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(torch.relu(x), 2)
+
+def get_inputs():
+    return [torch.randn(2, 3, 8, 8)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_pooling_may_be_the_first_thing_a_process_lifts() -> None:
+    """Its decomposition needs a module that other graphs happen to load."""
+
+    async def lift() -> Product:
+        lowering = Lowering()
+        try:
+            problem = Problem.from_source(POOLED, "pooled")
+            return await lowering.make(Order(problem, "cpu", variants.DEFAULT, variants.recipe(variants.DEFAULT)))
+        finally:
+            await lowering.close()
+
+    product = asyncio.run(lift())
+    assert product.source is not None, product.reason

@@ -111,7 +111,7 @@ class LiveRuns:
             ("cost", "right"),
         ):
             # One width for the state, so that the table does not jump with every word.
-            width = 36 if name == "state" else None
+            width = 26 if name == "state" else None
             table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)  # type: ignore[arg-type]
         for row in self._in_view():
             table.add_row(*_cells(row))

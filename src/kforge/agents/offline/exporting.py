@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+
+# A decomposition of max pooling looks this up by name and does not import it.
+import torch._inductor.lowering
 from torch.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,

@@ -11,13 +11,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from kforge.cli.colours import colour_of
 from kforge.forging.loop import Event
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 SLOW = ("writing", "repairing")
 """Steps that may take long and say nothing meanwhile."""
-
-_COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
 
 
 @dataclass
@@ -169,7 +168,7 @@ def cost(usage: Usage) -> str:
 
 def _attempt_line(row: Row, attempt: Attempt) -> str:
     verdict = attempt.verdict
-    colour = _COLOURS.get(verdict.outcome, "yellow")
+    colour = colour_of(verdict.outcome)
     number = f"{attempt.move.step}/{row.iterations}"
     detail = verdict.headline if verdict.outcome is not Outcome.CORRECT else ""
     left = f"{escape(_name(row))}  {number:>5}  {attempt.move.intent.value:<9} "

@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.types import Outcome, Report
+from kforge.cli.colours import colour_of
+from kforge.types import Report
 from kforge.worker.jobs import Done
-
-_COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
 
 
 def flat(report: Report) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def flat(report: Report) -> dict[str, Any]:
 def verdict(console: Console, report: Report) -> None:
     """The whole verdict, a line for each fact."""
     found = report.verdict
-    colour = _COLOURS.get(found.outcome, "yellow")
+    colour = colour_of(found.outcome)
     rule = f" ({found.rule})" if found.rule else ""
     console.print(f"[bold {colour}]{found.outcome.value}[/]{rule}  {escape(report.problem)}", highlight=False)
     console.print(escape(found.detail), highlight=False)
@@ -91,7 +90,7 @@ def batch_line(console: Console, done: Done, number: int, total: int, width: int
         )
         return
     found = done.report.verdict
-    colour = _COLOURS.get(found.outcome, "yellow")
+    colour = colour_of(found.outcome)
     speedup = f"{found.speedup:8.2f}x" if found.speedup else " " * 9
     text = "(from an earlier run)" if done.resumed else found.detail.splitlines()[0]
     line = f"{number:>4}/{total}  {done.job.id:<{width}}  [{colour}]{found.outcome.value:<20}[/]{speedup}  "

@@ -14,13 +14,12 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kforge import jsonable
+from kforge.cli.colours import colour_of
 from kforge.cli.live import cost, speedup
 from kforge.errors import RunBusy, UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
-from kforge.types import Attempt, Evidence, Outcome, Report
-
-_COLOURS = {Outcome.CORRECT: "green", Outcome.REJECTED: "magenta", Outcome.MISMATCH: "red"}
+from kforge.types import Attempt, Evidence, Report
 
 
 def read(store: str, name: str) -> tuple[Result, str, str]:
@@ -208,7 +207,7 @@ def _attempts(console: Console, result: Result) -> None:
         move, verdict = attempt.move, attempt.verdict
         step = f"{move.chain + 1}.{move.step}" if chains else str(move.step)
         origin = f"from {move.parent}" if move.parent else ""
-        outcome = f"[{_COLOURS.get(verdict.outcome, 'yellow')}]{verdict.outcome.value:<19}[/]"
+        outcome = f"[{colour_of(verdict.outcome)}]{verdict.outcome.value:<19}[/]"
         spent = f"model {attempt.seconds.get('model', 0.0):.1f} s, judge {attempt.seconds.get('judge', 0.0):.1f} s"
         star = "  [green]best[/]" if attempt is result.best else ""
         line = f"{step:>4}  {move.intent.value:<8} {origin:<7} {outcome} {speedup(attempt.speedup):>7}"
@@ -221,7 +220,7 @@ def _attempts(console: Console, result: Result) -> None:
 
 def _one_attempt(console: Console, attempt: Attempt) -> None:
     verdict = attempt.verdict
-    colour = _COLOURS.get(verdict.outcome, "yellow")
+    colour = colour_of(verdict.outcome)
     console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
     console.print(escape(verdict.detail), highlight=False, soft_wrap=True)
     if attempt.recommendation:

@@ -159,11 +159,10 @@ def speedup(value: float | None) -> str:
 
 
 def cost(usage: Usage) -> str:
-    """Dollars, and whether a part of them is unknown."""
-    if usage.unpriced:
-        known = f"${usage.dollars:.4f}, " if usage.dollars else ""
-        return f"{known}{usage.unpriced} without price"
-    return f"${usage.dollars:.4f}" if usage.requests else "$0"
+    """Dollars; `+?` says that the price of some replies is not known."""
+    if not usage.requests:
+        return "$0"
+    return f"${usage.dollars:.4f}" + ("+?" if usage.unpriced else "")
 
 
 def _attempt_line(row: Row, attempt: Attempt) -> str:

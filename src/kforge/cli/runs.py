@@ -136,6 +136,8 @@ def summary(console: Console, result: Result, hint: bool = True) -> None:
     """What a run came to, in two lines."""
     best, problem = result.best, result.request.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
+    if result.usage.unpriced:
+        tried += f" ({result.usage.unpriced} repl{'ies' if result.usage.unpriced > 1 else 'y'} without a known price)"
     why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
     if best is None:
         console.print(

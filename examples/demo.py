@@ -60,6 +60,7 @@ def main() -> None:
             f"Measure again:  .venv/bin/kforge evaluate --replay {shown}/evidence/{first}.json\n"
             f"See its run:    .venv/bin/kforge show {right[0].run} --store {shown}/store",
             highlight=False,
+            soft_wrap=True,
         )
 
 

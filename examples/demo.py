@@ -17,7 +17,7 @@ from rich.table import Table
 
 from kforge import Plan, Workplace
 from kforge.agents.offline.variants import variant_of
-from kforge.cli.evaluate import save_evidence
+from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
 from kforge.forging.api import Forged, carry_out

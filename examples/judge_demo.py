@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kforge import Candidate, Problem, Settings, Verdict
-from kforge.cli.evaluate import save_evidence
+from kforge.cli.evidence_file import save_evidence
 from kforge.problems import find
 from kforge.types import Report
 from kforge.worker.judge.judge import Judge

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kforge.agents.offline import variants
-from kforge.agents.offline.helper import Lowering
+from kforge.agents.offline.lowering_process import Lowering
 from kforge.agents.offline.recipe import Order, Product
 from kforge.types import Candidate, Outcome, Problem, Settings
 

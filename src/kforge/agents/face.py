@@ -61,8 +61,6 @@ class Draft:
     reason: str = ""
     """Why there is none."""
     usage: Usage = Usage()
-    seconds: float = 0.0
-    """Time spent waiting for a model."""
     notes: tuple[str, ...] = ()
     """How the program was found in the reply."""
     exhausted: bool = False
@@ -76,7 +74,6 @@ class Advice:
     recommendation: Recommendation | None
     """None where nothing usable came back even when asked again."""
     usage: Usage = Usage()
-    seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
 

@@ -29,7 +29,7 @@ class ModelWriter:
         completion = await self.model.complete(written.prompt)
         found = read_reply(completion, situation)
         left_out = tuple(f"left out of the prompt, for its length: {name}" for name in written.omitted)
-        return Draft(found.source, found.reason, completion.usage, completion.seconds, (*left_out, *found.notes))
+        return Draft(found.source, found.reason, completion.usage, (*left_out, *found.notes))
 
 
 def read_reply(completion: Completion, situation: Situation) -> Found:

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from kforge import jsonable
 from kforge.cli import render
-from kforge.errors import UsageError, WireError
+from kforge.cli.evidence_file import load_evidence, save_evidence
+from kforge.errors import UsageError
 from kforge.problems import find
-from kforge.types import Evidence, Job, Outcome, Report, Settings, Verdict
-from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs, write_json
+from kforge.types import Job, Outcome, Report, Settings, Verdict
+from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
 
 
@@ -120,31 +120,6 @@ def compare_claims(claim: Verdict, now: Verdict) -> tuple[bool, list[str]]:
         words = f"the speedup was {claim.timing.speedup:.2f} ({low:.2f} to {high:.2f}) and is {now.timing.speedup:.2f} "
         return False, [*reasons, words + f"({new_low:.2f} to {new_high:.2f})"]
     return True, reasons
-
-
-def save_evidence(path: Path, report: Report) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"kforge_evidence": Evidence.version, **jsonable.encode(report)})
-
-
-def load_evidence(path: Path) -> Report:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{path}: not JSON") from None
-    if not isinstance(data, dict):
-        raise UsageError(f"{path}: not an evidence record")
-    version = data.pop("kforge_evidence", Evidence.version)
-    if version != Evidence.version:
-        raise UsageError(
-            f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}"
-        )
-    try:
-        return jsonable.decode(Report, data)
-    except WireError as error:
-        raise UsageError(f"{path}: not an evidence record: {error}") from None
 
 
 class _Status:

@@ -18,9 +18,9 @@ from kforge.cli.forge_order import Order
 from kforge.cli.live import LiveRuns, Row
 from kforge.errors import KForgeError
 from kforge.execution.local import LocalExecutor
-from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async, target_of
+from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async
 from kforge.forging.loop import Event
-from kforge.forging.requesting import make_request
+from kforge.forging.requesting import make_request, target_of
 from kforge.models.budgeted import Purse
 from kforge.models.keys import any_key
 from kforge.store.store import Store

@@ -6,17 +6,15 @@ import asyncio
 import json
 import sys
 
-from kforge import jsonable, registry
-from kforge.agents.face import Situation, Target
+from kforge import jsonable
+from kforge.agents.face import Situation
 from kforge.agents.prompting import PromptMaker, Written
-from kforge.forging.requesting import Options, make_request
-from kforge.platforms.face import Platform
+from kforge.forging.requesting import Options, make_request, target_of
 from kforge.types import Intent, Move
 
 
 def run(place: str, platform: str, options: Options, as_json: bool) -> int:
-    found: Platform = registry.load("platforms", platform)
-    target = Target(found.name, found.guide(), found.example(), found.device_class)
+    target = target_of(platform)
     request = asyncio.run(make_request(place, platform, "prompt-only", options, target))
     situation = Situation(
         request.problem, target, Move(0, 1, Intent.FRESH), (), request.reference, request.reference_origin

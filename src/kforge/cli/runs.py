@@ -15,11 +15,12 @@ from rich.table import Table
 
 from kforge import jsonable
 from kforge.cli.colours import colour_of
+from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.errors import RunBusy, UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
-from kforge.types import Attempt, Evidence, Report
+from kforge.types import Attempt, Report
 
 
 def read(store: str, name: str) -> tuple[Result, str, str]:
@@ -121,7 +122,7 @@ def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
     where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
     report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
-    _write(path, json.dumps({"kforge_evidence": Evidence.version, **jsonable.encode(report)}, indent=1))
+    save_evidence(path, report)
 
 
 def _write(path: Path, text: str) -> None:

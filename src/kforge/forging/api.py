@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from kforge import registry
-from kforge.agents.face import Target
 from kforge.errors import PluginAbsent, StoreError, UsageError
 from kforge.execution.face import Executor
 from kforge.execution.local import LocalExecutor
@@ -20,7 +19,7 @@ from kforge.forging import drop_in
 from kforge.forging.crews import Means, Staff, open_models, open_staff
 from kforge.forging.journal import RunJournal
 from kforge.forging.loop import Event, Loop, Shop
-from kforge.forging.requesting import make_request, named_options
+from kforge.forging.requesting import make_request, named_options, target_of
 from kforge.forging.result import Result
 from kforge.models.face import Model
 from kforge.platforms.face import Platform
@@ -153,12 +152,6 @@ def opened(place: str | Store) -> Iterator[Store]:
         return
     with Store.open(place) as store:
         yield store
-
-
-def target_of(platform: str) -> Target:
-    """What agents are told of a platform."""
-    found: Platform = registry.load("platforms", platform)
-    return Target(found.name, found.guide(), found.example(), found.device_class)
 
 
 async def _work(store: Store, run: str, request: Request, models: dict[str, Model], workplace: Workplace) -> Forged:

@@ -6,15 +6,15 @@ This runs generated code here, outside any sandbox: do it with programs whose ve
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from kforge.cache_folder import cache_folder
 from kforge.errors import ProblemError, UsageError
 from kforge.types import Problem, text_hash
+from kforge.whole_file import write_whole
 from kforge.worker.arena import dtype_name, tensor_hash
 from kforge.worker.judge import parameters
 
@@ -78,13 +78,10 @@ def _import(source: str) -> Any:
     name = f"kforge_program_{text_hash(source)}"
     if name in sys.modules:
         return sys.modules[name]
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "kforge" / "programs"
+    folder = cache_folder() / "programs"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{name}.py"
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(source, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, source.encode())
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

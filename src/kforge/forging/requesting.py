@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kforge import problems
+from kforge import problems, registry
 from kforge.agents.face import Target
 from kforge.agents.offline.reference import inductor_reference
 from kforge.errors import UsageError
+from kforge.platforms.face import Platform
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
 
 T = TypeVar("T")
@@ -103,6 +104,12 @@ async def make_request(
         budget=options.budget,
         keep_prompts=options.keep_prompts,
     )
+
+
+def target_of(platform: str) -> Target:
+    """What agents are told of a platform."""
+    found: Platform = registry.load("platforms", platform)
+    return Target(found.name, found.guide(), found.example(), found.device_class)
 
 
 def one_problem(place: str | Path) -> Problem:

@@ -11,9 +11,9 @@ from pathlib import Path
 from kforge import jsonable
 from kforge.errors import UsageError, WireError
 from kforge.models.face import Model
-from kforge.models.files import write_whole
 from kforge.models.wrapping import Wrapper
 from kforge.types import Completion, Finish, ModelSettings, Prompt
+from kforge.whole_file import write_whole
 
 _log = logging.getLogger(__name__)
 

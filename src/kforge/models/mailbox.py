@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from kforge.errors import UsageError
-from kforge.models.files import write_whole
 from kforge.models.pictures import listed, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
 from kforge.types import Completion, Prompt, Usage
+from kforge.whole_file import write_whole
 
 POLL_SECONDS = 0.2
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")

@@ -10,10 +10,10 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kforge import jsonable
+from kforge.cache_folder import cache_folder
 from kforge.errors import WireError
 
 _VERSION = 2
@@ -54,7 +54,7 @@ class Kept:
     """The ceilings of one machine, in a file. A folder that cannot be written to is no fault."""
 
     def __init__(self, facts: dict[str, str], measure: Callable[[], dict[str, Any]]) -> None:
-        self._path = _folder() / f"ceilings-{_key(facts)}.json"
+        self._path = cache_folder() / f"ceilings-{_key(facts)}.json"
         self._measure = measure
 
     def get(self) -> Ceilings:
@@ -96,10 +96,6 @@ def read(reply: dict[str, Any]) -> Ceilings:
     if not bandwidth or not all(math.isfinite(number) and number > 0 for number in numbers):
         raise ValueError("a ceiling that is none")
     return found
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kforge"
 
 
 def _key(facts: dict[str, str]) -> str:

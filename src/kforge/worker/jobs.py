@@ -10,7 +10,6 @@ Everything but problem and candidate may be left out.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 from kforge import jsonable
 from kforge.errors import KForgeError, UsageError, WireError
 from kforge.types import Candidate, Job, Problem, Report, Settings
+from kforge.whole_file import write_whole
 from kforge.worker.judge.judge import Judge
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -77,9 +77,7 @@ def run_jobs(
 
 def write_json(path: Path, value: Any) -> None:
     """Whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(value, indent=1).encode())
 
 
 def _read_job(data: Any, number: int, folder: Path, defaults: Settings, platform: str) -> Job:

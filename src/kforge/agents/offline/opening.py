@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kforge.agents.face import Target
-from kforge.agents.offline.helper import Lowering
+from kforge.agents.offline.lowering_process import Lowering
 from kforge.agents.offline.rules import RulesAnalyst
 from kforge.agents.offline.writer import OfflineWriter
 from kforge.errors import PluginAbsent

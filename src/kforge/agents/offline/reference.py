@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kforge.agents.face import Target
 from kforge.agents.offline import variants
-from kforge.agents.offline.helper import Lowering
+from kforge.agents.offline.lowering_process import Lowering
 from kforge.agents.offline.recipe import Order
 from kforge.errors import UsageError
 from kforge.types import Problem

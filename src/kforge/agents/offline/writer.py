@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kforge.agents.face import Draft, Situation
 from kforge.agents.offline import past, rules, variants
-from kforge.agents.offline.helper import Lowering
+from kforge.agents.offline.lowering_process import Lowering
 from kforge.agents.offline.recipe import Order
 from kforge.types import Intent
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import OrderedDict
-from pathlib import Path
 from types import TracebackType
 
 import torch
 
 from kforge import registry
+from kforge.cache_folder import cache_folder
 from kforge.errors import KForgeError, PluginAbsent, ProblemError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
@@ -117,8 +116,7 @@ class Judge:
 
 def _trusted_environment() -> dict[str, str]:
     """Baselines may keep what torch.compile built from one run to the next; candidates never see that folder."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "kforge" / f"inductor-{torch.__version__}"
+    folder = cache_folder() / f"inductor-{torch.__version__}"
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 

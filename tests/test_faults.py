@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import warnings
 
 import pytest
 
@@ -11,6 +13,7 @@ from faults import FAULTS, program
 from kforge import Candidate, Outcome, Settings
 from kforge.types import Limits
 from kforge.worker.sandbox import levels
+from kforge.worker.wire import Channel
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.sandbox]
 
@@ -81,6 +84,21 @@ def test_a_dead_zygote_is_replaced(judge, scale_relu):
     nursery._process.kill()
     nursery._process.wait()
     assert judge.evaluate(scale_relu, good, settings).outcome is Outcome.CORRECT
+
+
+def test_a_zygote_that_no_longer_listens_is_replaced_and_nothing_stays_open(judge, scale_relu):
+    settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
+    assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT
+    nursery = judge._nursery(levels.choose("auto"))
+    deaf, other = Channel.pair()
+    other.close()
+    nursery._channel.close()
+    nursery._channel = deaf
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT
+        gc.collect()
+    assert [item for item in caught if "socket" in str(item.message)] == []
 
 
 def test_memory_limit_is_for_all_processes_together(judge, scale_relu):

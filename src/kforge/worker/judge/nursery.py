@@ -83,8 +83,6 @@ class Nursery:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _fork(self, channel: Channel, limits: Limits) -> RunnerHandle:
-        ours, theirs = Channel.pair()
-        keeper_ours, keeper_theirs = Channel.pair()
         home = "/tmp/runner"
         if self.level == "process":
             home = tempfile.mkdtemp(prefix="runner-", dir=self._scratch)
@@ -95,13 +93,15 @@ class Nursery:
             "allowance": allowance(limits, self.level),
             "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
         }
-        try:
-            channel.send(request, (theirs.fileno(), keeper_theirs.fileno()))
-        finally:
-            theirs.close()
-            keeper_theirs.close()
+        ours, theirs = Channel.pair()
+        keeper_ours, keeper_theirs = Channel.pair()
         handle = RunnerHandle(ours, keeper_ours, home if self.level == "process" else "")
         try:
+            try:
+                channel.send(request, (theirs.fileno(), keeper_theirs.fileno()))
+            finally:
+                theirs.close()
+                keeper_theirs.close()
             handle.greet(_FORK_SECONDS)
         except PeerError:
             handle.kill()

@@ -25,6 +25,7 @@ _TIGHT = 0.005
 _CHECK_EVERY = 3
 _IDLE_SHARE = 0.03
 _IDLE_BLOCKS = 3
+_BUSY_PART = 0.25
 
 
 class NotIdle(Exception):
@@ -82,11 +83,13 @@ class Duel:
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
+    _watched_blocks: int = 0
     _busy_blocks: int = 0
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
         samples = Samples(calls_per_block=len(self.candidate.slots))
+        self._watched_blocks = self._busy_blocks = 0
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
@@ -107,11 +110,7 @@ class Duel:
 
     def _pair(self, order: str, samples: Samples) -> None:
         for side in order:
-            lane = self.candidate if side == "c" else self.baseline
-            before = self.candidate.runner.cpu_ns() if side == "b" else 0
-            block = self._block(lane)
-            if side == "b":
-                self._watch(self.candidate.runner.cpu_ns() - before, block)
+            block = self._block(self.candidate) if side == "c" else self._watched_block()
             # Only sums: in which call of a block a program works, or says it was slow, must not matter.
             typical = max(1.0, sum(block.ns) / len(block.ns))
             extra = block.wall_ns / len(block.ns) - typical
@@ -124,16 +123,28 @@ class Duel:
                 samples.baseline.append(typical)
                 samples.baseline_extra.append(extra)
 
-    def _watch(self, used_ns: int, block: Block) -> None:
-        """A candidate that works while the baseline runs takes the processor away from it."""
-        if used_ns > _IDLE_SHARE * block.wall_ns + 200_000:
-            self._busy_blocks += 1
-            if self._busy_blocks >= _IDLE_BLOCKS:
-                raise NotIdle(f"while it was not called, it used {used_ns / block.wall_ns:.0%} of a processor")
+    def _watched_block(self) -> Block:
+        """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
+
+        Refreshing the inputs leaves it time to come to rest. A few busy blocks are a disturbed machine's; they are also
+        too few to move a median far.
+        """
+        self.refresh()
+        before = self.candidate.runner.cpu_ns()
+        block = self._pass(self.baseline)
+        used_ns = self.candidate.runner.cpu_ns() - before
+        self._watched_blocks += 1
+        self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
+        if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
+            raise NotIdle(f"while it was not called, it used {used_ns / block.wall_ns:.0%} of a processor")
+        return block
 
     def _block(self, lane: Lane) -> Block:
-        """One pass over the sets in random order."""
         self.refresh()
+        return self._pass(lane)
+
+    def _pass(self, lane: Lane) -> Block:
+        """One pass over the sets in random order."""
         dice = random.SystemRandom()
         order = list(range(len(lane.slots)))
         dice.shuffle(order)

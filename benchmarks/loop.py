@@ -23,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from kforge import problems
 from kforge.execution.null import NullExecutor
 from kforge.forging.api import Workplace, carry_out, forge_async, resume_async
 from kforge.forging.crews import Means
@@ -99,7 +100,7 @@ def overhead(runs: int, iterations: int) -> None:
 
 
 def report_problem() -> Problem:
-    return Problem.from_file(ROOT / "src/kforge/problems/bundled/level1/1_gelu.py")
+    return problems.find("bundled:level1/1")[0]
 
 
 def _real_report() -> Report:
@@ -171,10 +172,9 @@ def crash(kills: int, seed: int) -> int:
     request = Request(problem, models=("scripted",), plan=Plan(iterations=iterations, plateau=iterations))
     with Store.open(folder / "store") as store:
         run = store.create_run(request)
-    killed = starts = 0
+    killed = 0
     while True:
         pid = os.fork()
-        starts += 1
         if pid == 0:
             _child(folder, run)
         if killed < kills:

@@ -9,8 +9,8 @@ bootstrap interval over problems.
 from __future__ import annotations
 
 import argparse
-import math
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kforge
+from kforge import problems
 from kforge.agents.offline.variants import variant_of
 from kforge.forging.api import Workplace, forge
 from kforge.types import Problem, Verdict
@@ -42,17 +43,16 @@ class Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="only problems whose path holds one of these")
+    parser.add_argument("names", nargs="*", help="only problems whose name holds one of these")
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--timing", type=float, default=1.0)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    folder = Path(kforge.__file__).parent / "problems" / "bundled"
-    paths = [path for path in sorted(folder.glob("level*/*.py")) if _wanted(path, asked.names)]
+    suite = [problem for problem in problems.find("bundled") if _wanted(_name(problem), asked.names)]
     rows = []
-    for path in paths[: asked.limit or None]:
-        rows.append(measure(path, asked.iterations, asked.timing))
+    for problem in suite[: asked.limit or None]:
+        rows.append(measure(problem, asked.iterations, asked.timing))
         print(_line(rows[-1]), file=sys.stderr, flush=True)
     text = report(rows)
     print(text)
@@ -60,11 +60,10 @@ def main() -> None:
         asked.out.write_text(text, encoding="utf-8")
 
 
-def measure(path: Path, iterations: int, timing: float) -> Row:
+def measure(problem: Problem, iterations: int, timing: float) -> Row:
     """Forge a problem offline and judge what came of it."""
     began = time.monotonic()
-    problem = Problem.from_file(path)
-    name = f"{path.parent.name}/{path.stem}"
+    name = _name(problem)
     with tempfile.TemporaryDirectory() as store:
         made = forge(problem, model="builtin", workplace=Workplace(store=store), iterations=iterations)
     if made.best is None or made.best.candidate is None:
@@ -105,22 +104,16 @@ def report(rows: list[Row]) -> str:
     ):
         known = [value for value in values if value]
         if known:
-            low, high = bootstrap(known)
-            lines.append(
-                f"Geometric mean over {words}: {_mean(known):.2f} [{low:.2f}, {high:.2f}], {len(known)} problems."
-            )
+            mean, (low, high) = statistics.geometric_mean(known), bootstrap(known)
+            lines.append(f"Geometric mean over {words}: {mean:.2f} [{low:.2f}, {high:.2f}], {len(known)} problems.")
     return "\n".join(lines) + "\n"
 
 
 def bootstrap(values: list[float]) -> tuple[float, float]:
     """The middle 95 % of the geometric means of resampled problems."""
     draw = random.Random(0)
-    means = sorted(_mean(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES))
+    means = sorted(statistics.geometric_mean(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES))
     return means[int(0.025 * _RESAMPLES)], means[int(0.975 * _RESAMPLES)]
-
-
-def _mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _line(row: Row) -> str:
@@ -128,8 +121,12 @@ def _line(row: Row) -> str:
     return f"| {row.name} | {row.outcome} | {row.variant} | {times} | {row.seconds:.0f} |"
 
 
-def _wanted(path: Path, names: list[str]) -> bool:
-    return not names or any(name in str(path) for name in names)
+def _name(problem: Problem) -> str:
+    return f"level{problem.level}/{problem.name}"
+
+
+def _wanted(name: str, names: list[str]) -> bool:
+    return not names or any(part in name for part in names)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ language model is involved; `kforge forge PROBLEM --model ...` puts one in their
 from __future__ import annotations
 
 import asyncio
-import math
+import statistics
 import time
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def table(results: list[Forged]) -> Table:
         found.add_row(*map(escape, cells(result)))
     speedups = [result.best.speedup for result in results if result.best and result.best.speedup]
     if speedups:
-        mean = math.exp(sum(map(math.log, speedups)) / len(speedups))
+        mean = statistics.geometric_mean(speedups)
         found.add_row("geometric mean", "", "", speedup(mean))
     return found
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kforge import Candidate, Problem, Settings, Verdict
+from kforge.cli.colours import colour_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.problems import find
 from kforge.types import Report
@@ -60,8 +61,7 @@ def main() -> None:
 
 
 def show(console: Console, name: str, verdict: Verdict) -> None:
-    colour = "green" if verdict.outcome.value == "correct" else "magenta"
-    line = f"  {name:<32} [{colour}]{verdict.outcome.value:<9}[/] "
+    line = f"  {name:<32} [{colour_of(verdict.outcome)}]{verdict.outcome.value:<9}[/] "
     if verdict.timing is not None:
         low, high = verdict.timing.interval
         line += f"{verdict.timing.speedup:.2f}x eager (95 %: {low:.2f} to {high:.2f})"

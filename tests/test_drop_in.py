@@ -101,6 +101,57 @@ def test_a_live_module_is_described_for_the_writer() -> None:
     assert "shift: Tensor [8] float32" in problem.source
 
 
+def test_arguments_that_hold_tensors_are_described_by_their_shapes() -> None:
+    inputs = [[torch.randn(2), torch.randn(3, 4)], {"mask": torch.ones(5, dtype=torch.bool)}, 2]
+    problem = kforge.Problem.from_module(Affine(8), inputs)
+    described = "list of Tensor [2] float32, Tensor [3, 4] float32, dict of 'mask': Tensor [5] bool, 2\n"
+    assert f"# forward is called with: {described}" in problem.source
+
+
+CONSTANT = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+
+    def forward(self, x):
+        return x * self.weight + {shift}
+"""
+
+
+def test_a_buffer_the_program_took_for_a_constant_must_have_that_value(tmp_path: Path) -> None:
+    live = Affine(8)
+    live.shift.fill_(2.0)
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    result = forged(problem, CONSTANT.format(shift=2.0), tmp_path)
+    other = Affine(8)
+    other.shift.fill_(2.0)
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(result.module(weights=other)(x), other(x))
+    other.shift.fill_(3.0)
+    with pytest.raises(kforge.errors.UsageError, match="no place for the module's shift"):
+        result.module(weights=other)
+
+
+def test_a_parameter_without_a_place_is_refused(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    program = LIVE.replace("self.weight = torch.nn.Parameter(torch.zeros(8))", "self.weight = 1.0")
+    assert program != LIVE
+    with pytest.raises(kforge.errors.UsageError, match="no place for the module's weight"):
+        forged(problem, program, tmp_path).module()
+
+
+def test_a_captured_module_that_was_exchanged_is_not_loaded(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path)
+    other = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    Path(problem.payload).write_bytes(Path(other.payload).read_bytes())
+    with pytest.raises(kforge.errors.ProblemError, match="has changed"):
+        result.module()
+
+
 def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path: Path) -> None:
     place = Workplace(str(tmp_path / "store"), Means(models={"scripted": Scripted(["nothing"])}))
     result = kforge.forge(scale_relu, "cpu", "scripted", place, iterations=1)

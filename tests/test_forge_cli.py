@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from kforge.cli.evidence_file import load_evidence
+from kforge.types import Outcome
+
 HERE = Path(__file__).parent
 KFORGE = [sys.executable, "-m", "kforge.cli.app"]
 PROBLEM = HERE / "catalogue/problems/scale_relu.py"
@@ -46,6 +49,8 @@ def test_help(command: str, tmp_path: Path) -> None:
         (["forge", PROBLEM, "--model", "what"], "provider:model"),
         (["forge", PROBLEM, "--platform", "abacus"], "no platform is called 'abacus'"),
         (["forge", PROBLEM, "--policy", "lax"], "strict, hybrid, any"),
+        (["forge", PROBLEM, "--samples", "3"], "always write the same"),
+        (["forge", PROBLEM, "--reference", "no/such/file.cu"], "no/such/file.cu"),
         (["show", "nothing"], "nothing"),
         (["resume"], "no run"),
     ],
@@ -55,6 +60,7 @@ def test_a_request_that_cannot_work_says_what_to_do(words: list[Any], says: str,
     assert done.returncode == 2, done.stdout
     assert says in " ".join((done.stderr + done.stdout).replace("│", " ").split())
     assert "Traceback" not in done.stderr
+    assert words[0] != "forge" or not (tmp_path / ".kforge").exists(), "nothing is begun"
 
 
 @pytest.mark.pure
@@ -96,8 +102,28 @@ def test_forge_with_a_command_then_runs_show_export_and_replay(tmp_path: Path) -
     out = kforge("export", "last", "--to", "out/kernel.py", "--evidence", "out/kernel.json", cwd=tmp_path)
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "out/kernel.py").read_text() == (tmp_path / "best.py").read_text()
-    record = json.loads((tmp_path / "out/kernel.json").read_text())
-    assert record["verdict"]["outcome"] == "correct"
+    record = load_evidence(tmp_path / "out/kernel.json")
+    assert record.verdict.outcome is Outcome.CORRECT
+    assert record.candidate == result["attempts"][0]["candidate"]
+
+
+@pytest.mark.toolchain
+def test_a_budget_is_for_all_problems_of_a_command_and_stays_spent(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.py"
+    answer.write_text(f"print('```python\\n' + open({str(KERNEL)!r}).read() + '```')\n")
+    problems = [tmp_path / "one.py", tmp_path / "two.py"]
+    for number, path in enumerate(problems):
+        path.write_text(f"# {number}\n" + PROBLEM.read_text())
+    words = ["--model", f"command:{sys.executable} {answer}", *QUICK, "--analyst-model", "none", "--store", "a store"]
+    done = kforge("forge", *problems, *words, "--budget-tokens", "3000", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    printed = kforge("runs", "--json", "--store", "a store", cwd=tmp_path).stdout
+    listed = [json.loads(line) for line in printed.splitlines()]
+    assert [item["attempts"] for item in listed] == [0, 1], "newest first"
+    assert f"kforge show {listed[0]['id']} --store 'a store'" in done.stdout
+    again = kforge("resume", "--store", "a store", cwd=tmp_path)
+    assert again.returncode == 1, again.stdout
+    assert "budget" in again.stdout
 
 
 @pytest.mark.toolchain

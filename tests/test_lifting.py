@@ -39,6 +39,25 @@ def get_init_inputs():
     return [40]
 """
 
+MASKED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x, mask):
+        return torch.softmax(self.norm(x).masked_fill(mask, -1e4), dim=-1)
+
+def get_inputs():
+    return [torch.randn(64, 64), torch.rand(64, 64) < 0.3]
+
+def get_init_inputs():
+    return [64]
+"""
+
 TRAINED = """
 import torch
 import torch.nn as nn
@@ -200,11 +219,21 @@ def test_training_mode_updates_the_running_statistics(judge: Any, workshop: Work
 
 
 def test_a_module_of_library_calls_gets_kernels_of_our_own(judge: Any, workshop: Workshop) -> None:
-    source = workshop.lift(LIBRARY_ONLY, "own_kernels")
+    source = workshop.lift(LIBRARY_ONLY)
     verdict = judged(judge, LIBRARY_ONLY, source)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert "Still done by torch" not in source
     assert all(f"{family}_" in source for family in ("gemm", "scan", "convolution"))
+
+
+def test_every_move_for_speed_builds_and_is_right(judge: Any, workshop: Workshop) -> None:
+    source = workshop.lift(MASKED, "fast_masks+row_at_once+fast_exp+half_width+unroll+one_thread")
+    assert "load_mask(in_ptr" in source
+    assert "exp_u20()" in source
+    assert "-funroll-loops" in source
+    assert "omp parallel" not in source
+    verdict = judged(judge, MASKED, source)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
 
 
 def test_constants_that_are_in_no_state_come_along(judge: Any, workshop: Workshop) -> None:

@@ -16,10 +16,26 @@ import makers
 from kforge.errors import BudgetSpent, HarnessError, ModelUnavailable, RunBusy, UsageError
 from kforge.execution.null import NullExecutor
 from kforge.forging.api import More, Workplace
-from kforge.forging.crews import Means
+from kforge.forging.crews import Means, open_models
+from kforge.models.limiting import Limited
 from kforge.models.scripted import Scripted
 from kforge.store.store import Store
-from kforge.types import Completion, Intent, Job, Outcome, Profile, Prompt, Report, Usage, Verdict
+from kforge.types import (
+    Budget,
+    Completion,
+    Intent,
+    Job,
+    ModelSettings,
+    Outcome,
+    Plan,
+    Profile,
+    Prompt,
+    Report,
+    Request,
+    Settings,
+    Usage,
+    Verdict,
+)
 
 pytestmark = pytest.mark.cpu
 
@@ -309,6 +325,8 @@ def test_a_recording_replays_the_run(tmp_path: Path, scale_relu: Any) -> None:
         ({"model": "builtin", "samples": 3}, "offline"),
         ({"model": "openai:gpt-5", "analyst_model": "builtin"}, "offline analyst"),
         ({"search": "wander"}, "refine"),
+        ({"baseline": "bogus"}, "eager, compile, best"),
+        ({"sandbox": "sandpit"}, "bubblewrap"),
         ({"profilers": ("stethoscope",)}, "stethoscope"),
         ({"analyst_model": "openai:x", "base_url": "http://localhost:1"}, "several providers"),
     ],
@@ -321,6 +339,33 @@ def test_a_request_that_makes_no_sense_is_refused_at_once(
         forge(scale_relu, place(tmp_path, judging()[0], model), **options)
     assert model.asked == []
     assert not (tmp_path / "store").exists(), "no run is made"
+
+
+def test_whole_records_are_options_too(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(1.5)
+    records = {
+        "plan": Plan(iterations=1),
+        "settings": Settings(seeds=3),
+        "model_settings": ModelSettings(temperature=0.5),
+        "budget": Budget(tokens=70_000),
+    }
+    request = forge(scale_relu, place(tmp_path, executor, Scripted(always)), **records).request
+    assert {name: getattr(request, name) for name in records} == records
+
+
+def test_problems_of_one_command_share_a_limit_per_minute(tmp_path: Path, scale_relu: Any) -> None:
+    request = Request(scale_relu, models=("scripted",), plan=Plan(iterations=1), analyst="none")
+    means = Means(models={"scripted": Scripted(always)}, per_minute=1)
+    shared = open_models(request, means)
+    assert open_models(request, replace(means, models=shared)) == shared
+    assert isinstance(shared["scripted"], Limited)
+
+
+def test_a_budget_is_what_is_left_of_it() -> None:
+    spent = Usage(requests=1, input_tokens=30, output_tokens=20, dollars=0.5)
+    assert Budget(2.0, 100).after(spent) == Budget(1.5, 50)
+    assert Budget(0.4, 10).after(spent) == Budget(0.0, 0)
+    assert Budget().after(spent) == Budget()
 
 
 def test_events_tell_what_happens(tmp_path: Path, scale_relu: Any) -> None:

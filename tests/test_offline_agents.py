@@ -47,15 +47,16 @@ TEXT = "tmp1.exp() norm for (;;) #pragma omp parallel torch.addmm("
 class Scripted:
     """A lowering that knows each variant's text, or has a reason."""
 
-    def __init__(self, idle: tuple[str, ...] = (), reason: str = "") -> None:
+    def __init__(self, idle: tuple[str, ...] = (), reason: str = "", failing: str = "") -> None:
         self.asked: list[str] = []
         self._idle = idle
+        self._failing = failing
         self._reason = reason
 
     async def make(self, order: Order) -> Product:
         self.asked.append(order.variant)
-        if self._reason:
-            return Product(None, self._reason)
+        if self._reason or order.variant == self._failing:
+            return Product(None, self._reason or "it took too long")
         return Product(program(order.variant, "" if set(order.variant.split("+")) & set(self._idle) else order.variant))
 
     async def close(self) -> None: ...
@@ -217,9 +218,22 @@ def test_the_bound_in_the_digest_decides_the_move(signals: tuple[Signal, ...], a
 
 
 def test_without_a_digest_the_verdict_alone_is_enough() -> None:
-    asked = advised(situation(attempt(1, "default", 1.0), parent=1))
+    made = attempt(1, "default", 1.0)
+    timing = replace(made.verdict.timing, candidate_ns=(30_000.0,))
+    short = replace(made, verdict=replace(made.verdict, timing=timing))
+    asked = advised(situation(short, parent=1))
     assert asked.recommendation is not None
-    assert asked.recommendation.action in VARIANTS
+    assert asked.recommendation.action == "one_thread"
+
+
+def test_a_variant_that_cannot_be_lifted_is_asked_for_once() -> None:
+    lowering = Scripted(failing="row_at_once")
+    past = [attempt(1, "default", 1.0)]
+    for step in range(2, 5):
+        draft = write(lowering, advised(situation(*past, parent=1)))
+        assert draft.source is not None
+        past.append(replace(attempt(step, variants.variant_of(draft.source) or "", 0.9, parent=1), notes=draft.notes))
+    assert lowering.asked.count("row_at_once") == 1
 
 
 def test_a_move_that_made_it_slower_is_not_named_again() -> None:

@@ -152,6 +152,19 @@ def test_one_file_in_a_folder_replaces_one_block(tmp_path: Path) -> None:
     assert "# Example" in text
 
 
+def test_a_style_says_what_it_has_to_and_the_structured_one_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "terse").mkdir()
+    (tmp_path / "terse" / "generate.j2").write_text("GO {{ problem_source }}")
+    asked = makers.situation(PROBLEM)
+    maker = PromptMaker("terse", str(tmp_path))
+    own, usual = maker.generate(asked).prompt, PromptMaker().generate(asked).prompt
+    assert own.messages[0] == usual.messages[0]
+    assert own.messages[1].text.startswith("GO import torch")
+    assert maker.analyse(asked).prompt == PromptMaker().analyse(asked).prompt
+    with pytest.raises(UsageError, match="no prompt style is called 'prose'; there are: plain, structured, terse"):
+        PromptMaker("prose", str(tmp_path)).generate(asked)
+
+
 def test_a_folder_may_hold_a_style_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "terse").mkdir()
     for name in ("generate", "generate_system"):
@@ -171,7 +184,7 @@ def test_what_is_not_there_is_said(settings: dict[str, str], words: str) -> None
 
 def test_a_broken_template_names_its_place(tmp_path: Path) -> None:
     (tmp_path / "task.j2").write_text("one\n{{ no_such_thing }}")
-    with pytest.raises(UsageError, match="no_such_thing"):
+    with pytest.raises(UsageError, match=r"task\.j2:2: .*no_such_thing"):
         text_of(makers.situation(PROBLEM), folder=str(tmp_path))
 
 

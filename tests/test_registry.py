@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,13 @@ from kforge import registry
 from kforge.errors import UnknownPlugin
 
 pytestmark = pytest.mark.pure
+
+
+def test_every_pinned_version_is_one_that_the_public_index_has():
+    """A local build such as 1.0+cpu is not."""
+    pins = (Path(__file__).parent.parent / "constraints.txt").read_text().split()
+    assert pins
+    assert [pin for pin in pins if "+" in pin] == []
 
 
 def test_built_in_names_are_file_names():

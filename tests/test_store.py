@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kforge.errors import RunBusy, StoreError, UsageError
-from kforge.store import attempts, place, runs
+from kforge.store import place, runs
 from kforge.store.store import Store
 from kforge.types import (
     Attempt,
@@ -45,6 +45,7 @@ from kforge.types import (
     Timing,
     Usage,
     Verdict,
+    best_attempt,
 )
 
 pytestmark = pytest.mark.pure
@@ -315,22 +316,14 @@ def test_summaries_newest_first(store: Store) -> None:
     assert [summary.id for summary in store.runs(limit=1)] == [new]
 
 
-def test_best_counts_only_what_counts_and_compares_baselines(store: Store) -> None:
-    one, two = store.create_run(REQUEST), store.create_run(REQUEST)
-    assert store.best(PROBLEM.id, "cpu") is None
-    untimed = replace(correct(1, 1.0).verdict, timing=None)
-    store.add_attempt(one, replace(correct(1, 1.0), verdict=untimed))
-    assert store.best(PROBLEM.id, "cpu") == store.history(one)[0]
-    store.add_attempt(one, correct(2, 3.0))
-    store.add_attempt(one, correct(3, 50.0, degenerate=("constant",)))
-    store.add_attempt(two, correct(1, 2.0, "compile"))  # 4 times eager
-    best = store.best(PROBLEM.id, "cpu")
-    assert best == store.history(two)[0]
-    assert attempts.over_eager(best.verdict) == 4.0
-    assert store.best(PROBLEM.id, "cuda") is None
-    store.add_attempt(two, replace(correct(2, 1.0), candidate=Candidate("class ModelNew", "cuda")))
-    assert store.platforms_with(PROBLEM.id) == ("cpu", "cuda")
-    assert store.platforms_with("other") == ()
+def test_a_summary_shows_the_program_that_is_surely_the_fastest(store: Store) -> None:
+    run = store.create_run(REQUEST)
+    for attempt, interval in ((correct(1, 2.0), (1.9, 2.1)), (correct(2, 2.6), (1.1, 3.0))):
+        timing = replace(attempt.verdict.timing, interval=interval)
+        store.add_attempt(run, replace(attempt, verdict=replace(attempt.verdict, timing=timing)))
+    best = best_attempt(store.history(run))
+    assert best is not None
+    assert store.runs()[0].best_speedup == best.speedup == 2.0
 
 
 def test_one_holder_at_a_time(store: Store, where: str) -> None:

@@ -12,9 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, event
+from sqlalchemy.exc import OperationalError
 
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.store import database, place, schema
@@ -363,6 +365,15 @@ def test_network_file_systems_are_known() -> None:
     assert not place.on_network(Path("/home/my"), mounts)
 
 
+def test_a_link_to_a_network_file_system_is_seen_through(tmp_path: Path) -> None:
+    real = tmp_path / "far"
+    real.mkdir()
+    (tmp_path / "near").symlink_to(real)
+    mounts = f"/dev/sda1 / ext4 rw 0 0\nserver:/x {real} nfs4 rw 0 0\n"
+    assert place.on_network(tmp_path / "near" / "kforge.db", mounts)
+    assert not place.on_network(tmp_path / "kforge.db", mounts)
+
+
 def test_without_wal_it_works_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(tmp_path / "s") as store:
         run = store.create_run(REQUEST)
@@ -387,6 +398,26 @@ def test_a_file_system_that_refuses_wal(tmp_path: Path) -> None:
         (note,) = database.enter_journal(connection, network=False)
     engine.dispose()
     assert "this file system does not allow it" in note
+
+
+@pytest.mark.parametrize(("code", "told"), [("SQLITE_IOERR", True), ("SQLITE_PROTOCOL", True), ("SQLITE_FULL", False)])
+def test_what_sqlite_says_when_wal_cannot_be(code: str, told: bool) -> None:
+    words = {"SQLITE_IOERR": "disk I/O error", "SQLITE_PROTOCOL": "locking protocol", "SQLITE_FULL": "disk is full"}
+    engine = create_engine("sqlite://")
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def refuse(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement == "pragma journal_mode=wal":
+            raise OperationalError(statement, None, sqlite3.OperationalError(words[code]))
+
+    with engine.connect() as connection:
+        connection.exec_driver_sql("begin")
+        if told:
+            assert "does not allow it" in database.enter_journal(connection, network=False)[0]
+        else:
+            with pytest.raises(OperationalError):
+                database.enter_journal(connection, network=False)
+    engine.dispose()
 
 
 # --- versions -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kforge.errors import ProblemError
+from kforge.whole_file import write_whole
 
 
 def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
@@ -39,10 +40,22 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{digest[:32]}.pkl"
     if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(data)
-        partial.replace(path)
+        write_whole(path, data)
     return f"{_source_of(module).rstrip()}\n\n{_described(module, inputs)}", str(path), digest
+
+
+def restore(path: str, digest: str) -> tuple[Any, list[Any]]:
+    """(module, example inputs) as they were captured; ProblemError if the file is gone or is not what was written."""
+    import cloudpickle
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ProblemError(f"the live module's file is gone: {error.strerror}", path=path) from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ProblemError("the live module's file has changed since it was captured", path=path)
+    module, inputs = cloudpickle.loads(data)
+    return module, inputs
 
 
 def _described(module: Any, inputs: list[Any]) -> str:
@@ -58,7 +71,11 @@ def _described(module: Any, inputs: list[Any]) -> str:
 def _shape(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"Tensor {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
-    return f"{value!r:.80}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} of {', '.join(map(_shape, value))}" if value else repr(value)
+    if isinstance(value, dict):
+        return f"dict of {', '.join(f'{key!r}: {_shape(item)}' for key, item in value.items())}" if value else "{}"
+    return " ".join(repr(value).split())[:80]
 
 
 def _source_of(module: Any) -> str:

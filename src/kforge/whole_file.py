@@ -6,14 +6,40 @@ import os
 import secrets
 from pathlib import Path
 
+from kforge.errors import UsageError
 
-def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write under another name and rename: a reader never sees half a file."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+def write_whole(path: Path, data: bytes, mode: int | None = None, sync: bool = False) -> None:
+    """Write under another name and rename: a reader never sees half a file.
+
+    Permissions are exactly `mode`, or the user's usual ones. With `sync` it is on the disk when this returns.
+    """
+    draft = path.with_name(f".{path.name[:16]}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode & 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_for_user(path: Path, text: str) -> None:
+    """A file the user named, its folders made; UsageError where it cannot be written.
+
+    A link stays a link, and a device such as /dev/stdout is written to, not replaced.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_bytes(text.encode())
+        else:
+            write_whole(path.resolve(), text.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; it could not be written there") from None

@@ -41,15 +41,15 @@ def build(source):
     os.makedirs(folder, mode=0o700, exist_ok=True)
     library = os.path.join(folder, f"{key}.so")
     if not os.path.exists(library):
-        code = os.path.join(folder, f"{key}.cpp")
-        with open(code, "w") as file:
-            file.write(source)
-        partial = f"{library}.{os.getpid()}"
-        command = [os.environ.get("CXX", "g++"), *flags, code, "-o", partial]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"compilation failed: {' '.join(command)}\n{done.stderr}")
-        os.replace(partial, library)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            code, partial = os.path.join(scratch, f"{key}.cpp"), os.path.join(scratch, f"{key}.so")
+            with open(code, "w") as file:
+                file.write(source)
+            command = [os.environ.get("CXX", "g++"), *flags, code, "-o", partial]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"compilation failed: {' '.join(command)}\n{done.stderr}")
+            os.replace(partial, library)
     return ctypes.CDLL(library)
 
 

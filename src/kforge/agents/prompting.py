@@ -8,6 +8,7 @@ filter: nothing inside can end its block.
 from __future__ import annotations
 
 import functools
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kforge import kernelbench
 from kforge.agents.face import Situation
 from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
 from kforge.errors import PromptTooLong, UsageError
+from kforge.profilers import digest
 from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
 
 BUILT_IN = Path(__file__).parent / "prompts"
@@ -59,7 +61,7 @@ class PromptMaker:
     def analyse(self, situation: Situation) -> Written:
         """What the analyst is asked about the parent's profile."""
         parent = situation.parent
-        images = tuple(image for profile in parent.profiles for image in profile.images) if parent else ()
+        images = digest.images(parent.profiles) if parent else ()
         return self._fit("analyse", situation, images)
 
     def again(self, asked: Prompt, reply: str, why: str) -> Prompt:
@@ -97,22 +99,20 @@ class PromptMaker:
         except jinja2.TemplateNotFound as error:
             raise UsageError(f"the prompt style {self.style!r} has no template {error.name}") from None
         except jinja2.TemplateError as error:
-            where = f"{getattr(error, 'filename', '') or template}:{getattr(error, 'lineno', '') or '?'}"
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{_place(error, template)}: {error}") from None
         return _single_blank_lines(text)
 
 
 @functools.lru_cache(maxsize=16)
 def _templates(style: str, folder: str) -> jinja2.Environment:
     """The templates of a style, compiled once for all prompts of a process."""
-    folders = [BUILT_IN / style, BUILT_IN]
-    if folder:
-        own = Path(folder)
-        if not own.is_dir():
-            raise UsageError(f"{own}: no such folder of prompt templates")
-        folders = [own / style, own, *folders]
-    if not any((place / "generate.j2").is_file() for place in folders):
+    own = [Path(folder)] if folder else []
+    if own and not own[0].is_dir():
+        raise UsageError(f"{own[0]}: no such folder of prompt templates")
+    if style not in styles(folder):
         raise UsageError(f"no prompt style is called {style!r}; there are: {', '.join(styles(folder))}")
+    # What a style does not say, the structured one does.
+    folders = [*(home / style for home in own), *own, BUILT_IN / style, BUILT_IN, BUILT_IN / "structured"]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([str(place) for place in folders]),
         undefined=jinja2.StrictUndefined,
@@ -129,6 +129,14 @@ def styles(folder: str = "") -> tuple[str, ...]:
     """The names of the styles there are."""
     homes = [BUILT_IN, *([Path(folder)] if folder else [])]
     return tuple(sorted({path.parent.name for home in homes for path in home.glob("*/generate.j2")}))
+
+
+def _place(error: jinja2.TemplateError, template: str) -> str:
+    """Where in a template an error lies; one that is found while it is filled in is known by its trace only."""
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f"{error.filename or template}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else template
 
 
 def check_style(style: str, folder: str = "") -> None:

@@ -8,17 +8,13 @@ from pathlib import Path
 from kforge import jsonable
 from kforge.errors import UsageError, WireError
 from kforge.types import Evidence, Report
-from kforge.whole_file import write_whole
+from kforge.whole_file import write_for_user
 
 
 def save_evidence(path: Path, report: Report) -> None:
     """Whole or not at all; UsageError where it cannot be written."""
     record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(record, indent=1).encode())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+    write_for_user(path, json.dumps(record, indent=1))
 
 
 def load_evidence(path: Path) -> Report:

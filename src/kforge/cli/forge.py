@@ -21,7 +21,6 @@ from kforge.execution.local import LocalExecutor
 from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async
 from kforge.forging.loop import Event
 from kforge.forging.requesting import make_request, target_of
-from kforge.models.budgeted import Purse
 from kforge.models.keys import any_key
 from kforge.store.store import Store
 
@@ -35,7 +34,7 @@ def run(order: Order) -> int:
         _say_offline(console)
     results = run_until_told(_forge_all(order, console))
     for result in results:
-        _show(result, order.as_json, order.to, console)
+        _show(result, order.as_json, order.to, order.store, console)
     return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
 
 
@@ -58,10 +57,8 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
     results: list[Forged] = []
     executor = LocalExecutor(order.platform)
     target = target_of(order.platform)
-    current = ""
+    current, left = "", order.options.budget
     means = replace(order.means, notify=lambda words: _notify(console, words))
-    if len(order.problems) > 1:
-        means = replace(means, purse=Purse(order.options.budget))
 
     def started(run: str) -> None:
         nonlocal current
@@ -72,10 +69,13 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
         try:
             for problem in order.problems:
+                if current:
+                    left = left.after(store.spent(current))
                 current = ""
                 rows: list[Row] = []
                 try:
-                    request = await make_request(problem, order.platform, order.models, order.options, target)
+                    options = replace(order.options, budget=left)
+                    request = await make_request(problem, order.platform, order.models, options, target)
                     rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
                     place = Workplace(store, means, _teller(live, rows), started, executor)
                     results.append(await carry_out(request, place))
@@ -87,7 +87,7 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
                     console.print(f"[red]{escape(problem.name)}[/]: {escape(str(error))}", highlight=False)
         except asyncio.CancelledError:
             if current:
-                _say_resume(console, current)
+                _say_resume(console, current, order.store)
             raise
         finally:
             await executor.close()
@@ -111,11 +111,11 @@ def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
                 means = replace(place.means, notify=lambda words: _notify(console, words))
                 return await resume_async(found.id, replace(place, tell=_teller(live, rows), means=means), more)
             except asyncio.CancelledError:
-                _say_resume(console, found.id)
+                _say_resume(console, found.id, place.store)
                 raise
 
     result = run_until_told(work())
-    _show(result, as_json, None, console)
+    _show(result, as_json, None, place.store, console)
     return 0 if result.best else 1
 
 
@@ -144,16 +144,18 @@ def run_until_told(work: Coroutine[Any, Any, T]) -> T:
         raise KeyboardInterrupt from None
 
 
-def _say_resume(console: Console, run: str) -> None:
-    console.print(f"stopped; nothing is lost. Go on with: kforge resume {run}", highlight=False)
+def _say_resume(console: Console, run: str, store: str | Store) -> None:
+    command = escape(runs.command("resume", run, store))
+    console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
 
 
-def _show(result: Forged, as_json: bool, to: Path | None, console: Console) -> None:
+def _show(result: Forged, as_json: bool, to: Path | None, store: str | Store, console: Console) -> None:
     if to is not None and result.best is not None:
         result.save(to)
     if as_json:
         print(json.dumps(runs.flat(result)))
         return
     runs.summary(console, result)
+    console.print(escape(runs.command("show", result.run, store)), style="dim", highlight=False, soft_wrap=True)
     if to is not None and result.best is not None:
         console.print(f"written to {to}", highlight=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -58,7 +58,12 @@ def forge(
     model_timeout: Annotated[
         float, typer.Option(min=1, help="Seconds for one request; a mailbox waits as long as it takes.")
     ] = 600,
-    base_url: Annotated[str, typer.Option(help="Address of an OpenAI-compatible server, for openai:NAME.")] = "",
+    base_url: Annotated[
+        str,
+        typer.Option(
+            help="Address of a server of your own, for ANY:NAME; OpenAI-compatible unless ANY says otherwise."
+        ),
+    ] = "",
     baseline: Annotated[str, typer.Option(help="What speedup means: eager, compile or best.")] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
     policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
@@ -103,13 +108,11 @@ def forge(
             "max_output_tokens": max_output_tokens,
             "timeout_seconds": model_timeout,
             "base_url": base_url,
-            "settings": _settings(
-                baseline=baseline,
-                compile_baseline=compile_baseline,
-                policy=policy,
-                precision=precision,
-                sandbox=sandbox,
-            ),
+            "baseline": baseline,
+            "compile_baseline": compile_baseline,
+            "policy": policy,
+            "precision": precision,
+            "sandbox": sandbox,
             "keep_prompts": keep_prompts,
         }
     )
@@ -213,18 +216,3 @@ def _profilers(named: list[str]) -> tuple[str, ...] | None:
     if not named:
         return None
     return tuple(name for name in named if name != "none")
-
-
-def _settings(**words: Any) -> Any:
-    """Judging settings from the command line; a word that is none of the choices is said before anything runs."""
-    import typing
-
-    from kforge.types import BaselineName, Policy, SandboxChoice, Settings
-
-    for name, kind in (("baseline", BaselineName), ("policy", Policy), ("sandbox", SandboxChoice)):
-        if words[name] not in typing.get_args(kind):
-            raise typer.BadParameter(f"--{name} is one of {', '.join(typing.get_args(kind))}")
-    try:
-        return Settings(**words)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None

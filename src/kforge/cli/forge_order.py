@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kforge import problems, registry
-from kforge.errors import PluginAbsent, UsageError
+from kforge import problems
+from kforge.errors import UsageError
 from kforge.forging.crews import BUILTIN, Means, open_models
-from kforge.forging.requesting import Options
-from kforge.types import Problem, Request
+from kforge.forging.requesting import Options, check_platform, request_without_inductor
+from kforge.types import Problem
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,9 @@ def checked(order: Order) -> Order:
         raise UsageError(f"--to {order.to}: a folder; name a file")
     if order.to is not None and len(found) > 1:
         raise UsageError(f"--to names one file, and there are {len(found)} problems; use `kforge export` afterwards")
-    reason = registry.load("platforms", order.platform).absent_because()
-    if reason:
-        raise PluginAbsent(f"platform {order.platform}: {reason}")
+    check_platform(order.platform)
     models = tuple(order.models) or (BUILTIN,)
-    asked = Request(
-        found[0],
-        order.platform,
-        models,
-        order.options.analyst_model,
-        style=order.options.style,
-        prompts=order.options.prompts,
-        profilers=order.options.profilers,
-        search=order.options.search,
-        budget=order.options.budget,
-        model_settings=order.options.model_settings,
-    )
-    opened = open_models(asked, order.means)
+    opened = open_models(request_without_inductor(found[0], order.platform, models, order.options), order.means)
     return replace(
         order,
         problems=found,

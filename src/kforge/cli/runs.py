@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kforge.errors import RunBusy, UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
 from kforge.types import Attempt, Report
+from kforge.whole_file import write_for_user
 
 
 def read(store: str, name: str) -> tuple[Result, str, str]:
@@ -91,10 +93,11 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     console.print(
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
-    summary(console, result, hint=False)
+    summary(console, result)
     _attempts(console, result)
-    hint = "kforge show RUN --step N shows a program whole; kforge export RUN --to FILE writes the best"
-    console.print(hint, style="dim", highlight=False, soft_wrap=True)
+    whole, best = command("show", result.run, store), command("export", result.run, store)
+    hint = f"{whole} --step N shows a program whole; {best} --to FILE writes the best"
+    console.print(escape(hint), style="dim", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -106,7 +109,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
         assert attempt is not None
         if attempt.candidate is None:
             raise UsageError(f"step {step} of {result.run} has no program")
-        _write(to, attempt.candidate.source)
+        write_for_user(to, attempt.candidate.source)
     else:
         result.save(to)
     console = Console()
@@ -125,15 +128,14 @@ def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
     save_evidence(path, report)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+def command(verb: str, run: str, store: str | Store) -> str:
+    """What to type to do something with a run; a database's URL may hold a password and is not repeated."""
+    place = store.place.shown if isinstance(store, Store) else store
+    place = "URL" if "://" in place else shlex.quote(place) if place else ""
+    return f"kforge {verb} {run}" + (f" --store {place}" if place else "")
 
 
-def summary(console: Console, result: Result, hint: bool = True) -> None:
+def summary(console: Console, result: Result) -> None:
     """What a run came to, in two lines."""
     best, problem = result.best, result.request.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
@@ -154,8 +156,6 @@ def summary(console: Console, result: Result, hint: bool = True) -> None:
             console.print(
                 f"  [yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}", highlight=False
             )
-    if hint:
-        console.print(f"[dim]kforge show {result.run}[/]", highlight=False, soft_wrap=True)
 
 
 def flat(result: Result) -> dict[str, Any]:

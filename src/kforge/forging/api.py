@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from kforge import registry
-from kforge.errors import PluginAbsent, StoreError, UsageError
+from kforge.errors import StoreError, UsageError
 from kforge.execution.face import Executor
 from kforge.execution.local import LocalExecutor
 from kforge.forging import drop_in
 from kforge.forging.crews import Means, Staff, open_models, open_staff
 from kforge.forging.journal import RunJournal
 from kforge.forging.loop import Event, Loop, Shop
-from kforge.forging.requesting import make_request, named_options, target_of
+from kforge.forging.requesting import check_platform, make_request, named_options, target_of
 from kforge.forging.result import Result
 from kforge.models.face import Model
 from kforge.platforms.face import Platform
@@ -120,7 +120,7 @@ async def forge_async(
 
 async def carry_out(request: Request, workplace: Workplace) -> Forged:
     """A new run for a request."""
-    _check_platform(request)
+    check_platform(request.platform)
     models = open_models(request, workplace.means)
     with opened(workplace.store) as store:
         run = store.create_run(request)
@@ -138,7 +138,7 @@ async def resume_async(run: str = "last", workplace: Workplace = Workplace(), mo
     with opened(workplace.store) as store:
         found = store.run(run)
         request = more.applied(found.request)
-        _check_platform(request)
+        check_platform(request.platform)
         models = open_models(request, workplace.means)
         workplace.started(found.id)
         return await _work(store, found.id, request, models, workplace)
@@ -185,12 +185,6 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Mode
         if workplace.executor is None:
             await executor.close()
     return Forged(run, request, loop.history, stops, usage)
-
-
-def _check_platform(request: Request) -> None:
-    reason = _platform(request).absent_because()
-    if reason:
-        raise PluginAbsent(f"platform {request.platform}: {reason}")
 
 
 def _platform(request: Request) -> Platform:

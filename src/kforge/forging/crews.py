@@ -44,8 +44,6 @@ class Means:
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
     """Models that are open already, by name; whoever opened them closes them."""
-    purse: Purse | None = None
-    """What several runs may spend together; None: each has its request's budget to itself."""
     notify: Callable[[str], None] = lambda _: None
     """Told when a request is tried again, and why."""
 
@@ -67,14 +65,18 @@ class Staff:
 
 
 def open_models(request: Request, means: Means) -> dict[str, Model]:
-    """Every model the request names, bare. A missing key or program is an error here, before anything is spent."""
+    """Every model the request names, within its limits. A missing key or program is an error here, before anything is
+    spent.
+    """
     _check_names(request)
     check_style(request.style, request.prompts)
     wanted = [*request.models, request.analyst]
     named = [name for name in dict.fromkeys(wanted) if name and name not in (BUILTIN, NO_ANALYST)]
     if request.model_settings.base_url and len({name.partition(":")[0] for name in named}) > 1:
         raise UsageError("--base-url is one server, and the models named are of several providers")
-    opened = {name: means.models.get(name) or open_model(name, request.model_settings) for name in named}
+    opened = {
+        name: _limited(means.models.get(name) or open_model(name, request.model_settings), means) for name in named
+    }
     for model in opened.values():
         # An unknown price under a budget in dollars, or a folder that cannot be written, is said here.
         _wrap(model, request, means, Purse(request.budget), _Nowhere())
@@ -90,8 +92,8 @@ def open_staff(
     spent: Usage,
     machine: asyncio.Lock,
 ) -> Staff:
-    """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, limits, file."""
-    purse = means.purse or Purse(request.budget, spent)
+    """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, file, limits."""
+    purse = Purse(request.budget, spent)
     wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
     offline = open_offline(target) if BUILTIN in request.models else None
     prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
@@ -128,9 +130,13 @@ def _crew(
     return Crew(name, ModelWriter(models[name], prompts), None if silent else ModelAnalyst(advisor, prompts))
 
 
+def _limited(model: Model, means: Means) -> Model:
+    """Runs that share an open model share its limits."""
+    return model if isinstance(model, Limited) else Limited(model, means.concurrency, means.per_minute)
+
+
 def _wrap(model: Model, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
-    wrapped: Model = Limited(Caught(model, journal), means.concurrency, means.per_minute)
-    wrapped = Retrying(wrapped, notify=means.notify)
+    wrapped: Model = Retrying(Caught(model, journal), notify=means.notify)
     wrapped = Budgeted(wrapped, purse)
     if means.cache:
         wrapped = Caching(wrapped, Path(means.cache), request.model_settings)

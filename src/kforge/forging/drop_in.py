@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 
+from kforge import live_module
 from kforge.cache_folder import cache_folder
-from kforge.errors import ProblemError, UsageError
+from kforge.errors import UsageError
 from kforge.types import Problem, text_hash
 from kforge.whole_file import write_whole
-from kforge.worker.arena import dtype_name, tensor_hash
+from kforge.worker.arena import tensor_hash
+from kforge.worker.held_tensors import held_tensors
 from kforge.worker.judge import parameters
+from kforge.worker.judge.reference import State
 
 _SEED = 20_011
 
@@ -29,48 +32,41 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
     """
     kind = _import(source).ModelNew
     if problem.payload:
-        weights = weights if weights is not None else _captured(problem)
-        torch.manual_seed(_SEED)
-        module = kind()
-        matches, lost = parameters.match(_state(weights), _held(module))
+        original, _ = live_module.restore(problem.payload, problem.payload_hash)
+        weights = weights if weights is not None else original
+        arguments: list[Any] = []
     else:
         namespace = _import(problem.sized_source(device_class))
         arguments = namespace.get_init_inputs()
         torch.manual_seed(_SEED)
         original = namespace.Model(*arguments)
-        torch.manual_seed(_SEED)
-        module = kind(*arguments)
-        module.train(original.training)
-        matches, lost = parameters.match(_state(original), _held(module))
+    torch.manual_seed(_SEED)
+    module = kind(*arguments)
+    module.train(original.training)
+    matches, lost = parameters.match(_state(original), _held(module))
     if weights is not None:
-        _take_over(module, weights, matches, lost)
+        values = _state(weights)
+        _refuse_lost(lost, _state(original), values, dict(weights.named_parameters()))
+        own = held_tensors(module)
+        with torch.no_grad():
+            for match in matches:
+                own[match.name][1].copy_(match.value(values))
+        module.train(weights.training)
     return module  # type: ignore[no-any-return]
 
 
-def _take_over(
-    module: torch.nn.Module, weights: torch.nn.Module, matches: list[parameters.Match], lost: list[str]
-) -> None:
-    missing = [name for name in lost if name in dict(weights.named_parameters())]
+def _refuse_lost(lost: list[str], original: State, values: State, trainable: dict[str, Any]) -> None:
+    """What the program has no place for must be what it was written for; a count of batches does not matter."""
+    missing = [
+        name
+        for name in lost
+        if name in trainable or not (name.endswith("num_batches_tracked") or torch.equal(values[name], original[name]))
+    ]
     if missing:
-        raise UsageError(f"the program holds nothing like the module's {', '.join(missing)}")
-    values = _state(weights)
-    own = {name: tensor for name, _, tensor in _tensors(module)}
-    with torch.no_grad():
-        for match in matches:
-            own[match.name].copy_(match.value(values))
-    module.train(weights.training)
-
-
-def _captured(problem: Problem) -> torch.nn.Module:
-    import cloudpickle
-
-    try:
-        with open(problem.payload, "rb") as file:
-            module, _ = cloudpickle.load(file)
-    except OSError as error:
-        raise ProblemError(f"the captured module is gone: {error.strerror}", path=problem.payload) from None
-    assert isinstance(module, torch.nn.Module)
-    return module
+        raise UsageError(
+            f"the program has no place for the module's {', '.join(missing)}, and the values there are not those of "
+            "the reference it was written for"
+        )
 
 
 def _import(source: str) -> Any:
@@ -95,28 +91,13 @@ def _import(source: str) -> Any:
     return module
 
 
-def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def _state(module: torch.nn.Module) -> State:
     return {name: value.detach() for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
-
-
-def _tensors(module: torch.nn.Module) -> list[tuple[str, str, torch.Tensor]]:
-    """(name, kind, tensor) of all a module holds; plain attributes are named with a leading '='."""
-    found = [
-        (name, "state", value)
-        for name, value in module.state_dict(keep_vars=True).items()
-        if isinstance(value, torch.Tensor)
-    ]
-    for prefix, part in module.named_modules():
-        for name, value in vars(part).items():
-            if type(value) is torch.Tensor:
-                found.append((f"={prefix}.{name}" if prefix else f"={name}", "attribute", value))
-    return found
 
 
 def _held(module: torch.nn.Module) -> list[parameters.Held]:
     with torch.no_grad():
-        rows = [
-            [name, kind, dtype_name(value.dtype), list(value.shape), tensor_hash(value)]
-            for name, kind, value in _tensors(module)
+        return [
+            parameters.Held(name, kind, tuple(value.shape), tensor_hash(value))
+            for name, (kind, value) in held_tensors(module).items()
         ]
-    return parameters.read_held(rows)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kforge import problems, registry
 from kforge.agents.face import Target
 from kforge.agents.offline.reference import inductor_reference
-from kforge.errors import UsageError
+from kforge.errors import PluginAbsent, UsageError
 from kforge.platforms.face import Platform
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
 
 T = TypeVar("T")
+INDUCTOR = "inductor"
+"""The reference that PyTorch's own compiler writes."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +52,18 @@ def named_options(words: dict[str, Any]) -> Options:
     """Options from flat names, as the command line has them: iterations, samples, temperature, baseline, ...
 
     The fields of Plan, ModelSettings and Settings stand for themselves; `budget` is in dollars, `budget_tokens` in
-    tokens. A name that means nothing is a UsageError.
+    tokens. Whole records do as well: plan=Plan(...), budget=Budget(...). A name that means nothing is a UsageError.
     """
     left = dict(words)
     try:
-        plan = _taken(Plan, left)
-        model_settings = _taken(ModelSettings, left)
+        plan = left.pop("plan", None) or _taken(Plan, left)
+        model_settings = left.pop("model_settings", None) or _taken(ModelSettings, left)
         # Both Settings and Options have profilers; here the word means which to use, None being the platform's own.
         profilers = left.pop("profilers", None)
         settings = left.pop("settings", None) or _taken(Settings, left)
-        budget = Budget(left.pop("budget", None), left.pop("budget_tokens", None))
+        budget = left.pop("budget", None)
+        if not isinstance(budget, Budget):
+            budget = Budget(budget, left.pop("budget_tokens", None))
         return Options(
             plan=plan, model_settings=model_settings, settings=settings, budget=budget, profilers=profilers, **left
         )
@@ -80,12 +84,21 @@ async def make_request(
     if not isinstance(problem, Problem):
         problem = one_problem(problem)
     models = (model,) if isinstance(model, str) else tuple(model)
+    request = request_without_inductor(problem, platform, models, options)
+    if options.reference != INDUCTOR:
+        return request
+    text = await inductor_reference(problem, target)
+    return replace(request, reference=text, reference_origin="written by PyTorch's own compiler, Inductor")
+
+
+def request_without_inductor(problem: Problem, platform: str, models: tuple[str, ...], options: Options) -> Request:
+    """The Request, but for a reference that Inductor has yet to write: all that can be checked at once."""
     plan = options.plan
     if set(models) == {"builtin"} and plan.samples > 1:
         raise UsageError("the offline agents always write the same: --samples needs a language model")
     if plan.samples < len(models):
-        plan = Plan(**{**vars(plan), "samples": len(models)})
-    reference, origin = await _reference(options.reference, problem, target)
+        plan = replace(plan, samples=len(models))
+    reference, origin = _given_reference(options.reference)
     return Request(
         problem=problem,
         platform=platform,
@@ -112,6 +125,13 @@ def target_of(platform: str) -> Target:
     return Target(found.name, found.guide(), found.example(), found.device_class)
 
 
+def check_platform(platform: str) -> None:
+    """PluginAbsent, with what to do, where it cannot be used on this machine."""
+    reason = registry.load("platforms", platform).absent_because()
+    if reason:
+        raise PluginAbsent(f"platform {platform}: {reason}")
+
+
 def one_problem(place: str | Path) -> Problem:
     """The problem a place names, if it names one."""
     found = problems.find(place)
@@ -120,12 +140,10 @@ def one_problem(place: str | Path) -> Problem:
     return found[0]
 
 
-async def _reference(asked: str, problem: Problem, target: Target) -> tuple[str, str]:
-    """(text, what it is)."""
-    if not asked:
+def _given_reference(asked: str) -> tuple[str, str]:
+    """(text, what it is) of a reference implementation that is there already."""
+    if asked in ("", INDUCTOR):
         return "", ""
-    if asked == "inductor":
-        return await inductor_reference(problem, target), "written by PyTorch's own compiler, Inductor"
     if "\n" in asked:
         return asked, "given by the user"
     path = Path(asked)

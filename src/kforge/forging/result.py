@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.types import Attempt, Request, Stop, Usage, Verdict, best_attempt
+from kforge.whole_file import write_for_user
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,8 @@ class Result:
 
     def save(self, path: str | Path) -> Path:
         """Write the best program to a file, with a comment that says where it comes from."""
-        target, text = Path(path), self.annotated_source()
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{target}: {error.strerror}: the program could not be written there") from None
+        target = Path(path)
+        write_for_user(target, self.annotated_source())
         return target
 
     def annotated_source(self) -> str:

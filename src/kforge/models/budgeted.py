@@ -56,6 +56,8 @@ class Purse:
 
     def _refuse(self, least: Usage) -> None:
         for limit, spent, more, unit in self._accounts(least):
+            if limit == 0:
+                raise BudgetSpent(f"nothing is left of the budget in {unit}")
             if limit is not None and (spent >= limit or spent + more > limit):
                 shown = [f"{amount:.4g}" if unit == "dollars" else f"{amount:,}" for amount in (spent, limit, more)]
                 raise BudgetSpent(

@@ -6,7 +6,6 @@ Two wrappers: `Caught` sits directly on the model and writes the reply down befo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from kforge.models.face import Model
@@ -50,25 +49,18 @@ class Caught(Wrapper):
         return completion
 
 
-@dataclass(frozen=True)
-class Journaled:
+class Journaled(Wrapper):
     """A model that is not asked what its journal knows."""
 
-    model: Model
-    journal: Journal
-
-    @property
-    def name(self) -> str:
-        return self.model.name
+    def __init__(self, model: Model, journal: Journal) -> None:
+        super().__init__(model)
+        self._journal = journal
 
     async def complete(self, prompt: Prompt) -> Completion:
         slot = slot_of(prompt)
-        kept = self.journal.find(slot)
+        kept = self._journal.find(slot)
         if kept is not None:
             return kept
         completion = await self.model.complete(prompt)
-        self.journal.keep(slot, completion, prompt)
+        self._journal.keep(slot, completion, prompt)
         return completion
-
-    async def close(self) -> None:
-        await self.model.close()

@@ -15,6 +15,7 @@ from typing import Any
 from kforge import jsonable
 from kforge.cache_folder import cache_folder
 from kforge.errors import WireError
+from kforge.whole_file import write_whole
 
 _VERSION = 2
 SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 29))
@@ -70,14 +71,9 @@ class Kept:
 
     def keep(self, found: Ceilings) -> Ceilings:
         """From now on, these."""
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
+        with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(jsonable.encode(found)), encoding="utf-8")
-            partial.replace(self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink()
+            write_whole(self._path, json.dumps(jsonable.encode(found)).encode())
         return found
 
 

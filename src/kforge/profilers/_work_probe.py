@@ -137,7 +137,6 @@ def _measure(sizes: list[int]) -> dict[str, Any]:
         "bandwidth": [[size, rate] for size, rate in bandwidth.items()],
         "flops": flops,
         "overhead_ns": _call_overhead(),
-        "threads": torch.get_num_threads(),
     }
 
 

@@ -53,7 +53,6 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     if by_hand:
         lines.append(f"{by_hand} {'loop works' if by_hand == 1 else 'loops work'} on vectors written by hand")
     metrics = {
-        "builds": len(commands),
         "unvectorised_loops": len(missed),
         "in_order_sums": sum(loop.in_order for loop in missed),
         "vectorised_loops": len(vectorised),

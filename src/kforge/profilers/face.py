@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from kforge.platforms.face import Platform
-from kforge.types import Candidate, Problem, Profile, Verdict
+from kforge.types import Problem, Profile, Verdict
 
 Subject = Literal["candidate", "reference", "machine"]
 """Whom a probe looks at: the candidate in its sandbox, the reference in a trusted runner, or only the machine."""
@@ -30,9 +30,6 @@ class Bench(Protocol):
 
     @property
     def problem(self) -> Problem: ...
-
-    @property
-    def candidate(self) -> Candidate: ...
 
     @property
     def verdict(self) -> Verdict: ...

@@ -39,8 +39,9 @@ class Roofline(Profiler):
         work = read_work(bench.ask({"of": "reference"}, of="reference"))
         request = {"of": "machine", "sizes": _ceilings.SIZES}
         ceilings = _ceilings.Kept(bench.platform.facts(), lambda: bench.ask(request, of="machine"))
-        # The fastest block is the one that was disturbed least.
-        place = Place(work, ceilings.get(), min(timing.candidate_ns), bench.working_bytes)
+        # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
+        time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
+        place = Place(work, ceilings.get(), time_ns, bench.working_bytes)
         place = _corrected(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 

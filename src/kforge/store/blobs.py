@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import stat
 from pathlib import Path
 
 from kforge.errors import StoreError
+from kforge.whole_file import write_whole
 
 
 class Blobs:
@@ -30,7 +29,8 @@ class Blobs:
         if not path.parent.is_dir():
             path.parent.mkdir(exist_ok=True)
             path.parent.chmod(mode)
-        _write_whole(path, data, mode & 0o666)
+        # Synced: the database may not outlive what it points to.
+        write_whole(path, data, mode & 0o666, sync=True)
         return name
 
     def get(self, name: str) -> bytes:
@@ -49,18 +49,3 @@ class Blobs:
 
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name[2:]
-
-
-def _write_whole(path: Path, data: bytes, mode: int) -> None:
-    part = path.with_name(f".{path.name[:16]}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)  # the database may not outlive what it points to
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

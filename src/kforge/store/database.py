@@ -78,7 +78,7 @@ def enter_journal(connection: Connection, network: bool) -> tuple[str, ...]:
         try:
             entered = str(raw(f"pragma journal_mode={wanted}").scalar())
         except OperationalError as error:
-            if "locking protocol" not in str(error.orig) and "i/o" not in str(error.orig):
+            if not any(words in str(error.orig).lower() for words in ("locking protocol", "i/o error")):
                 raise
             entered = str(raw("pragma journal_mode=delete").scalar())
         raw("begin")

@@ -98,6 +98,7 @@ def on_network(path: Path, mounts: str | None = None) -> bool:
             mounts = Path("/proc/self/mounts").read_text(errors="replace")
         except OSError:
             return False
+    path = path.resolve()
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split()

@@ -138,7 +138,8 @@ def set_request(connection: Connection, number: int, request: Request) -> None:
 
 def _summary_query(limit: int) -> Select[Any]:
     count = select(func.count()).where(attempts.c.run == runs.c.number).scalar_subquery()
-    best = select(func.max(attempts.c.speedup)).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
+    best = select(attempts.c.speedup).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
+    best = best.order_by(attempts.c.sure.desc(), attempts.c.number).limit(1)
     dollars = select(func.sum(calls.c.dollars)).where(calls.c.run == runs.c.number).scalar_subquery()
     unpriced = select(func.sum(calls.c.unpriced)).where(calls.c.run == runs.c.number).scalar_subquery()
     columns = (runs.c.id, runs.c.problem, runs.c.platform, runs.c.models, runs.c.state, runs.c.created)

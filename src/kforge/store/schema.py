@@ -49,14 +49,11 @@ attempts = Table(
     Column("outcome", Text, nullable=False),
     Column("counts", Boolean, nullable=False),
     Column("speedup", Double),
-    Column("over_eager", Double),
-    Column("problem_id", Text, nullable=False),
-    Column("platform", Text, nullable=False),
+    Column("sure", Double, nullable=False),
     Column("created", Double, nullable=False),
     Column("document", Text, nullable=False),
     UniqueConstraint("run", "chain", "step", name="kforge_attempts_once"),
-    Index("kforge_attempts_summary", "run", "counts", "speedup"),
-    Index("kforge_attempts_best", "problem_id", "platform", "counts", "over_eager"),
+    Index("kforge_attempts_summary", "run", "counts", "sure"),
 )
 
 calls = Table(

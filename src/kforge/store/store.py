@@ -32,7 +32,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._blobs = Blobs(database.place.blobs)
-        # A run's number and request never change: the few in work need not be read again for each attempt.
+        # What set_request changes aside, a run is read once and not again for each attempt.
         self._known = functools.lru_cache(_KNOWN_RUNS)(self._look_up)
 
     @classmethod
@@ -106,7 +106,7 @@ class Store:
             document = pack(attempt, request.problem, self._blobs)
         try:
             with self._database.writing() as connection:
-                attempts.add(connection, number, request, attempt, document)
+                attempts.add(connection, number, attempt, document)
         except Duplicate:
             move = attempt.move
             raise StoreError(f"run {run} already has step {move.step} of chain {move.chain}") from None
@@ -152,16 +152,6 @@ class Store:
         number, _ = self._known(run)
         with self._database.reading() as connection:
             return calls.spent(connection, number)
-
-    def best(self, problem_id: str, platform: str) -> Attempt | None:
-        """The fastest attempt that counts, over all runs on that problem and platform."""
-        with self._database.reading() as connection:
-            return attempts.best(connection, problem_id, platform, self._blobs)
-
-    def platforms_with(self, problem_id: str) -> tuple[str, ...]:
-        """The platforms that have a program that counts for this problem."""
-        with self._database.reading() as connection:
-            return attempts.platforms_with(connection, problem_id)
 
     def close(self) -> None:
         self._database.close()

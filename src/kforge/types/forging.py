@@ -48,6 +48,13 @@ class Budget:
         if (self.dollars is not None and self.dollars < 0) or (self.tokens is not None and self.tokens < 0):
             raise ValueError("a budget cannot be negative")
 
+    def after(self, usage: Usage) -> Budget:
+        """What is left of it."""
+        return Budget(
+            None if self.dollars is None else max(0.0, self.dollars - usage.dollars),
+            None if self.tokens is None else max(0, self.tokens - usage.tokens),
+        )
+
 
 @dataclass(frozen=True)
 class Request:

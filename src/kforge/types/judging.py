@@ -12,7 +12,7 @@ import hashlib
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kforge import kernelbench, live_module
 from kforge.errors import ProblemError
@@ -174,6 +174,9 @@ class Settings:
             raise ValueError("timing_seconds must not be negative; 0 leaves timing out")
         if self.precision not in ("", "tf32", "float16", "bfloat16", "float32"):
             raise ValueError("precision must be float16, bfloat16, tf32 or float32")
+        for name, kind in (("baseline", BaselineName), ("policy", Policy), ("sandbox", SandboxChoice)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}")
 
 
 @dataclass(frozen=True)

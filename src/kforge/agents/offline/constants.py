@@ -20,12 +20,13 @@ class Maker:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
+        self._redrawn: torch.nn.Module | None = None
         self.expressions: dict[str, str] = {}
         self.definitions = ""
         """The reference's file, once an expression needs it."""
 
     def add(self, name: str, target: str, value: torch.Tensor) -> None:
-        """Find an expression for a constant; `target` is where the module has it, if it does."""
+        """Find an expression for a constant; `target` is where the module has it, empty if it does not."""
         text = "" if self._drawn(target) else expression(value)
         if not text and self._loaded.source and _reach(self._loaded.module, target) is not None:
             self.definitions = self._loaded.source
@@ -33,10 +34,8 @@ class Maker:
         if not text and value.numel() <= _LARGEST_LITERAL:
             text = _tensor(value)
         if not text:
-            shape = tuple(value.shape)
-            raise Unliftable(
-                f"the constant {target!r} of shape {shape} is in no state: register it as a buffer of the module"
-            )
+            what = f"{target or name!r} of shape {tuple(value.shape)}"
+            raise Unliftable(f"the constant {what} is in no state: register it as a buffer of the module")
         self.expressions[name] = text
 
     def _drawn(self, target: str) -> bool:
@@ -44,7 +43,9 @@ class Maker:
         value = _reach(self._loaded.module, target)
         if value is None or self._loaded.remake is None:
             return False
-        again = _reach(self._loaded.remake(_OTHER_SEED), target)
+        if self._redrawn is None:
+            self._redrawn = self._loaded.remake(_OTHER_SEED)
+        again = _reach(self._redrawn, target)
         return again is None or not torch.equal(again, value)
 
 

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from kforge.agents.offline import constants
 from kforge.agents.offline.interface import Held, Input, Interface, Layout
 from kforge.agents.offline.loading import Loaded
-from kforge.agents.offline.recipe import Unliftable
+from kforge.agents.offline.recipe import Unliftable, first_line
 
 _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
@@ -41,7 +41,7 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
     try:
         program = _traced(loaded, apart)
     except Exception as error:
-        raise Unliftable(f"torch.export cannot trace it: {_first_line(error)}") from error
+        raise Unliftable(f"torch.export cannot trace it: {first_line(error)}") from error
     signature = program.graph_signature
     graph = program.graph_module
     _refuse_unknown_sizes(graph)
@@ -222,7 +222,7 @@ def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
             for tensor in loaded.module.state_dict(keep_vars=True).values():
                 tensor.copy_(held[id(tensor)])
     except Exception as error:
-        raise Unliftable(f"the reference's forward raises {_first_line(error)}") from error
+        raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
     sources = [*(leaf for leaf in inputs if isinstance(leaf, torch.Tensor)), *loaded.module.state_dict().values()]
     taken = {tensor.untyped_storage().data_ptr() for tensor in sources}
     places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
@@ -231,8 +231,3 @@ def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
         if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in taken:
             fresh.add(places.index(value))
     return tuple(sorted(fresh))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

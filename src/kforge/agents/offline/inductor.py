@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kforge.agents.offline.recipe import Unliftable
+from kforge.agents.offline.recipe import Unliftable, first_line
 
 _ALWAYS = {
     # What is random stays torch's, so that both sides draw the same numbers under one seed.
@@ -66,8 +66,7 @@ def generate(graph: torch.fx.GraphModule, options: dict[str, Any]) -> Generated:
     except Unliftable:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-        raise Unliftable(f"Inductor cannot lower it: {type(error).__name__}: {lines[0][:300]}") from error
+        raise Unliftable(f"Inductor cannot lower it: {first_line(error)}") from error
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
     generated = generate(exported.graph, recipe.options)
     maker = constants.Maker(loaded)
     for name, value in generated.constants.items():
-        maker.add(name, name, value)
+        maker.add(name, "", value)
     interface = replace(exported.interface, constants={**exported.interface.constants, **maker.expressions})
     wrapper = take_apart(generated.code)
     return _Lifted(interface, wrapper.kernels, translate(wrapper, interface, recipe.own), generated.flags)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from kforge import live_module
 from kforge.agents.offline.recipe import Unliftable
 from kforge.types import Problem
 
@@ -65,9 +66,6 @@ def _from_file(problem: Problem, device_class: str) -> Loaded:
 
 
 def _live(problem: Problem) -> Loaded:
-    import cloudpickle
-
-    with open(problem.payload, "rb") as file:
-        module, inputs = cloudpickle.load(file)
+    module, inputs = live_module.restore(problem.payload, problem.payload_hash)
     # Two arguments that are one tensor here will not be so in every call.
-    return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, list(inputs))))
+    return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, inputs)))

@@ -10,25 +10,23 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import TextIO
 
 from kforge.agents.offline.lifting import lift
-from kforge.agents.offline.recipe import Order, Product, Unliftable
+from kforge.agents.offline.recipe import Order, Product, Unliftable, first_line
 from kforge.jsonable import decode, encode
 
 
 def answer(order: Order) -> Product:
     """The product of an order; whatever the module or the compiler raises is a reason."""
-    began = time.monotonic()
     source, reason = None, ""
     try:
         source = lift(order)
     except Unliftable as error:
         reason = str(error)
     except (Exception, SystemExit) as error:
-        reason = f"the lifting failed: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
-    return Product(source, reason, time.monotonic() - began)
+        reason = f"the lifting failed: {first_line(error)}"
+    return Product(source, reason)
 
 
 def serve(orders: TextIO, products: TextIO) -> None:

@@ -1,6 +1,6 @@
 """Kernels of our own for library calls, so that a module that is nothing but library calls can still be lifted.
 
-Each is one specialised C function over a template in `own/`; `replace` says how to call it.
+Each is one specialised C function over a template in `own/`; `own_function` says how to call it.
 """
 
 from __future__ import annotations

@@ -9,12 +9,17 @@ from kforge.agents.face import Situation
 from kforge.agents.offline import variants
 from kforge.types import Attempt
 
-_IDLE = re.compile(r"^([\w+]+) changes nothing here$")
+_USELESS = re.compile(r"^([\w+]+) (?:changes nothing here$|cannot be lifted: )")
 
 
 def idle_note(name: str) -> str:
     """The note that a variant gives the same program as one before it."""
     return f"{name} changes nothing here"
+
+
+def failed_note(name: str, reason: str) -> str:
+    """The note that a variant cannot be had."""
+    return f"{name} cannot be lifted: {reason}"
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,10 @@ def tried(situation: Situation) -> tuple[Tried, ...]:
 
 
 def spent(situation: Situation) -> set[str]:
-    """Names that need not be written again: tried, or known to change nothing."""
+    """Names that need not be written again: tried, or known to change nothing or to be out of reach."""
     names = {item.name for item in tried(situation)}
     for attempt in situation.past:
-        names |= {found.group(1) for note in attempt.notes if (found := _IDLE.match(note))}
+        names |= {found.group(1) for note in attempt.notes if (found := _USELESS.match(note))}
     return names
 
 

@@ -15,6 +15,12 @@ class Unliftable(Exception):
     """The module cannot be lifted; the message says why, for a person."""
 
 
+def first_line(error: BaseException) -> str:
+    """An error in one line: its type, and the first thing it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a program is to be made."""
@@ -31,6 +37,17 @@ class Recipe:
     """Words of the generated C++ to write otherwise."""
     prelude: str = ""
     """C++ that those need."""
+
+    def __add__(self, more: Recipe) -> Recipe:
+        """Both; where they disagree on an option or a word, the second is followed."""
+        return Recipe(
+            {**self.options, **more.options},
+            self.flags + more.flags,
+            self.own + more.own,
+            self.apart + more.apart,
+            {**self.rewrites, **more.rewrites},
+            self.prelude + more.prelude,
+        )
 
 
 @dataclass(frozen=True)
@@ -50,4 +67,3 @@ class Product:
 
     source: str | None
     reason: str = ""
-    seconds: float = 0.0

@@ -11,7 +11,6 @@ from kforge.agents.offline.variants import VARIANTS, Variant
 from kforge.types import Attempt, Recommendation
 
 _OVERHEAD_SHARE = 0.2
-_LIBRARY_SHARE = 0.5
 _GOOD_ROOFLINE = 0.6
 _SHORT_CALL_NS = 60_000.0
 
@@ -21,7 +20,7 @@ class Reading:
     """What holds a program back."""
 
     bound: str
-    """overhead, library, memory or compute."""
+    """overhead, memory or compute."""
     evidence: str
     """The facts that say so."""
 
@@ -77,9 +76,6 @@ def readings(parent: Attempt) -> tuple[Reading, ...]:
     """What holds the program back, the heaviest first; from the digest, or from the verdict alone."""
     found: list[Reading] = []
     overhead = _signal(parent, "call_overhead_share")
-    library = _signal(parent, "library_share")
-    if library is None and parent.verdict.custom_share is not None:
-        library = 1.0 - parent.verdict.custom_share
     roofline = _signal(parent, "roofline_share")
     if overhead is not None and overhead >= _OVERHEAD_SHARE:
         found.append(Reading("overhead", f"call_overhead_share: {overhead:.0%} of a call is spent around the kernels"))
@@ -87,8 +83,6 @@ def readings(parent: Attempt) -> tuple[Reading, ...]:
         found.append(Reading("overhead", f"bound: {_words(parent, 'bound')}"))
     elif (spent := _nanoseconds(parent)) is not None and spent < _SHORT_CALL_NS:
         found.append(Reading("overhead", f"a call takes only {spent / 1000:.0f} µs, so starting threads weighs"))
-    if library is not None and library >= _LIBRARY_SHARE:
-        found.append(Reading("library", f"library_share: {library:.0%} of the time is in library calls"))
     traffic = _signal(parent, "bytes_ratio")
     bound = _words(parent, "bound")
     kind = bound.split(" ")[0]

@@ -1,14 +1,12 @@
 """The moves of the offline writer, as data: what each changes, why, and what a program must hold for it to matter.
 
 A program's variant is a set of moves, written `default` or `one_pass+fast_exp`.
-Only moves that were seen to help on some problem are here.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from kforge.agents.offline.recipe import OWN_FAMILIES, Recipe
 
@@ -47,14 +45,8 @@ class Variant:
     name: str
     words: str
     """What it changes and why, for a person."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Inductor's configuration."""
-    flags: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
-    rewrites: dict[str, str] = field(default_factory=dict)
-    prelude: str = ""
-    """C++ that the rewritten words need."""
+    recipe: Recipe
+    """What it adds to how a program is made."""
     needs: str = ""
     """A pattern that the parent's text must hold; empty: always."""
     helps: str = ""
@@ -69,8 +61,7 @@ _ALL = (
     Variant(
         "fast_masks",
         "Read boolean masks sixteen at a time, without a branch for each element.",
-        rewrites={"at::vec::VecMask<float,1>::from(in_ptr": "load_mask(in_ptr"},
-        prelude=_LOAD_MASK,
+        Recipe(rewrites={"at::vec::VecMask<float,1>::from(in_ptr": "load_mask(in_ptr"}, prelude=_LOAD_MASK),
         needs=r"VecMask<float,1>::from\(in_ptr",
         helps="compute",
         excludes=("scalar",),
@@ -78,7 +69,7 @@ _ALL = (
     Variant(
         "row_at_once",
         "Compute a row's mean, its variance and the result in one loop over rows, while the row is in the cache.",
-        apart=("variance",),
+        Recipe(apart=("variance",)),
         needs=r"norm|var",
         helps="memory",
         excludes=("one_pass",),
@@ -86,14 +77,14 @@ _ALL = (
     Variant(
         "one_pass",
         "Compute mean and variance in one pass over each row, so that the row is read from memory once.",
-        options={"cpp.use_two_step_variance_threshold": 0},
+        Recipe(options={"cpp.use_two_step_variance_threshold": 0}),
         needs=r"norm|var",
         helps="memory",
     ),
     Variant(
         "fast_exp",
-        "Use the exponential with an error of 2 units in the last place instead of 1; it takes fewer instructions.",
-        rewrites={".exp()": ".exp_u20()"},
+        "Use the exponential that torch rates at 20 units in the last place instead of 1; it takes fewer instructions.",
+        Recipe(rewrites={".exp()": ".exp_u20()"}),
         needs=r"\.exp\(\)",
         helps="compute",
         excludes=("scalar",),
@@ -101,7 +92,7 @@ _ALL = (
     Variant(
         "half_width",
         "Use vectors of half the width: where a loop waits for its last result, shorter ones are through sooner.",
-        options={"cpp.simdlen": 256},
+        Recipe(options={"cpp.simdlen": 256}),
         needs=r"CPU_CAPABILITY_AVX512",
         helps="compute",
         excludes=("scalar",),
@@ -109,35 +100,35 @@ _ALL = (
     Variant(
         "unroll",
         "Unroll the loops, so that several iterations are in flight.",
-        flags=("-funroll-loops",),
+        Recipe(flags=("-funroll-loops",)),
         needs=r"for ?\(",
         helps="compute",
     ),
     Variant(
         "one_thread",
         "Run the kernels on one thread: for little work, waking the others costs more than they bring.",
-        options={"cpp.threads": 1},
+        Recipe(options={"cpp.threads": 1}),
         needs=r"#pragma omp parallel",
         helps="overhead",
     ),
     Variant(
         "careful",
         "Compile with strict floating point: no contraction, nothing assumed.",
-        flags=("-ffp-contract=off", "-fmath-errno", "-ftrapping-math"),
+        Recipe(flags=("-ffp-contract=off", "-fmath-errno", "-ftrapping-math")),
         excludes=("fast_exp",),
         repair=True,
     ),
     Variant(
         "scalar",
         "Write plain scalar loops instead of vector instructions.",
-        options={"cpp.simdlen": 1},
+        Recipe(options={"cpp.simdlen": 1}),
         excludes=("fast_exp", "fast_masks", "half_width"),
         repair=True,
     ),
     Variant(
         "own_kernels",
         "Do what the library does in kernels of our own.",
-        own=OWN_FAMILIES,
+        Recipe(own=OWN_FAMILIES),
         repair=True,
     ),
 )
@@ -160,21 +151,7 @@ def combined(parent: str, action: str) -> str:
 
 def recipe(name: str) -> Recipe:
     """How a program of that variant is made."""
-    options: dict[str, Any] = {}
-    rewrites: dict[str, str] = {}
-    flags: list[str] = [*_FLAGS]
-    own: list[str] = []
-    apart: list[str] = []
-    prelude = ""
-    for move in moves_in(name):
-        variant = VARIANTS[move]
-        options.update(variant.options)
-        rewrites.update(variant.rewrites)
-        flags += variant.flags
-        apart += variant.apart
-        prelude += variant.prelude
-        own += [family for family in variant.own if family not in own]
-    return Recipe(options, tuple(flags), tuple(own), tuple(apart), rewrites, prelude)
+    return sum((VARIANTS[move].recipe for move in moves_in(name)), Recipe(flags=_FLAGS))
 
 
 def variant_of(source: str) -> str | None:

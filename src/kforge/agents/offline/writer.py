@@ -30,6 +30,7 @@ class OfflineWriter:
                 if not situation.past:
                     return Draft(None, product.reason)
                 reason = product.reason
+                notes.append(past.failed_note(name, reason))
             elif past.body(product.source) in seen:
                 notes.append(past.idle_note(name))
             else:

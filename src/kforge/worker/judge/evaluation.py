@@ -380,6 +380,7 @@ class Evaluation:
         except timing.NotIdle:
             # A disturbed machine can look like this; a program that does not rest does so again.
             samples = duel.run()
+            self._found.notes.append("it seemed busy while the baseline ran; measured again, it was at rest")
         assert self._runner is not None
         self._refuse_findings(self._runner)
         return samples

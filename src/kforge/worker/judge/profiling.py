@@ -32,7 +32,7 @@ _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES = 64, 20_000, 8, 4 << 20
 
 @dataclass
 class Workshop:
-    """Everything the profilers of one candidate share. Close it."""
+    """Everything the profilers of one candidate share, for one call of `profiles`."""
 
     session: Session
     candidate: Candidate
@@ -181,10 +181,6 @@ class _Place:
     @property
     def problem(self) -> Problem:
         return self._workshop.session.book.problem
-
-    @property
-    def candidate(self) -> Candidate:
-        return self._workshop.candidate
 
     @property
     def verdict(self) -> Verdict:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from kforge import live_module
 from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
@@ -31,7 +32,7 @@ class Reference:
         self._file = f"<problem {problem.name} {problem.id}>"
         if problem.payload:
             self.init_arguments: list[Any] = []
-            self._module, self._examples = _load_live(problem)
+            self._module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
         else:
             self._namespace = self._execute()
             arguments = self._call("get_init_inputs")
@@ -185,20 +186,6 @@ class Reference:
     def fault_in_forward(self, error: BaseException) -> ProblemError:
         """The error that says the reference itself cannot run."""
         return self._fault("the reference's forward", error)
-
-
-def _load_live(problem: Problem) -> tuple[torch.nn.Module, list[Any]]:
-    import cloudpickle
-
-    try:
-        with open(problem.payload, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise ProblemError(f"the live module's file is gone: {error}") from None
-    if hashlib.sha256(data).hexdigest() != problem.payload_hash:
-        raise ProblemError("the live module's file has changed since it was captured", path=problem.payload)
-    module, examples = cloudpickle.loads(data)
-    return module, examples
 
 
 def _resampled(value: Any) -> Any:

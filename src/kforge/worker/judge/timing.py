@@ -25,7 +25,7 @@ _TIGHT = 0.005
 _CHECK_EVERY = 3
 _IDLE_SHARE = 0.03
 _IDLE_BLOCKS = 3
-_BUSY_PART = 0.25
+_BUSY_PART = 0.125
 
 
 class NotIdle(Exception):
@@ -126,8 +126,8 @@ class Duel:
     def _watched_block(self) -> Block:
         """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
 
-        Refreshing the inputs leaves it time to come to rest. A few busy blocks are a disturbed machine's; they are also
-        too few to move a median far.
+        Refreshing the inputs leaves it time to come to rest. A few busy blocks are a disturbed machine's: less than an
+        eighth of the blocks lies in less than a quarter of the groups, which moves their median little.
         """
         self.refresh()
         before = self.candidate.runner.cpu_ns()

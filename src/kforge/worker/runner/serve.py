@@ -23,6 +23,7 @@ import torch
 from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
+from kforge.worker.held_tensors import held_tensors
 from kforge.worker.runner import modes, probes, tamper, watch
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
@@ -149,25 +150,11 @@ class _Runner:
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def _tensors(self) -> dict[str, tuple[str, torch.Tensor]]:
-        """Every tensor the module holds: name -> (kind, tensor). Plain attributes are named with a leading '='."""
-        parameters = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
-        found = {
-            name: ("parameter" if name in parameters else "buffer", value)
-            for name, value in self._module.state_dict(keep_vars=True).items()
-            if isinstance(value, torch.Tensor)
-        }
-        for prefix, module in self._module.named_modules():
-            for name, value in vars(module).items():
-                if type(value) is torch.Tensor:
-                    found[f"={prefix}.{name}" if prefix else f"={name}"] = ("attribute", value)
-        return found
-
     def _describe_state(self) -> list[list[Any]]:
         with torch.no_grad():
             return [
                 [name, kind, dtype_name(value.dtype), list(value.shape), tensor_hash(value)]
-                for name, (kind, value) in self._tensors().items()
+                for name, (kind, value) in held_tensors(self._module).items()
             ]
 
     def _op_state(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -175,7 +162,7 @@ class _Runner:
         arena = Arena(fds[0], request["size"])
         fresh = {name: arena.tensor(Spec.from_json(spec)) for name, spec in request["values"]}
         with self._phase("load_state_dict"), torch.no_grad():
-            held = self._tensors()
+            held = held_tensors(self._module)
             whole = {name: fresh.get(name, value.detach()) for name, (_, value) in held.items() if name[0] != "="}
             self._module.load_state_dict(whole, strict=True)
             for name, value in fresh.items():
@@ -282,7 +269,7 @@ class _Runner:
             return self._model(*arguments)
 
         with self._phase("forward"), torch.no_grad():
-            effects.learn([value for _, value in self._tensors().values()])
+            effects.learn([value for _, value in held_tensors(self._module).values()])
             effects.learn(trees.pack(arguments)[1])
             with effects:
                 output = call()

@@ -33,15 +33,12 @@ def upgrade() -> None:
         sa.Column("outcome", sa.Text, nullable=False),
         sa.Column("counts", sa.Boolean, nullable=False),
         sa.Column("speedup", sa.Double),
-        sa.Column("over_eager", sa.Double),
-        sa.Column("problem_id", sa.Text, nullable=False),
-        sa.Column("platform", sa.Text, nullable=False),
+        sa.Column("sure", sa.Double, nullable=False),
         sa.Column("created", sa.Double, nullable=False),
         sa.Column("document", sa.Text, nullable=False),
         sa.UniqueConstraint("run", "chain", "step", name="kforge_attempts_once"),
     )
-    op.create_index("kforge_attempts_summary", "kforge_attempts", ["run", "counts", "speedup"])
-    op.create_index("kforge_attempts_best", "kforge_attempts", ["problem_id", "platform", "counts", "over_eager"])
+    op.create_index("kforge_attempts_summary", "kforge_attempts", ["run", "counts", "sure"])
     op.create_table(
         "kforge_calls",
         sa.Column("run", sa.Integer, sa.ForeignKey("kforge_runs.number"), primary_key=True),

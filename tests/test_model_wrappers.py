@@ -285,6 +285,18 @@ class TestLimits:
             assert fifth - first >= 60
         assert sum(clock.slept) < 200, "and no more waiting than that takes"
 
+    def test_models_under_the_same_limits_count_together(self) -> None:
+        clock = Clock()
+        first = Limited(Scripted(lambda _: ""), per_minute=1, sleep=clock.sleep, clock=clock)
+        second = first.around(Scripted(lambda _: ""))
+
+        async def both() -> None:
+            await first.complete(asking("x"))
+            await second.complete(asking("x"))
+
+        asyncio.run(both())
+        assert sum(clock.slept) == pytest.approx(60)
+
     def test_a_limit_of_nothing_makes_no_sense(self) -> None:
         for limits in ({"concurrency": 0}, {"per_minute": -1}):
             with pytest.raises(UsageError, match="at least 1"):

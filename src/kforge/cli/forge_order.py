@@ -47,6 +47,6 @@ def checked(order: Order) -> Order:
         order,
         problems=found,
         models=list(models),
-        means=replace(order.means, models=opened),
+        means=replace(order.means, models=dict(opened)),
         offline_by_default=not order.models,
     )

@@ -21,7 +21,7 @@ from kforge.forging.journal import RunJournal
 from kforge.forging.loop import Event, Loop, Shop
 from kforge.forging.requesting import check_platform, make_request, named_options, target_of
 from kforge.forging.result import Result
-from kforge.models.face import Model
+from kforge.models.limiting import Limited
 from kforge.platforms.face import Platform
 from kforge.store.store import Store
 from kforge.types import Problem, Request, Settings, Stop
@@ -154,7 +154,7 @@ def opened(place: str | Store) -> Iterator[Store]:
         yield store
 
 
-async def _work(store: Store, run: str, request: Request, models: dict[str, Model], workplace: Workplace) -> Forged:
+async def _work(store: Store, run: str, request: Request, models: dict[str, Limited], workplace: Workplace) -> Forged:
     platform = _platform(request)
     executor = workplace.executor or LocalExecutor(request.platform)
     staff = Staff()

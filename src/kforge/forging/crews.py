@@ -64,7 +64,7 @@ class Staff:
             await self.offline.close()
 
 
-def open_models(request: Request, means: Means) -> dict[str, Model]:
+def open_models(request: Request, means: Means) -> dict[str, Limited]:
     """Every model the request names, within its limits. A missing key or program is an error here, before anything is
     spent.
     """
@@ -86,13 +86,13 @@ def open_models(request: Request, means: Means) -> dict[str, Model]:
 def open_staff(
     request: Request,
     target: Target,
-    models: dict[str, Model],
+    models: dict[str, Limited],
     means: Means,
     journal: Journal,
     spent: Usage,
     machine: asyncio.Lock,
 ) -> Staff:
-    """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, file, limits."""
+    """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, limits, file."""
     purse = Purse(request.budget, spent)
     wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
     offline = open_offline(target) if BUILTIN in request.models else None
@@ -130,13 +130,14 @@ def _crew(
     return Crew(name, ModelWriter(models[name], prompts), None if silent else ModelAnalyst(advisor, prompts))
 
 
-def _limited(model: Model, means: Means) -> Model:
+def _limited(model: Model, means: Means) -> Limited:
     """Runs that share an open model share its limits."""
     return model if isinstance(model, Limited) else Limited(model, means.concurrency, means.per_minute)
 
 
-def _wrap(model: Model, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
-    wrapped: Model = Retrying(Caught(model, journal), notify=means.notify)
+def _wrap(model: Limited, request: Request, means: Means, purse: Purse, journal: Journal) -> Model:
+    # A reply is written down before anything else is done, even before its place is given to the next request.
+    wrapped: Model = Retrying(model.around(Caught(model.model, journal)), notify=means.notify)
     wrapped = Budgeted(wrapped, purse)
     if means.cache:
         wrapped = Caching(wrapped, Path(means.cache), request.model_settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -39,6 +40,12 @@ class Limited(Wrapper):
         self._queue = asyncio.Lock()
         self._sleep = sleep
         self._clock = clock
+
+    def around(self, model: Model) -> Limited:
+        """Another model under the same limits: what both ask counts together."""
+        twin = copy.copy(self)
+        twin.model = model
+        return twin
 
     async def complete(self, prompt: Prompt) -> Completion:
         async with self._room:

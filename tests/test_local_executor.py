@@ -39,7 +39,7 @@ def test_closing_ends_a_judgement_that_is_under_way() -> None:
 
     async def interrupted() -> float:
         executor = LocalExecutor("cpu")
-        executor._judge = judge  # type: ignore[assignment]
+        executor._judges = judge  # type: ignore[assignment]
         running = asyncio.create_task(executor.run(JOB, lambda _: None))
         await asyncio.to_thread(judge.began.wait, 10)
         running.cancel()

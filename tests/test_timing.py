@@ -9,7 +9,7 @@ import pytest
 from faults import program
 from kforge import Candidate, Outcome, Settings
 from kforge.worker.judge import timing
-from kforge.worker.judge.evaluation import Evaluation
+from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.lane import Block, Output
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
@@ -22,7 +22,7 @@ def test_a_wide_interval_is_measured_once_more_and_both_count(
     wide = timing.Samples([100.0, 100.0, 300.0, 300.0] * 5, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
     tight = timing.Samples([100.0] * 20, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
     rounds = [wide, tight, tight]
-    monkeypatch.setattr(Evaluation, "_duel", lambda self, *lanes, every: rounds.pop(0))
+    monkeypatch.setattr(Measurement, "_duel", lambda self, *lanes, every: rounds.pop(0))
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert len(rounds) == 1

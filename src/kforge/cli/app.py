@@ -25,7 +25,9 @@ app = typer.Typer(
 
 class BaselineChoice(enum.StrEnum):
     eager = "eager"
+    tf32 = "tf32"
     compile = "compile"
+    autotune = "autotune"
     best = "best"
 
 
@@ -40,6 +42,13 @@ class SandboxChoice(enum.StrEnum):
     bubblewrap = "bubblewrap"
     unshare = "unshare"
     process = "process"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise typer.BadParameter(f"--devices {text}: give numbers, as in 0 or 0,1") from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -72,6 +81,9 @@ def evaluate(
     compile_baseline: Annotated[
         bool, typer.Option(help="Build and time torch.compile too; without it there is no speedup_vs_best.")
     ] = True,
+    autotune_baseline: Annotated[
+        bool, typer.Option(help="Build and time torch.compile's max-autotune mode too: minutes, once per problem.")
+    ] = False,
     policy: Annotated[
         PolicyChoice,
         typer.Option(help="strict: no torch compute; hybrid: library calls reported, custom code required; any."),
@@ -84,6 +96,15 @@ def evaluate(
     sandbox: Annotated[
         SandboxChoice, typer.Option(help="Sandbox level to require; auto takes the strongest.")
     ] = SandboxChoice.auto,
+    sanitize: Annotated[
+        bool, typer.Option(help="A correct candidate must also pass the platform's memory and race checkers (GPU).")
+    ] = False,
+    devices: Annotated[
+        str, typer.Option(help="Numbers of the devices to judge on, as in 0 or 0,1. Default: the first; --jobs: all.")
+    ] = "",
+    builders: Annotated[
+        int, typer.Option(min=0, help="With --jobs: programs in hand at once for each device; 0: what suits.")
+    ] = 0,
     build_timeout: Annotated[
         float, typer.Option(min=1, help="Seconds for import, compilation and construction.")
     ] = 180,
@@ -117,26 +138,29 @@ def evaluate(
         settings = Settings(
             baseline=baseline.value,
             compile_baseline=compile_baseline,
+            autotune_baseline=autotune_baseline,
             policy=policy.value,
             precision=precision,
             seeds=seeds,
             timing_seconds=timing_seconds,
             sandbox=sandbox.value,
+            sanitize=sanitize,
             limits=limits,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     show = command.Show(as_json, evidence)
+    crowd = command.Crowd(_numbers(devices), builders)
     if replay is not None:
-        code = command.replay(replay, show)
+        code = command.replay(replay, show, crowd)
     elif jobs is not None:
         if out is None:
             raise typer.BadParameter("--jobs needs --out DIR")
-        code = command.batch(jobs, out, platform, settings, show)
+        code = command.batch(jobs, out, platform, settings, show, crowd)
     elif problem is None or candidate is None:
         raise typer.BadParameter("name a problem and a candidate, or --jobs FILE --out DIR, or --replay FILE")
     else:
-        code = command.single(problem, candidate, platform, settings, show)
+        code = command.single(problem, candidate, platform, settings, show, crowd)
     raise typer.Exit(code)
 
 

@@ -28,12 +28,26 @@ class Show:
     evidence: Path | None
 
 
-def single(problem_name: str, candidate_path: Path, platform: str, settings: Settings, show: Show) -> int:
+@dataclass(frozen=True)
+class Crowd:
+    """Which devices work, and how many programs are in hand at once."""
+
+    devices: tuple[int, ...] = ()
+    builders: int = 0
+
+    @property
+    def first(self) -> int | None:
+        return self.devices[0] if self.devices else None
+
+
+def single(
+    problem_name: str, candidate_path: Path, platform: str, settings: Settings, show: Show, crowd: Crowd = Crowd()
+) -> int:
     problems = find(problem_name)
     if len(problems) != 1:
         raise UsageError(f"{problem_name} holds {len(problems)} problems; name one, or use --jobs")
     candidate = read_candidate(candidate_path, platform)
-    with Judge(platform) as judge, _Status(show) as status:
+    with Judge(platform, crowd.first) as judge, _Status(show) as status:
         verdict = judge.evaluate(problems[0], candidate, settings, status.tell)
     report = Report(candidate_path.stem, problems[0].name, candidate.id, platform, verdict)
     if show.evidence is not None:
@@ -47,7 +61,7 @@ def single(problem_name: str, candidate_path: Path, platform: str, settings: Set
     return 0 if verdict.outcome is Outcome.CORRECT else 1
 
 
-def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: Show) -> int:
+def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: Show, crowd: Crowd = Crowd()) -> int:
     jobs = read_jobs(jobs_path, settings, platform)
     if not jobs:
         raise UsageError(f"{jobs_path}: no job in it")
@@ -72,7 +86,7 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
             def progress(job: Job, what: str) -> None:
                 status.tell(f"{job.id}: {what}")
 
-            results = run_jobs(jobs, out, platform, tell, progress)
+            results = run_jobs(jobs, out, platform, tell, progress, builders=crowd.builders, devices=crowd.devices)
     except KeyboardInterrupt:
         print(f"stopped after {finished} of {len(jobs)}; the same command continues", file=sys.stderr)
         return 130
@@ -83,13 +97,13 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
     return 0 if all(done.report and done.report.verdict.outcome is Outcome.CORRECT for done in results) else 1
 
 
-def replay(path: Path, show: Show) -> int:
+def replay(path: Path, show: Show, crowd: Crowd = Crowd()) -> int:
     """Re-run a record and hold the new verdict against the old one."""
     claim = load_evidence(path)
     evidence = claim.verdict.evidence
     if evidence is None:
         raise UsageError(f"{path}: the record carries no evidence")
-    with Judge(claim.platform) as judge, _Status(show) as status:
+    with Judge(claim.platform, crowd.first) as judge, _Status(show) as status:
         verdict = judge.evaluate(evidence.problem, evidence.candidate, evidence.settings, status.tell)
     holds, reasons = compare_claims(claim.verdict, verdict)
     if show.as_json:

@@ -16,8 +16,9 @@ from rich.markup import escape
 from kforge.cli import runs
 from kforge.cli.forge_order import Order
 from kforge.cli.live import LiveRuns, Row
-from kforge.errors import KForgeError
-from kforge.execution.local import LocalExecutor
+from kforge.cli.waiting import ALL, WAITING, say_unknown_machine, say_what_to_do
+from kforge.errors import KForgeError, UsageError
+from kforge.execution.opening import open_executor
 from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async
 from kforge.forging.loop import Event
 from kforge.forging.requesting import make_request, target_of
@@ -25,16 +26,21 @@ from kforge.models.keys import any_key
 from kforge.store.store import Store
 
 T = TypeVar("T")
+_MANY = 1_000_000
+"""More runs than a store holds."""
 
 
 def run(order: Order) -> int:
-    """0 if every problem has a correct program, 1 if not."""
+    """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
     console = Console(stderr=order.as_json)
     if order.offline_by_default:
         _say_offline(console)
     results = run_until_told(_forge_all(order, console))
     for result in results:
         _show(result, order.as_json, order.to, order.store, console)
+    say_what_to_do(console, list(results), order.store)
+    if any(result.waiting for result in results):
+        return WAITING
     return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
 
 
@@ -55,8 +61,9 @@ def _say_offline(console: Console) -> None:
 async def _forge_all(order: Order, console: Console) -> list[Forged]:
     """One problem after another, with one warm judge."""
     results: list[Forged] = []
-    executor = LocalExecutor(order.platform)
-    target = target_of(order.platform)
+    executor = open_executor(order.options.executor, order.platform)
+    target = target_of(order.platform, order.options.executor)
+    say_unknown_machine(console, order.options.executor, order.platform)
     current, left = "", order.options.budget
     means = replace(order.means, notify=lambda words: _notify(console, words))
 
@@ -97,8 +104,39 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
 
 
 def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
-    """Go on with a run."""
+    """Go on with a run, or with all that wait for reports."""
     console = Console(stderr=as_json)
+    results: list[Forged] = []
+    failed = 0
+    names = _names(name, place.store)
+    for run in names:
+        try:
+            results.append(_resume_one(run, place, more, as_json, console))
+        except KForgeError as error:
+            if len(names) == 1:
+                raise
+            failed += 1
+            console.print(f"[red]{escape(run)}[/]: {escape(str(error))}", highlight=False, soft_wrap=True)
+    say_what_to_do(console, list(results), place.store)
+    if failed:
+        return 2
+    if any(result.waiting for result in results):
+        return WAITING
+    return 0 if all(result.best for result in results) else 1
+
+
+def _names(name: str, place: str | Store) -> list[str]:
+    """The runs a name means, the oldest first."""
+    with opened(place) as store:
+        if name != ALL:
+            return [store.run(name).id]
+        found = [item.id for item in store.runs(_MANY) if item.state == "waiting"]
+    if not found:
+        raise UsageError("no run waits for reports; `kforge runs` lists them all")
+    return found[::-1]
+
+
+def _resume_one(name: str, place: Workplace, more: More, as_json: bool, console: Console) -> Forged:
     with opened(place.store) as store:
         found = store.run(name)
         past = store.history(found.id)
@@ -116,7 +154,7 @@ def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
 
     result = run_until_told(work())
     _show(result, as_json, None, place.store, console)
-    return 0 if result.best else 1
+    return result
 
 
 def _teller(live: LiveRuns, rows: list[Row]) -> Callable[[Event], None]:
@@ -155,7 +193,7 @@ def _show(result: Forged, as_json: bool, to: Path | None, store: str | Store, co
     if as_json:
         print(json.dumps(runs.flat(result)))
         return
-    runs.summary(console, result)
+    runs.summary(console, result, result.waiting)
     console.print(escape(runs.command("show", result.run, store)), style="dim", highlight=False, soft_wrap=True)
     if to is not None and result.best is not None:
         console.print(f"written to {to}", highlight=False)

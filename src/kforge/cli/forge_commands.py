@@ -10,6 +10,10 @@ import typer
 _STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
 _JSON = typer.Option("--json", help="Print one JSON object.")
 _RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
+_EXECUTOR_HELP = (
+    "Who judges: local (this machine; local:0,1 names its devices), or bundle:DIR (jobs in a folder, for a machine "
+    "without a network)."
+)
 _CACHE = typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
 _RECORD = typer.Option(help="Append every exchange with a model to this file, prompts included, for replay:FILE.")
 _CONCURRENCY = typer.Option(min=1, help="Requests to a model at once.")
@@ -64,7 +68,9 @@ def forge(
             help="Address of a server of your own, for ANY:NAME; OpenAI-compatible unless ANY says otherwise."
         ),
     ] = "",
-    baseline: Annotated[str, typer.Option(help="What speedup means: eager, compile or best.")] = "eager",
+    baseline: Annotated[
+        str, typer.Option(help="What speedup means: eager, tf32, compile, autotune or best.")
+    ] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
     policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
     precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
@@ -74,6 +80,7 @@ def forge(
     concurrency: Annotated[int, _CONCURRENCY] = 8,
     per_minute: Annotated[int | None, _PER_MINUTE] = None,
     keep_prompts: Annotated[bool, typer.Option(help="Keep the text of prompts in the store too.")] = False,
+    executor: Annotated[str, typer.Option(help=_EXECUTOR_HELP)] = "local",
     store: Annotated[str, _STORE] = "",
     to: Annotated[Path | None, typer.Option(help="Write the best program to this file.")] = None,
     as_json: Annotated[bool, _JSON] = False,
@@ -82,7 +89,8 @@ def forge(
 
     Without --model the offline agents do it: PyTorch's own compiler and rules, no key, no network.
 
-    Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error.
+    Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error, 3 jobs wait in
+    the bundle.
     """
     from kforge.forging.crews import Means
     from kforge.forging.requesting import named_options
@@ -114,6 +122,7 @@ def forge(
             "precision": precision,
             "sandbox": sandbox,
             "keep_prompts": keep_prompts,
+            "executor": executor,
         }
     )
     from kforge.cli.forge_order import Order, checked
@@ -127,13 +136,19 @@ def forge(
 
 
 def resume(
-    run: Annotated[str, _RUN] = "last",
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's name, the beginning of it, 'last', or 'waiting': all that wait for reports."),
+    ] = "last",
     iterations: Annotated[int | None, typer.Option(min=1, help="Programs per chain in all.")] = None,
     plateau: Annotated[int | None, typer.Option(min=1, help="Correct programs without gain before a stop.")] = None,
     target_speedup: Annotated[float | None, typer.Option(help="Stop when this is reached.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option(min=1000, help="Ceiling of a prompt's length.")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Dollars in all, those spent before included.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens in all.")] = None,
+    executor: Annotated[
+        str | None, typer.Option(help=f"{_EXECUTOR_HELP} Default: as before.", show_default=False)
+    ] = None,
     store: Annotated[str, _STORE] = "",
     cache: Annotated[str, _CACHE] = "",
     record: Annotated[str, _RECORD] = "",
@@ -143,14 +158,16 @@ def resume(
 ) -> None:
     """Go on with a run that was broken off, or let a finished one do more.
 
-    What was paid for is not asked for again.
+    What was paid for is not asked for again. Reports that were carried back into the run's bundle are taken in.
+
+    Exit status: as for kforge forge.
     """
     from kforge.cli import forge as command
     from kforge.forging.api import More, Workplace
     from kforge.forging.crews import Means
 
     place = Workplace(store, Means(cache, record, concurrency, per_minute))
-    more = More(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens)
+    more = More(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens, executor)
     raise typer.Exit(command.resume(run, place, more, as_json))
 
 

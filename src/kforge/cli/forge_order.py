@@ -40,7 +40,7 @@ def checked(order: Order) -> Order:
         raise UsageError(f"--to {order.to}: a folder; name a file")
     if order.to is not None and len(found) > 1:
         raise UsageError(f"--to names one file, and there are {len(found)} problems; use `kforge export` afterwards")
-    check_platform(order.platform)
+    check_platform(order.platform, order.options.executor)
     models = tuple(order.models) or (BUILTIN,)
     opened = open_models(request_without_inductor(found[0], order.platform, models, order.options), order.means)
     return replace(

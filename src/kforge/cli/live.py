@@ -147,6 +147,8 @@ def _name(row: Row) -> str:
 def _state(row: Row) -> str:
     if row.stop is None:
         return f"[cyan]{escape(row.words[:40])}[/]" if row.began else "[dim]waiting[/]"
+    if row.stop.reason == "waiting":
+        return "[cyan]waits for a report[/]"
     if best_attempt(row.attempts) is not None:
         return f"[green]done[/] [dim]({row.stop.reason})[/]"
     last = row.attempts[-1].verdict.outcome.value if row.attempts else row.stop.reason

@@ -93,7 +93,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     console.print(
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
-    summary(console, result)
+    summary(console, result, waiting=state == "waiting")
     _attempts(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
     hint = f"{whole} --step N shows a program whole; {best} --to FILE writes the best"
@@ -135,14 +135,20 @@ def command(verb: str, run: str, store: str | Store) -> str:
     return f"kforge {verb} {run}" + (f" --store {place}" if place else "")
 
 
-def summary(console: Console, result: Result) -> None:
-    """What a run came to, in two lines."""
+def summary(console: Console, result: Result, waiting: bool = False) -> None:
+    """What a run came to, in two lines; `waiting`: it has not come to its end."""
     best, problem = result.best, result.request.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
     if result.usage.unpriced:
         tried += f" ({result.usage.unpriced} repl{'ies' if result.usage.unpriced > 1 else 'y'} without a known price)"
     why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
-    if best is None:
+    if best is None and waiting:
+        console.print(
+            f"[cyan]{escape(problem)}[/]: no correct program yet, {tried}. {escape(why)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    elif best is None:
         console.print(
             f"[red]no correct program[/] for {escape(problem)}: {tried}. {escape(why)}", highlight=False, soft_wrap=True
         )

@@ -1,1 +1,1 @@
-"""Where jobs are carried out: this machine, or nowhere at all (for tests)."""
+"""Where jobs are carried out: this machine, another one that a folder is carried to, or nowhere at all (for tests)."""

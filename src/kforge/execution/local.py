@@ -1,4 +1,4 @@
-"""This machine: one warm judge, in a thread of its own, one job at a time."""
+"""This machine: a warm judge for each device, in threads of their own; one job at a time where building would disturb."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+from kforge import registry
 from kforge.errors import HarnessError
 from kforge.execution.face import Tell
 from kforge.types import Job, Report
-from kforge.worker.judge.judge import Judge
+from kforge.worker.judges import Judges, usual_builders
 
 _CLOSE_SECONDS = 10.0
 
 
 class LocalExecutor:
-    """Judges on this machine's device. The judge starts with the first job."""
+    """Judges on this machine's devices. The judges start with the first job."""
 
-    def __init__(self, platform: str = "cpu") -> None:
+    def __init__(self, platform: str = "cpu", devices: tuple[int, ...] = (), builders: int = 0) -> None:
+        """`devices`: numbers, empty for all; `builders`: programs in hand at once for each, 0 for what suits."""
         self._platform = platform
-        self._judge: Judge | None = None
+        self._devices = devices
+        self._builders = builders
+        self._judges: Judges | None = None
+        self._starting = threading.Lock()
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A daemon: a candidate that hangs must not keep the program from ending.
-        self._thread = threading.Thread(target=self._serve, name="kforge-judge", daemon=True)
+        self._threads: list[threading.Thread] = []
         self._closing = False
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
@@ -38,8 +43,23 @@ class LocalExecutor:
         return self._lock[1]
 
     async def run(self, job: Job, tell: Tell) -> Report:
+        if not self._threads and not self._closing:
+            self._start()
+        if len(self._threads) > 1:
+            return await self._run(job, tell)
         async with self.machine:
             return await self._run(job, tell)
+
+    def _start(self) -> None:
+        builders = self._builders or usual_builders(self._platform)
+        devices = len(self._devices or registry.load("platforms", self._platform).devices()) or 1
+        # Daemons: a candidate that hangs must not keep the program from ending.
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"kforge-judge-{number}", daemon=True)
+            for number in range(builders * devices)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def _run(self, job: Job, tell: Tell) -> Report:
         if self._closing:
@@ -64,39 +84,39 @@ class LocalExecutor:
             if answer.done() or self._closing:
                 return
             try:
-                report = self._ready_judge().report(job, lambda words: call(told, words))
+                report = self._ready_judges().report(job, lambda words: call(told, words))
             except BaseException as error:
                 call(settle, answer.set_exception, error)
             else:
                 call(settle, answer.set_result, report)
 
-        if not self._thread.is_alive():
-            self._thread.start()
         self._work.put(work)
         return await answer
 
     async def close(self) -> None:
         """Ends a judgement that is under way, too. Nothing can be run afterwards."""
         self._closing = True
-        if not self._thread.is_alive():
+        if not self._threads:
             return
-        self._work.put(None)
-        await asyncio.to_thread(self._thread.join, 0.2)
-        judge = self._judge
-        if self._thread.is_alive() and judge is not None:
-            # In the middle of a judgement: its processes are ended, and the thread follows.
-            judge.close()
-        await asyncio.to_thread(self._thread.join, _CLOSE_SECONDS)
+        for _thread in self._threads:
+            self._work.put(None)
+        await asyncio.to_thread(self._join, 0.2)
+        # In the middle of a judgement, its processes are ended, and the thread follows.
+        if self._judges is not None:
+            await asyncio.to_thread(self._judges.close)
+        await asyncio.to_thread(self._join, _CLOSE_SECONDS)
 
-    def _ready_judge(self) -> Judge:
-        if self._judge is None:
-            self._judge = Judge(self._platform)
-        return self._judge
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _ready_judges(self) -> Judges:
+        with self._starting:
+            if self._judges is None:
+                self._judges = Judges(self._platform, self._devices)
+            return self._judges
 
     def _serve(self) -> None:
-        try:
-            while (work := self._work.get()) is not None:
-                work()
-        finally:
-            if self._judge is not None:
-                self._judge.close()
+        while (work := self._work.get()) is not None:
+            work()

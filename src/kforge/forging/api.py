@@ -14,7 +14,8 @@ import torch
 from kforge import registry
 from kforge.errors import StoreError, UsageError
 from kforge.execution.face import Executor
-from kforge.execution.local import LocalExecutor
+from kforge.execution.naming import whole_name
+from kforge.execution.opening import open_executor
 from kforge.forging import drop_in
 from kforge.forging.crews import Means, Staff, open_models, open_staff
 from kforge.forging.journal import RunJournal
@@ -54,7 +55,7 @@ class Workplace:
     started: Callable[[str], None] = lambda _: None
     """Told the run's name when it has one."""
     executor: Executor | None = None
-    """Who judges; None: a judge of the run's own on this machine."""
+    """Who judges; None: whom the request names, for this run alone."""
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -72,6 +73,8 @@ class More:
     budget: float | None = None
     """Dollars in all, what was spent before included."""
     budget_tokens: int | None = None
+    executor: str | None = None
+    """Who judges from now on: local, or bundle:DIR."""
 
     def applied(self, request: Request) -> Request:
         """The request with these changes."""
@@ -83,6 +86,7 @@ class More:
                 plan=replace(request.plan, **plan),
                 budget=replace(request.budget, **budget),
                 prompt_tokens=self.prompt_tokens or request.prompt_tokens,
+                executor=whole_name(self.executor or request.executor),
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
@@ -100,8 +104,9 @@ def forge(
     `model` names who writes: provider:model, command:..., mailbox:DIR, replay:FILE, or builtin, the offline agents; a
     list of names shares the chains among them. `options` are the fields of `Options` (kforge.forging.requesting), and
     those of its records under their own names: iterations=5, samples=4, target_speedup=2.0, budget=3.0, ...
-    Everything is kept in the store, and `kforge.resume` goes on after a break. Raises kforge.errors only; a program
-    that fails is part of the result's history.
+    Everything is kept in the store, and `kforge.resume` goes on after a break. With executor="bundle:DIR" a run ends
+    when all it has left are jobs in that folder: `result.waiting`. Raises kforge.errors only; a program that fails is
+    part of the result's history.
     """
     return asyncio.run(forge_async(problem, platform, model, workplace, **options))
 
@@ -114,13 +119,14 @@ async def forge_async(
     **options: Any,
 ) -> Forged:
     """The same for a program that has an event loop of its own."""
-    request = await make_request(problem, platform, model, named_options(options), target_of(platform))
+    asked = named_options(options)
+    request = await make_request(problem, platform, model, asked, target_of(platform, asked.executor))
     return await carry_out(request, workplace)
 
 
 async def carry_out(request: Request, workplace: Workplace) -> Forged:
     """A new run for a request."""
-    check_platform(request.platform)
+    check_platform(request.platform, request.executor)
     models = open_models(request, workplace.means)
     with opened(workplace.store) as store:
         run = store.create_run(request)
@@ -138,7 +144,7 @@ async def resume_async(run: str = "last", workplace: Workplace = Workplace(), mo
     with opened(workplace.store) as store:
         found = store.run(run)
         request = more.applied(found.request)
-        check_platform(request.platform)
+        check_platform(request.platform, request.executor)
         models = open_models(request, workplace.means)
         workplace.started(found.id)
         return await _work(store, found.id, request, models, workplace)
@@ -156,14 +162,14 @@ def opened(place: str | Store) -> Iterator[Store]:
 
 async def _work(store: Store, run: str, request: Request, models: dict[str, Limited], workplace: Workplace) -> Forged:
     platform = _platform(request)
-    executor = workplace.executor or LocalExecutor(request.platform)
+    executor = workplace.executor or open_executor(request.executor, request.platform)
     staff = Staff()
     try:
         with store.hold(run), _states(store, run) as finish, contextlib.ExitStack() as cleanup:
             if store.run(run).request != request:
                 store.set_request(run, request)
             journal = cleanup.enter_context(contextlib.closing(RunJournal(store, run, request.keep_prompts)))
-            target = target_of(request.platform)
+            target = target_of(request.platform, request.executor)
             staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
             shop = Shop(
                 request,
@@ -204,7 +210,8 @@ def _states(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], Non
     def finish(stops: tuple[Stop, ...]) -> None:
         open_ends = [stop for stop in stops if not stop.final]
         words = "; ".join(dict.fromkeys(stop.words for stop in open_ends or stops))
-        store.set_state(run, "stopped" if open_ends else "finished", words)
+        waits = any(stop.reason == "waiting" for stop in stops)
+        store.set_state(run, "waiting" if waits else "stopped" if open_ends else "finished", words)
 
     store.set_state(run, "running")
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from kforge.agents.face import Advice, Analyst, Draft, Situation, Target, Writer
 from kforge.errors import BudgetSpent, ModelError, PromptTooLong
-from kforge.execution.face import Executor
+from kforge.execution.face import Executor, ReportAwaited
 from kforge.profilers.digest import digest
 from kforge.search.face import Search
 from kforge.types import (
@@ -99,6 +99,9 @@ class Loop:
             stop = Stop("budget", str(error))
         except ModelError as error:
             stop = Stop("model", str(error))
+        except ReportAwaited as error:
+            # The reply is kept: the same program comes to be judged again when the run is resumed.
+            stop = Stop("waiting", str(error))
         self._shop.tell(Event(chain, len(self._own(chain)), stop.words, stop=stop))
         return stop
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,12 +11,18 @@ from kforge import problems, registry
 from kforge.agents.face import Target
 from kforge.agents.offline.reference import inductor_reference
 from kforge.errors import PluginAbsent, UsageError
+from kforge.execution.naming import LOCAL, folder_of, whole_name
 from kforge.platforms.face import Platform
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
+from kforge.worker.bundle_folder import BundleFolder
 
 T = TypeVar("T")
 INDUCTOR = "inductor"
 """The reference that PyTorch's own compiler writes."""
+_UNKNOWN = (
+    "\nThe machine that will run the program has not been described: where this text says unknown, let the program ask "
+    "the device.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class Options:
     """How the next move is chosen."""
     keep_prompts: bool = False
     """Whether prompts are kept in the store."""
+    executor: str = LOCAL
+    """Who judges: local, or bundle:DIR."""
 
 
 def named_options(words: dict[str, Any]) -> Options:
@@ -116,20 +125,47 @@ def request_without_inductor(problem: Problem, platform: str, models: tuple[str,
         model_settings=options.model_settings,
         budget=options.budget,
         keep_prompts=options.keep_prompts,
+        executor=whole_name(options.executor),
     )
 
 
-def target_of(platform: str) -> Target:
-    """What agents are told of a platform."""
+def target_of(platform: str, executor: str = LOCAL) -> Target:
+    """What agents are told of a platform, with the facts of the machine that judges."""
     found: Platform = registry.load("platforms", platform)
-    return Target(found.name, found.guide(), found.example(), found.device_class)
+    folder = folder_of(executor)
+    if folder is None:
+        return Target(found.name, found.guide(), found.example(), found.device_class)
+    facts = BundleFolder(folder).facts(platform)
+    guide = _elsewhere(found, facts).guide() + ("" if facts else _UNKNOWN)
+    return Target(found.name, guide, found.example(), found.device_class)
 
 
-def check_platform(platform: str) -> None:
-    """PluginAbsent, with what to do, where it cannot be used on this machine."""
-    reason = registry.load("platforms", platform).absent_because()
+def check_platform(platform: str, executor: str = LOCAL) -> None:
+    """PluginAbsent, with what to do, where it cannot be used on this machine; UsageError for a bundle's folder that
+    cannot be one. What a bundle's machine lacks is for its worker to say.
+    """
+    found: Platform = registry.load("platforms", platform)
+    folder = folder_of(executor)
+    if folder is not None:
+        BundleFolder(folder).check()
+        return
+    reason = found.absent_because()
     if reason:
         raise PluginAbsent(f"platform {platform}: {reason}")
+
+
+class _Facts(dict[str, str]):
+    """Facts of a machine that may not be known."""
+
+    def __missing__(self, name: str) -> str:
+        return "unknown"
+
+
+def _elsewhere(platform: Platform, facts: dict[str, str]) -> Platform:
+    """The platform as it is on another machine: its guide says nothing of this one."""
+    other = copy.copy(platform)
+    other.facts = lambda number=0: _Facts(facts)  # type: ignore[method-assign]
+    return other
 
 
 def one_problem(place: str | Path) -> Problem:

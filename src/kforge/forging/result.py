@@ -30,6 +30,11 @@ class Result:
         return best_attempt(self.history)
 
     @property
+    def waiting(self) -> bool:
+        """Whether a chain waits for a report from another machine."""
+        return any(stop.reason == "waiting" for stop in self.stops)
+
+    @property
     def source(self) -> str:
         """The best correct program; UsageError if there is none."""
         candidate = self._winner().candidate

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import string
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+_clock = time.perf_counter_ns
+
+
+class Stopwatch:
+    """Times one call. Made in a runner before any program is imported, so that what it uses is torch's own."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+
+    def time(self, call: Callable[[], Any]) -> tuple[Any, int]:
+        """What the call returned, and the nanoseconds until everything it started was done."""
+        began = _clock()
+        output = call()
+        self._synchronize()
+        return output, _clock() - began
 
 
 class Platform:
@@ -15,17 +35,45 @@ class Platform:
     device_class = "cpu"
     """Which of a problem's sizes apply: cpu, gpu or emulator."""
     device = "cpu"
-    """The torch device candidates and reference run on."""
+    """The torch device type candidates and reference run on."""
     can_time = True
     """Whether a time measured here means anything."""
     profilers: tuple[str, ...] = ()
     """What looks at a correct program where nobody says otherwise."""
+    baselines: tuple[str, ...] = ("eager", "compile")
+    """Ways of running the reference that are timed here."""
+    warm_imports: tuple[str, ...] = ()
+    """Modules that programs are likely to import: loaded once, before runners are forked."""
+    builds_apart = False
+    """Whether compilers may work while the device is timed: they use other processors than the device's."""
+    address_space_limited = True
+    """Whether a limit on a process's address space makes sense: drivers of accelerators reserve far more than they use."""
+    flushes_cache = False
+    """Whether each timed call finds the device's caches cold."""
+    sanitizers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(what it finds, command before the program): tools that end with a status other than 0 where they found a fault."""
 
     def absent_because(self) -> str:
         """Why this platform cannot be used here, with the cure; empty if it can."""
         return ""
 
-    def facts(self) -> dict[str, str]:
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the devices there are; each is timed by one judge at a time."""
+        return (0,)
+
+    def device_name(self, number: int) -> str:
+        """What the judge's own torch calls a device. A runner sees only its own, under the platform's `device`."""
+        return self.device
+
+    def identity(self, number: int) -> str:
+        """A name for a device that no other on this machine has."""
+        return self.device_name(number)
+
+    def busy_because(self, number: int) -> str:
+        """What else uses the device, so that times would not be true; empty if nothing does."""
+        return ""
+
+    def facts(self, number: int = 0) -> dict[str, str]:
         """The machine, in words: these fill the guide's placeholders and go into the evidence."""
         return {}
 
@@ -37,12 +85,32 @@ class Platform:
         """Folders a runner must see, read-only, to build and run a candidate."""
         return ()
 
-    def environment(self) -> dict[str, str]:
-        """Variables a runner needs beside the bare ones."""
+    def device_files(self) -> tuple[str, ...]:
+        """Device nodes a runner needs."""
+        return ()
+
+    def environment(self, number: int = 0) -> dict[str, str]:
+        """Variables a runner needs beside the bare ones; PATH is added to."""
         return {}
+
+    def memory_bytes(self, number: int = 0) -> int:
+        """Memory of the device that inputs and outputs live in."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def synchronize(self) -> None:
         """Wait until everything launched on the device has finished."""
+
+    def stopwatch(self) -> Stopwatch:
+        """How a call is timed here."""
+        return Stopwatch(self.synchronize)
+
+    def peak_bytes(self) -> int:
+        """Device memory this process gained at most since this was last asked; 0 where the host's is all there is."""
+        return 0
+
+    def conditions(self, number: int = 0) -> dict[str, str]:
+        """Clocks, temperature and power of an accelerator, as far as they can be read."""
+        return {}
 
     def guide(self) -> str:
         """What a prompt says of this platform, filled in from the machine."""

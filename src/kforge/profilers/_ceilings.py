@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kforge import jsonable
@@ -20,6 +20,9 @@ from kforge.whole_file import write_whole
 _VERSION = 2
 SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 29))
 """Bytes of the arrays whose bandwidth is measured: from what fits in a core's cache to what fits in none."""
+GPU_SIZES = tuple(1 << shift for shift in (22, 24, 26, 28, 30, 32))
+"""The same on a GPU: from well inside its second-level cache to far beyond it."""
+FLOAT32 = "float32"
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,29 @@ class Ceilings:
     flops: float
     """Float32 operations a second."""
     overhead_ns: float
-    """The least a call through nn.Module and ctypes takes."""
+    """The least a call takes: through nn.Module and ctypes; on a GPU, the smallest kernel."""
+    rates: tuple[tuple[str, float], ...] = ()
+    """On a GPU: (arithmetic, operations a second of a matrix product in it); tf32 is float32 on tensor cores."""
+    launch_ns: float = 0.0
+    """On a GPU: what each further launch in a call costs the device."""
+
+    def rate(self, arithmetic: str) -> float:
+        """Operations a second of matrix products in this arithmetic; float32's where it was not measured."""
+        return dict(self.rates).get(arithmetic, self.flops)
 
     def bytes_per_second(self, working_bytes: int) -> float:
         """The bandwidth for a program that goes round in this much memory."""
         return next((rate for size, rate in self.bandwidth if size >= working_bytes), self.bandwidth[-1][1])
 
-    def raised(self, working_bytes: int, bytes_per_second: float, flops: float) -> Ceilings:
-        """With the rates that were seen in this much memory, where they are higher."""
+    def raised(self, working_bytes: int, bytes_per_second: float, flops: float, arithmetic: str = FLOAT32) -> Ceilings:
+        """With the rates that were seen in this much memory and this arithmetic, where they are higher."""
         place = next((size for size, _ in self.bandwidth if size >= working_bytes), self.bandwidth[-1][0])
         bandwidth = tuple(
             (size, max(rate, bytes_per_second) if size == place else rate) for size, rate in self.bandwidth
         )
-        return Ceilings(bandwidth, max(self.flops, flops), self.overhead_ns)
+        rates = tuple((name, max(rate, flops) if name == arithmetic else rate) for name, rate in self.rates)
+        least = max(self.flops, flops) if arithmetic == FLOAT32 or not rates else self.flops
+        return replace(self, bandwidth=bandwidth, flops=least, rates=rates)
 
     @property
     def memory(self) -> float:
@@ -81,14 +94,23 @@ def highest(one: Ceilings, two: Ceilings) -> Ceilings:
     """The better of two measurements, number by number."""
     rates = dict(one.bandwidth)
     bandwidth = tuple((size, max(rate, rates.get(size, 0.0))) for size, rate in two.bandwidth)
-    return Ceilings(bandwidth, max(one.flops, two.flops), min(one.overhead_ns, two.overhead_ns))
+    before = dict(one.rates)
+    return Ceilings(
+        bandwidth,
+        max(one.flops, two.flops),
+        min(one.overhead_ns, two.overhead_ns),
+        tuple((name, max(rate, before.get(name, 0.0))) for name, rate in two.rates),
+        min(one.launch_ns, two.launch_ns),
+    )
 
 
 def read(reply: dict[str, Any]) -> Ceilings:
     """From a probe's answer; ValueError if it is none."""
     bandwidth = tuple(sorted((int(size), float(rate)) for size, rate in reply["bandwidth"]))
-    found = Ceilings(bandwidth, float(reply["flops"]), float(reply["overhead_ns"]))
-    numbers = [found.flops, found.overhead_ns, *(rate for _, rate in bandwidth)]
+    rates = tuple(sorted((str(name)[:20], float(rate)) for name, rate in reply.get("rates", [])))
+    launch = float(reply.get("launch_ns", 0.0))
+    found = Ceilings(bandwidth, float(reply["flops"]), float(reply["overhead_ns"]), rates, launch)
+    numbers = [found.flops, found.overhead_ns, *(rate for _, rate in (*bandwidth, *rates)), 1.0 + launch]
     if not bandwidth or not all(math.isfinite(number) and number > 0 for number in numbers):
         raise ValueError("a ceiling that is none")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kforge.profilers._wording import percent, size
+from kforge.profilers._wording import percent, size, time
 from kforge.types import Digest, Signal
 
 GONE = "gone"
@@ -14,9 +14,18 @@ _SOURCES = {
     **dict.fromkeys(("bound", "roofline_share", "headroom"), "roofline"),
     "instructions_per_cycle": "perf",
     **dict.fromkeys(("unvectorised_loops", "vectorised_loops"), "compiler_remarks"),
+    **dict.fromkeys(("uncoalesced", "bank_conflicts", "spilling", "atomics", "occupancy", "parallelism"), "ncu"),
+    **dict.fromkeys(("traffic", "tensor_cores", "lanes"), "ncu"),
+    **dict.fromkeys(("launch_share", "library_kernels", "copies"), "torch_trace"),
+    **dict.fromkeys(("load_width", "spill_code", "double_code"), "sass"),
 }
 """Which tool must have spoken for the lack of a signal to mean something; the others come from torch_profiler."""
-_SHARES = ("roofline_share", "custom_share", "library_share", "top_operator", "call_overhead_share")
+_SHARES = (
+    *("roofline_share", "custom_share", "library_share", "top_operator", "call_overhead_share", "units", "stalls"),
+    *("occupancy", "occupancy_reached", "parallelism", "unit", "latency", "bank_conflicts", "spilling", "atomics"),
+    *("tensor_cores", "launch_share", "library_kernels", "copies"),
+)
+_TIMES = ("headroom", "bytes_ratio", "traffic", "traffic_ratio")
 _TIMED = {"roofline_share": 1, "headroom": -1}
 """Signals that rest on a time: 1 where faster is more, -1 where it is less."""
 _AGREES = 1.25
@@ -28,6 +37,17 @@ _GONE_WORDS = {
     "bytes_ratio": "no memory traffic beyond what is needed is left between operators (it was {was} the least)",
     "headroom": "the least possible time is all but reached ({was} was missing)",
     "allocated_bytes": "a call allocates no more than its result now (it was {was})",
+    "uncoalesced": "global accesses are coalesced now (a warp's touched {was} sectors)",
+    "bank_conflicts": "shared memory is accessed without bank conflicts now (they were {was} of the accesses)",
+    "spilling": "nothing of note is spilled any more (it was {was} of the memory sectors)",
+    "atomics": "atomics do not queue any more (they were {was} of the global accesses)",
+    "traffic": "DRAM carries little more than the problem needs now (it was {was} the least)",
+    "launch_share": "the device hardly idles within a call now (it idled {was})",
+    "library_kernels": "no library kernel takes time any more (they took {was})",
+    "copies": "no time goes into copies any more ({was} did)",
+    "spill_code": "no instruction moves spilled registers any more (there were {was})",
+    "load_width": "global loads are 128 bits wide now (the widest were {was})",
+    "double_code": "nothing is done in double precision any more ({was} instructions were)",
 }
 """Signals whose end is news, in words; the others go silently."""
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -99,7 +119,9 @@ def _shown(value: float, name: str) -> str:
         return f"{value:.2g}"
     if name == "speedup":
         return f"{value:.2f}x"
-    return f"{value:.1f}x" if name in ("headroom", "bytes_ratio") else f"{value:.0f}"
+    if name == "device_time":
+        return time(value)
+    return f"{value:.1f}x" if name in _TIMES else f"{value:.0f}"
 
 
 def _first_word(words: str) -> str:

@@ -23,6 +23,8 @@ class Facts:
 
     profiles: dict[str, Profile]
     verdict: Verdict
+    without: tuple[str, ...] = ()
+    """Rules that are switched off."""
 
     def number(self, tool: str, name: str, highest: float = math.inf) -> float | None:
         """A metric that makes sense: finite, not negative, at most `highest`."""

@@ -19,7 +19,9 @@ _GATHERING = frozenset(("embedding", "index_select", "gather", "index"))
 
 
 def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
-    return _measure(request["sizes"]) if request["of"] == "machine" else _count(subject)
+    if request["of"] != "machine":
+        return _count(subject)
+    return _measure_gpu(request["sizes"]) if request.get("device") == "cuda" else _measure(request["sizes"])
 
 
 # -- the work ------------------------------------------------------------------------------------------------------
@@ -191,3 +193,93 @@ class _Smallest(torch.nn.Module):
 def _call_overhead() -> int:
     module, x = _Smallest(), torch.ones(16)
     return _best(lambda: module(x), 0.03)
+
+
+# -- a GPU ---------------------------------------------------------------------------------------------------------
+
+
+_GPU_ROUNDS = 8
+_GPU_WIDTHS = (4096, 8192)
+_AHEAD_CYCLES = 250_000
+"""The device waits about 0.13 ms before what is measured, so that the processor has launched it all by then."""
+_LEAST_FLUSH = 64 << 20
+_MANY_LAUNCHES = 20
+_LEAST_SHARE = 0.3
+"""Of a copy's time, what is taken to be copying, however much of it the smallest kernel takes too."""
+_ARITHMETIC = {
+    "float32": (torch.float32, "highest"),
+    "tf32": (torch.float32, "high"),
+    "bfloat16": (torch.bfloat16, "highest"),
+    "float16": (torch.float16, "highest"),
+    "float64": (torch.float64, "highest"),
+}
+"""Name -> the matrices' type, and the precision that torch may compute float32 products in."""
+
+
+def _measure_gpu(sizes: list[int]) -> dict[str, Any]:
+    """Measured as a candidate is: by events, the caches cold, the processor ahead of the device."""
+    watch = _Watch()
+    x, y = torch.ones(32, device="cuda"), torch.empty(32, device="cuda")
+    overhead = watch.best(lambda: torch.neg(x, out=y), 4 * _GPU_ROUNDS)
+    many = watch.best(lambda: _repeat(lambda: torch.neg(x, out=y), _MANY_LAUNCHES), _GPU_ROUNDS)
+    rates = {name: _matrix_rate(watch, *kind) for name, kind in _ARITHMETIC.items()}
+    return {
+        "bandwidth": [[size, rate] for size in sizes if (rate := _copy_rate(watch, size, overhead))],
+        "flops": rates["float32"],
+        "rates": sorted(rates.items()),
+        "overhead_ns": overhead,
+        "launch_ns": max(1.0, (many - overhead) / (_MANY_LAUNCHES - 1)),
+    }
+
+
+class _Watch:
+    """Times what is launched, with cold caches."""
+
+    def __init__(self) -> None:
+        size = max(2 * int(torch.cuda.get_device_properties(0).L2_cache_size), _LEAST_FLUSH)
+        self._scratch = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def best(self, call: Any, rounds: int) -> float:
+        """The fastest of so many, in nanoseconds, after two that do not count."""
+        times = []
+        for _ in range(rounds + 2):
+            torch.cuda._sleep(_AHEAD_CYCLES)  # type: ignore[no-untyped-call]
+            self._scratch.zero_()
+            self._start.record()
+            call()
+            self._end.record()
+            torch.cuda.synchronize()
+            times.append(float(self._start.elapsed_time(self._end)) * 1e6)
+        return max(1.0, min(times[2:]))
+
+
+def _repeat(call: Any, times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+def _copy_rate(watch: _Watch, size: int, overhead: float) -> float:
+    """Bytes a second of a copy that reads and writes this much together; 0 where there is no room for it."""
+    free, _ = torch.cuda.mem_get_info()
+    if size > free // 2:
+        return 0.0
+    count = size // 8
+    source, target = (torch.zeros(count, device="cuda") for _ in range(2))
+    spent = watch.best(lambda: target.copy_(source), _GPU_ROUNDS)
+    return 8 * count * 1e9 / max(spent - overhead, _LEAST_SHARE * spent)
+
+
+def _matrix_rate(watch: _Watch, dtype: torch.dtype, precision: str) -> float:
+    """Operations a second of the better of two products; values are random, since zeros take less power."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        best = 0.0
+        for width in _GPU_WIDTHS:
+            a, b = (torch.randn(width, width, device="cuda").to(dtype) for _ in range(2))
+            c = torch.empty(width, width, device="cuda", dtype=dtype)
+            best = max(best, 2 * width**3 * 1e9 / watch.best(lambda: torch.mm(a, b, out=c), 4))  # noqa: B023
+        return best
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,23 +1,30 @@
 """A profile cut down to the few signals that matter, and how they changed since the attempt before.
 
 `RULES` is a table: a signal's name and the function that finds it. What the rules find is ordered by weight and cut to
-`LIMIT`. Nothing here looks at the machine: the same profiles give the same digest.
+`LIMIT`, on a GPU to `GPU_LIMIT`, and to `LONGEST_TEXT`. Nothing here looks at the machine: the same profiles give the
+same digest.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from kforge.profilers import _gpu_rules, _rules
 from kforge.profilers._changes import believable, compared, gone
 from kforge.profilers._facts import Facts
-from kforge.profilers._rules import RULES
+from kforge.profilers._gpu_causes import causes
+from kforge.profilers._gpu_facts import is_gpu
 from kforge.profilers._wording import cut
 from kforge.types import Digest, Image, Profile, Signal, Verdict
 
-__all__ = ["LIMIT", "RULES", "digest", "images"]
+__all__ = ["GPU_LIMIT", "LIMIT", "LONGEST_TEXT", "RULES", "digest", "images"]
 
-LIMIT = 8
+RULES = {**_rules.RULES, **_gpu_rules.RULES}
+"""Signal name -> the rule that finds it."""
+LIMIT, GPU_LIMIT = 8, 12
 """Signals in a digest, at most."""
+LONGEST_TEXT = 4200
+"""Letters in a digest, at most: a model reads about three to four letters as one token."""
 _LONGEST = 700
 
 
@@ -28,7 +35,7 @@ def digest(
     without: tuple[str, ...] = (),
 ) -> Digest:
     """The signals that matter, most important first; `without` switches rules off by name."""
-    facts = Facts({profile.tool: profile for profile in profiles if not profile.absent}, verdict)
+    facts = Facts({profile.tool: profile for profile in profiles if not profile.absent}, verdict, without)
     found: dict[str, tuple[float, Signal]] = {}
     for name, rule in RULES.items():
         hit = rule(facts) if name not in without else None
@@ -37,14 +44,22 @@ def digest(
     weighed = [
         (weight, believable(compared(signal, previous), previous, verdict.speedup)) for weight, signal in found.values()
     ]
-    weighed += [(0.0, signal) for signal in gone(previous, set(found) | set(without), set(facts.profiles))]
-    ordered = sorted(weighed, key=lambda item: -item[0])
-    return Digest(tuple(_short(signal) for _, signal in ordered[:LIMIT]))
+    known = {*found, *without, *(cause.name for cause in causes(facts))}
+    weighed += [(0.0, signal) for signal in gone(previous, known, set(facts.profiles))]
+    ordered = [_short(signal) for _, signal in sorted(weighed, key=lambda item: -item[0])]
+    return _fitting(ordered[: GPU_LIMIT if is_gpu(facts) else LIMIT])
 
 
 def images(profiles: tuple[Profile, ...]) -> tuple[Image, ...]:
     """Every picture the profilers took, in their order."""
     return tuple(image for profile in profiles if not profile.absent for image in profile.images)
+
+
+def _fitting(signals: list[Signal]) -> Digest:
+    """As many as a digest may hold, from the front."""
+    while signals and len(Digest(tuple(signals)).text) > LONGEST_TEXT:
+        signals = signals[:-1]
+    return Digest(tuple(signals))
 
 
 def _short(signal: Signal) -> Signal:

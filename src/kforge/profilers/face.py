@@ -11,6 +11,7 @@ import. What a probe answers about a candidate is evidence, not truth.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -23,6 +24,22 @@ Subject = Literal["candidate", "reference", "machine"]
 
 class NothingSeen(Exception):
     """There is nothing to report; the message says why."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What came of running a candidate in a process of its own. All of it is the candidate's word."""
+
+    status: int
+    """The exit status of the command."""
+    output: str
+    """What was written to stdout."""
+    errors: str
+    """The end of what was written to stderr."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """The files that were asked for, by their path in the private folder."""
+    seconds: float = 0.0
+    """Wall clock, start to end."""
 
 
 class Bench(Protocol):
@@ -47,6 +64,15 @@ class Bench(Protocol):
 
     def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
         """What this profiler's probe answers there; NothingSeen if it gives no answer."""
+
+    def alone(self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0) -> Alone:
+        """Run the candidate in a process of its own, in a sandbox, behind a command.
+
+        That is `command`, then python and a program that loads the candidate, warms it up with two calls, and makes one
+        call between cudaProfilerStart and cudaProfilerStop. It leaves the device code it saw in `cubins/` of its
+        private folder, which `{home}` in a word of the command stands for. `files` name, relative to that folder, what
+        is to come back; a trailing * matches.
+        """
 
 
 class Profiler:

@@ -1,22 +1,136 @@
-"""Nsight Compute: hardware counters of CUDA kernels."""
+"""Nsight Compute: hardware counters of CUDA kernels, one call of the program behind the tool."""
 
 from __future__ import annotations
 
-import shutil
+from kforge.profilers import _cuda_tools as tools
+from kforge.profilers import _ncu_table
+from kforge.profilers._facts import SHARE
+from kforge.profilers._gpu_facts import CUT, MOST_KERNELS, WHOLE, ranked
+from kforge.profilers._ncu_table import STALL, Kernel
+from kforge.profilers._wording import percent, size, time
+from kforge.profilers.face import Alone, Bench, NothingSeen, Profiler
+from kforge.types import Artefact, Profile
 
-from kforge.profilers.face import Profiler
+MOST_LAUNCHES = 12
+_FILE = "ncu.csv"
+_SECONDS = 120.0
+_MOST_RAW = 2 << 20
 
 
 class Ncu(Profiler):
     name = "ncu"
     what = "hardware counters of CUDA kernels"
+    sections: tuple[str, ...] = (
+        *("SpeedOfLight", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "Occupancy", "LaunchStats"),
+        *("WarpStateStats", "SchedulerStats", "ComputeWorkloadAnalysis"),
+    )
+    """Groups of counters; each launch is run again until all of them are read."""
+    launches: int = MOST_LAUNCHES
+    """How many launches of the call are looked at."""
 
     def absent_because(self) -> str:
-        if shutil.which("ncu") is None:
-            return "ncu is not installed (part of NVIDIA's CUDA toolkit)"
-        if shutil.which("nvidia-smi") is None:
-            return "no NVIDIA driver on this machine"
-        return ""
+        if not tools.find("ncu"):
+            return "ncu is not installed (part of NVIDIA's CUDA toolkit; Nsight Compute alone will do)"
+        return tools.no_gpu_because() or tools.counters_denied()
+
+    def collect(self, bench: Bench) -> Profile:
+        tools.must_be_cuda(self.name, bench)
+        seen = bench.alone(self.command(), files=(_FILE,), seconds=_SECONDS)
+        table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
+        return profile_of(table, seen)
+
+    def command(self) -> tuple[str, ...]:
+        """Only what runs between cudaProfilerStart and cudaProfilerStop; clocks are left as they are."""
+        wanted = [word for section in self.sections for word in ("--section", section)]
+        return (
+            *(tools.find("ncu") or "ncu", "--profile-from-start", "off", "--clock-control", "none"),
+            *("--launch-count", str(self.launches), *wanted),
+            *("--csv", "--page", "raw", "--print-units", "base", "--log-file", f"{{home}}/{_FILE}"),
+        )
+
+
+def profile_of(table: str, seen: Alone | None = None) -> Profile:
+    """From the tool's table; NothingSeen if there is none, with what was said instead."""
+    try:
+        found = [kernel for kernel in _ncu_table.kernels(table) if kernel.time_ns > 0]
+    except ValueError:
+        found = []
+    if not found:
+        raise NothingSeen(_why_none(table, seen))
+    raw = Artefact(_FILE, "text/csv", table.encode()[:_MOST_RAW])
+    return Profile("ncu", metrics(found), text(found), raw=(raw,))
+
+
+def _why_none(table: str, seen: Alone | None) -> str:
+    said = table + (seen.output + seen.errors if seen is not None else "")
+    if tools.DENIED in said:
+        return tools.DENIED_WORDS
+    if "no kernels were profiled" in said.lower():
+        return "no kernel ran in the call that was looked at"
+    status = f" (status {seen.status})" if seen is not None else ""
+    errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
+    last = seen.errors if seen is not None and seen.errors.strip() else said
+    return f"ncu gave no table{status}: {errors[0][:300] if errors else tools.last_words(last)}"
+
+
+def metrics(found: list[Kernel]) -> dict[str, float]:
+    """Of the call, then of its costliest kernels: `1/occupancy` is that of the first in the order of `share/`."""
+    total = sum(kernel.time_ns for kernel in found)
+    launches = sum(kernel.launches for kernel in found)
+    made = {
+        "time_ns": total,
+        "launches": float(launches),
+        "kernels": float(len(found)),
+        "dram_bytes": sum(kernel.numbers.get("dram_bytes", 0.0) for kernel in found),
+    }
+    if launches >= MOST_LAUNCHES:
+        made[CUT] = 1.0
+    top = found[:MOST_KERNELS]
+    made |= {SHARE + kernel.name: kernel.time_ns / total for kernel in top}
+    for rank, kernel in enumerate(top, 1):
+        made[ranked(rank, "launches")] = float(kernel.launches)
+        made |= {ranked(rank, name): value for name, value in kernel.numbers.items()}
+        made[ranked(rank, WHOLE)] = 1.0
+    return made
+
+
+def text(found: list[Kernel]) -> str:
+    """As a person would read it."""
+    total = sum(kernel.time_ns for kernel in found)
+    launches = sum(kernel.launches for kernel in found)
+    lines = [f"{launches} {'launch' if launches == 1 else 'launches'} of one call, {time(total)} on the device"]
+    if launches >= MOST_LAUNCHES:
+        lines.append(f"no more than the first {launches} launches of a call are looked at")
+    for kernel in found[:8]:
+        share = percent(kernel.time_ns / total)
+        lines.append(f"{kernel.name}: {share} of that, {kernel.launches} x {time(kernel.time_ns / kernel.launches)}")
+        lines += [f"  {line}" for line in _about(kernel.numbers)]
+    return "\n".join(lines)
+
+
+def _about(row: dict[str, float]) -> list[str]:
+    def pct(name: str) -> str:
+        return percent(row[name]) if name in row else "?"
+
+    def num(name: str) -> str:
+        return f"{row[name]:.4g}" if name in row else "?"
+
+    waits = [f"{name.removeprefix(STALL)} {percent(value)}" for name, value in row.items() if name.startswith(STALL)]
+    return [
+        f"units: SM {pct('sm_share')}, L1 and shared memory {pct('l1_share')}, L2 {pct('l2_share')}, "
+        f"DRAM {pct('dram_share')} of their peak; {size(row.get('dram_bytes', 0.0))} through DRAM",
+        f"pipes: FMA {pct('fma_share')}, ALU {pct('alu_share')}, special functions {pct('xu_share')}, "
+        f"FP64 {pct('fp64_share')}, load/store {pct('lsu_share')}, tensor cores {pct('tensor_share')}; "
+        f"an instruction is issued in {pct('issue_share')} of the cycles",
+        f"occupancy {pct('occupancy')} of at most {pct('occupancy_limit')}: {num('registers')} registers a thread, "
+        f"{size(row.get('shared_bytes', 0.0))} shared memory and {num('block_size')} threads a block, "
+        f"{num('grid_size')} blocks, {num('waves')} waves",
+        f"global loads {num('load_sectors')} sectors a request, {pct('load_use')} of their bytes used; "
+        f"stores {num('store_sectors')}, {pct('store_use')}; L1 hits {pct('l1_hits')}, L2 hits {pct('l2_hits')}",
+        f"bank conflicts {pct('conflict_share')} of shared-memory wavefronts; spilled {pct('local_share')} of L1 "
+        f"sectors; atomics {pct('atomic_share')} of global requests",
+        "warps wait for: " + (", ".join(waits) or "nothing in particular"),
+    ]
 
 
 PLUGIN = Ncu()

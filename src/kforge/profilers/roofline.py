@@ -3,6 +3,10 @@
 The work is counted on the reference in a trusted runner: arithmetic exactly for matrix products and convolutions, as
 one operation per element for everything else; traffic as every input, used parameter and output once. A program
 that does less than that is not counted as doing less.
+
+On a GPU, matrix products are held against the rate of the arithmetic that the problem and the settings allow, the rest
+of the operations against ordinary float32; caches are cold before each timed call, so the bytes of one call decide
+which bandwidth applies.
 """
 
 from __future__ import annotations
@@ -37,13 +41,30 @@ class Roofline(Profiler):
         if timing is None or not timing.candidate_ns:
             raise NothingSeen("the candidate was not timed")
         work = read_work(bench.ask({"of": "reference"}, of="reference"))
-        request = {"of": "machine", "sizes": _ceilings.SIZES}
+        on_gpu = bench.platform.device == "cuda"
+        request = {
+            "of": "machine",
+            "device": bench.platform.device,
+            "sizes": _ceilings.GPU_SIZES if on_gpu else _ceilings.SIZES,
+        }
         ceilings = _ceilings.Kept(bench.platform.facts(), lambda: bench.ask(request, of="machine"))
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
-        place = Place(work, ceilings.get(), time_ns, bench.working_bytes)
+        gone_round = work.bytes_min if on_gpu else bench.working_bytes
+        place = Place(work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, bench, on_gpu))
         place = _corrected(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
+
+
+def _arithmetic(dtype: str, bench: Bench, on_gpu: bool) -> str:
+    """What the problem's matrix products may be computed in: its own type, or the lowest that the settings allow."""
+    if not on_gpu:
+        return _ceilings.FLOAT32
+    evidence = bench.verdict.evidence
+    allowed = evidence.settings.precision if evidence is not None else ""
+    if dtype in ("", _ceilings.FLOAT32) and allowed in ("tf32", "float16", "bfloat16"):
+        return allowed
+    return dtype or _ceilings.FLOAT32
 
 
 def _corrected(place: Place, baseline_ns: float, kept: _ceilings.Kept) -> Place:
@@ -58,7 +79,10 @@ def _corrected(place: Place, baseline_ns: float, kept: _ceilings.Kept) -> Place:
     if seen.beats(_MOST_RAISED):
         return replace(place, note="faster than the counted work allows: it does less than the reference does")
     work = place.work
-    raised = place.ceilings.raised(place.working_bytes, work.bytes_min * 1e9 / best, work.flops * 1e9 / best)
+    matrix = work.exact if place.ceilings.rates else work.flops
+    raised = place.ceilings.raised(
+        place.working_bytes, work.bytes_min * 1e9 / best, matrix * 1e9 / best, place.arithmetic
+    )
     return replace(place, ceilings=kept.keep(raised), note="a ceiling was raised to what was seen here")
 
 
@@ -101,6 +125,8 @@ class Place:
     working_bytes: int
     note: str = ""
     """What is to be said about the ceilings."""
+    arithmetic: str = _ceilings.FLOAT32
+    """What its matrix products may be computed in."""
 
     def at(self, time_ns: float) -> Place:
         """The place of a program that took this long."""
@@ -118,7 +144,8 @@ class Place:
     @property
     def compute_ns(self) -> float:
         """The least time for the arithmetic."""
-        return self.work.flops * 1e9 / self.ceilings.flops
+        matrix = self.work.exact * 1e9 / self.ceilings.rate(self.arithmetic)
+        return matrix + self.work.estimated * 1e9 / self.ceilings.flops
 
     @property
     def floor_ns(self) -> float:
@@ -145,7 +172,7 @@ class Place:
             "ceiling_gbs": self.ceilings.bytes_per_second(self.working_bytes) / 1e9,
             "memory_gbs": self.ceilings.memory / 1e9,
             "achieved_gflops": self.work.flops / self.time_ns,
-            "ceiling_gflops": self.ceilings.flops / 1e9,
+            "ceiling_gflops": self.ceiling_gflops,
             "bandwidth_share": min(1.0, self.memory_ns / self.time_ns),
             "compute_share": min(1.0, self.compute_ns / self.time_ns),
             "roofline_share": min(1.0, max(self.memory_ns, self.compute_ns) / self.time_ns),
@@ -154,7 +181,27 @@ class Place:
             "headroom": max(1.0, self.time_ns / self.floor_ns),
             BOUND + self.bound: 1.0,
         }
+        if self.ceilings.rates:
+            found |= self._gpu_metrics()
         return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+
+    @property
+    def ceiling_gflops(self) -> float:
+        """Operations a nanosecond that this mix of work allows."""
+        return self.work.flops / self.compute_ns if self.compute_ns > 0 else self.ceilings.flops / 1e9
+
+    @property
+    def tensor_allowed(self) -> bool:
+        """Whether its matrix products may use tensor cores, and would gain by it."""
+        return self.arithmetic != _ceilings.FLOAT32 and self.ceilings.rate(self.arithmetic) > 1.5 * self.ceilings.flops
+
+    def _gpu_metrics(self) -> dict[str, float]:
+        return {
+            "matrix_share": self.work.exact / max(self.work.flops, 1),
+            "tensor_allowed": float(self.tensor_allowed),
+            "launch_ns": self.ceilings.launch_ns,
+            f"arithmetic/{self.arithmetic}": 1.0,
+        }
 
     def text(self) -> str:
         seen = self.metrics()
@@ -176,11 +223,25 @@ class Place:
         estimated = percent(self.work.estimated / max(self.work.flops, 1))
         if estimated != percent(0):
             lines.append(f"{estimated} of the operations are an estimate: one per element, whatever the function")
-        if self.work.dtype not in ("", "float32") and self.work.exact:
+        if self.work.exact and self.ceilings.rates:
+            lines.append(self._about_arithmetic())
+        elif self.work.dtype not in ("", "float32") and self.work.exact:
             lines.append(f"the arithmetic ceiling is float32's; this problem is {self.work.dtype}")
         if self.note:
             lines.append(self.note)
         return "\n".join(lines)
+
+    def _about_arithmetic(self) -> str:
+        """Which ceiling its matrix products are held against, and what others there are."""
+        known = dict(self.ceilings.rates)
+        others = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in sorted(known.items()))
+        if self.arithmetic not in known:
+            chosen = f"float32's: {self.arithmetic} was not measured"
+        elif self.arithmetic == _ceilings.FLOAT32:
+            chosen = "float32's without tensor cores: this problem allows no lower precision"
+        else:
+            chosen = f"{self.arithmetic}'s on tensor cores" if self.tensor_allowed else f"{self.arithmetic}'s"
+        return f"matrix products are held against {chosen}; measured here, in TFLOP/s: {others}"
 
 
 PLUGIN = Roofline()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kforge import jsonable
 from kforge.errors import StoreError, WireError
 from kforge.store.blobs import Blobs
-from kforge.types import Attempt, Image, Problem, Profile
+from kforge.types import Artefact, Attempt, Image, Problem, Profile
 
 LONG_TEXT = 4096
 """Profile texts longer than this are blobs."""
@@ -78,10 +78,13 @@ def _build(kind: type[T], data: Any) -> T:
 
 
 def _pack_profile(profile: Profile, blobs: Blobs) -> dict[str, Any]:
-    data: dict[str, Any] = jsonable.encode(dataclasses.replace(profile, images=()))
+    data: dict[str, Any] = jsonable.encode(dataclasses.replace(profile, images=(), raw=()))
     if len(profile.text) > LONG_TEXT:
         data["text"] = {"blob": blobs.put(profile.text.encode("utf-8", "surrogatepass"))}
     data["images"] = [{"media_type": image.media_type, "blob": blobs.put(image.data)} for image in profile.images]
+    data["raw"] = [
+        {"name": item.name, "media_type": item.media_type, "blob": blobs.put(item.data)} for item in profile.raw
+    ]
     return data
 
 
@@ -89,4 +92,5 @@ def _unpack_profile(data: dict[str, Any], blobs: Blobs) -> Profile:
     if isinstance(data["text"], dict):
         data["text"] = blobs.get(data["text"]["blob"]).decode("utf-8", "surrogatepass")
     images = tuple(Image(image["media_type"], blobs.get(image["blob"])) for image in data.pop("images"))
-    return dataclasses.replace(_build(Profile, data), images=images)
+    raw = tuple(Artefact(item["name"], item["media_type"], blobs.get(item["blob"])) for item in data.pop("raw", ()))
+    return dataclasses.replace(_build(Profile, data), images=images, raw=raw)

@@ -17,8 +17,8 @@ from kforge.store.records import dump, load, plain
 from kforge.store.schema import attempts, calls, runs
 from kforge.types import Request
 
-STATES = ("running", "finished", "stopped", "failed")
-"""stopped: can be resumed."""
+STATES = ("running", "finished", "stopped", "waiting", "failed")
+"""stopped: can be resumed; waiting: for reports from another machine."""
 
 
 @dataclass(frozen=True)

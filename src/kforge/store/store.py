@@ -87,7 +87,7 @@ class Store:
             yield
 
     def set_state(self, run: str, state: str, reason: str = "") -> None:
-        """running, finished, stopped (can be resumed) or failed."""
+        """running, finished, stopped (can be resumed), waiting (for reports) or failed."""
         number, _ = self._known(run)
         with self._database.writing() as connection:
             runs.set_state(connection, number, state, reason)

@@ -22,6 +22,7 @@ from kforge.types.forging import (
 )
 from kforge.types.judging import (
     EVIDENCE_VERSION,
+    Artefact,
     BaselineName,
     BaselineTime,
     Candidate,
@@ -45,6 +46,7 @@ from kforge.types.talking import Completion, Finish, Message, ModelSettings, Pro
 
 __all__ = [
     "EVIDENCE_VERSION",
+    "Artefact",
     "Attempt",
     "BaselineName",
     "BaselineTime",

@@ -87,6 +87,8 @@ class Request:
     budget: Budget = Budget()
     keep_prompts: bool = False
     """Whether the text of prompts is kept in the store; otherwise only its hash."""
+    executor: str = "local"
+    """Who judges: local, this machine; bundle:DIR, a folder that is carried to another."""
 
 
 class Intent(enum.Enum):
@@ -116,14 +118,16 @@ class Move:
 class Stop:
     """A chain is over."""
 
-    reason: Literal["iterations", "target", "plateau", "exhausted", "budget", "model"]
-    """exhausted: the writer has nothing more to try; model: it could not be asked."""
+    reason: Literal["iterations", "target", "plateau", "exhausted", "budget", "model", "waiting"]
+    """exhausted: the writer has nothing more to try; model: it could not be asked; waiting: for a report."""
     words: str = ""
 
     @property
     def final(self) -> bool:
-        """Whether nothing is left to do: a spent budget or a silent model can be mended, and the run resumed."""
-        return self.reason not in ("budget", "model")
+        """Whether nothing is left to do: a budget can be raised, a silent model mended, a report carried here, and the
+        run resumed.
+        """
+        return self.reason not in ("budget", "model", "waiting")
 
 
 @dataclass(frozen=True)

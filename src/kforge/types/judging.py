@@ -121,7 +121,7 @@ class Candidate:
         return text_hash(self.source)
 
 
-BaselineName = Literal["eager", "compile", "best"]
+BaselineName = Literal["eager", "tf32", "compile", "autotune", "best"]
 Policy = Literal["strict", "hybrid", "any"]
 SandboxChoice = Literal["auto", "bubblewrap", "unshare", "process"]
 
@@ -150,6 +150,8 @@ class Settings:
     """What `speedup` is measured against."""
     compile_baseline: bool = True
     """Whether torch.compile is built and timed too, so that `speedup_vs_best` can be said."""
+    autotune_baseline: bool = False
+    """Whether torch.compile's max-autotune mode is built and timed too: minutes, once per problem."""
     policy: Policy = "hybrid"
     """strict: no library compute; hybrid: library calls reported, some custom code required; any."""
     precision: str = ""
@@ -162,6 +164,8 @@ class Settings:
     """auto takes the strongest level this machine has; a named level is required, or it is an error."""
     profilers: tuple[str, ...] = ()
     """What to profile a correct candidate with."""
+    sanitize: bool = False
+    """Whether a correct candidate must also pass the platform's memory and race checkers."""
     seed: int | None = None
     """The master seed; None draws a secret one. Set only to replay a record."""
     limits: Limits = Limits()
@@ -220,7 +224,7 @@ class BaselineTime:
     """One way of running the reference, timed against eager in the same run."""
 
     name: str
-    """eager or compile."""
+    """eager, tf32, compile or autotune."""
     ratio: float | None
     """How many times faster than eager; None where it could not be built."""
     note: str = ""
@@ -288,6 +292,8 @@ class Evidence:
     """What could not be checked on this machine, or for this problem."""
     seconds: dict[str, float]
     """Where the evaluation's time went."""
+    sanitized: tuple[str, ...] = ()
+    """Memory and race checkers that ran on it and found nothing."""
     command: str = "kforge evaluate --replay EVIDENCE.json"
     """What re-runs it."""
     version: int = EVIDENCE_VERSION
@@ -368,6 +374,16 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Artefact:
+    """What a tool wrote, kept as it is: a table of counters, a trace."""
+
+    name: str
+    """A file name."""
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Profile:
     """What one profiler saw of a candidate."""
 
@@ -381,6 +397,8 @@ class Profile:
     """Its windows."""
     absent: str = ""
     """Why it saw nothing; empty if it did."""
+    raw: tuple[Artefact, ...] = ()
+    """What the tool itself wrote, for whoever wants to look further; agents see the rest."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-_ALIGN = 64
+_ALIGN = 512
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x0001, 0x0002, 0x0004, 0x0010
 
 

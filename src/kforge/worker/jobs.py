@@ -9,10 +9,11 @@ Everything but problem and candidate may be left out.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from kforge import jsonable
 from kforge.errors import KForgeError, UsageError, WireError
 from kforge.types import Candidate, Job, Problem, Report, Settings
 from kforge.whole_file import write_whole
-from kforge.worker.judge.judge import Judge
+from kforge.worker.judges import Judges, usual_builders
+from kforge.worker.report_file import read_report
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -61,18 +63,47 @@ def read_jobs(path: Path, defaults: Settings, platform: str) -> list[Job]:
 
 
 def run_jobs(
-    jobs: list[Job], out: Path, platform: str, tell: Callable[[Done], None], progress: Any = None
+    jobs: list[Job],
+    out: Path,
+    platform: str,
+    tell: Callable[[Done], None],
+    progress: Any = None,
+    telling: Callable[[float], None] | None = None,
+    builders: int = 0,
+    devices: tuple[int, ...] = (),
 ) -> list[Done]:
-    """Evaluate what has no report yet; jobs of one problem run one after another, so that it stays warm."""
+    """Evaluate what has no report yet; jobs of one problem run one after another, so that it stays warm.
+
+    `builders` programs are in hand at once for each device, so that it need not wait for compilers; 0 for what suits
+    the platform. `devices` are the numbers of those to judge on, empty for all.
+    `telling` is told, at the end, which part of the time the devices were held.
+    """
     out.mkdir(parents=True, exist_ok=True)
     results: list[Done] = []
     order = {problem: index for index, problem in reversed(list(enumerate(job.problem.id for job in jobs)))}
-    with Judge(platform) as judge:
-        for job in sorted(jobs, key=lambda job: order[job.problem.id]):
-            done = _finished(job, out) or _evaluate(judge, job, out, progress)
-            results.append(done)
-            tell(done)
+    with Judges(platform, devices) as judges:
+        at_once = (builders or usual_builders(platform)) * len(judges.devices)
+        pool = concurrent.futures.ThreadPoolExecutor(at_once, thread_name_prefix="kforge-job")
+        try:
+            waiting = {
+                pool.submit(_done, judges, job, out, progress)
+                for job in sorted(jobs, key=lambda job: order[job.problem.id])
+            }
+            for future in concurrent.futures.as_completed(waiting):
+                results.append(future.result())
+                tell(results[-1])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            judges.close()
+            raise
+        pool.shutdown()
+        if telling is not None:
+            telling(judges.busy_share())
     return results
+
+
+def _done(judges: Judges, job: Job, out: Path, progress: Any) -> Done:
+    return _finished(job, out) or _evaluate(judges, job, out, progress)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -110,21 +141,16 @@ def read_candidate(path: Path, platform: str) -> Candidate:
 def _finished(job: Job, out: Path) -> Done | None:
     """The report of an earlier run, if it answers this very job."""
     try:
-        report = jsonable.decode(Report, json.loads((out / f"{job.id}.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, WireError):
+        report = read_report(out / f"{job.id}.json", job)
+    except WireError:
         return None
-    evidence = report.verdict.evidence
-    if evidence is None or evidence.problem.id != job.problem.id or report.candidate != job.candidate.id:
-        return None
-    if replace(evidence.settings, seed=job.settings.seed) != job.settings:
-        return None
-    return Done(job, report, resumed=True)
+    return None if report is None else Done(job, report, resumed=True)
 
 
-def _evaluate(judge: Judge, job: Job, out: Path, progress: Any) -> Done:
+def _evaluate(judges: Judges, job: Job, out: Path, progress: Any) -> Done:
     try:
         tell = (lambda what: progress(job, what)) if progress else (lambda _: None)
-        report = judge.report(job, tell)
+        report = judges.report(job, tell)
     except KForgeError as error:
         return Done(job, None, str(error))
     except Exception as error:

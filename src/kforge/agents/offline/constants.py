@@ -27,8 +27,12 @@ class Maker:
 
     def add(self, name: str, target: str, value: torch.Tensor) -> None:
         """Find an expression for a constant; `target` is where the module has it, empty if it does not."""
+        held = _reach(self._loaded.values, target)
+        if self._loaded.held is not None and held is not None:
+            # What was traced has no values.
+            value = held.detach().cpu()
         text = "" if self._drawn(target) else expression(value)
-        if not text and self._loaded.source and _reach(self._loaded.module, target) is not None:
+        if not text and self._loaded.source and held is not None:
             self.definitions = self._loaded.source
             text = "reference" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in target.split("."))
         if not text and value.numel() <= _LARGEST_LITERAL:
@@ -40,7 +44,7 @@ class Maker:
 
     def _drawn(self, target: str) -> bool:
         """Whether the module's constructor drew it at random: then another seed means other values."""
-        value = _reach(self._loaded.module, target)
+        value = _reach(self._loaded.values, target)
         if value is None or self._loaded.remake is None:
             return False
         if self._redrawn is None:

@@ -76,7 +76,8 @@ def _traced(loaded: Loaded, apart: tuple[str, ...]) -> torch.export.ExportedProg
     from torch._inductor.decomposition import select_decomp_table
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    backends = [SDPBackend.MATH] if "attention" in apart else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    fused = [SDPBackend.FLASH_ATTENTION, *([SDPBackend.EFFICIENT_ATTENTION] if loaded.phantoms else [])]
+    backends = [SDPBackend.MATH] if "attention" in apart else [*fused, SDPBackend.MATH]
     with torch.no_grad(), sdpa_kernel(backends), config.patch(fallback_random=True):
         program = torch.export.export(loaded.module, loaded.inputs, strict=False)
         # Dropout stays whole: taken apart, it would draw other numbers than eager does.
@@ -212,6 +213,22 @@ def _structure(value: Any) -> str:
 
 def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
     """Which outputs are an input of the graph, or may be folded into one, although eager returns fresh memory."""
+    places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
+    shared = _shared(loaded)
+    fresh = set()
+    for value, taken in zip(results, shared, strict=False):
+        if isinstance(value, torch.fx.Node) and not taken:
+            fresh.add(places.index(value))
+    return tuple(sorted(fresh))
+
+
+def _shared(loaded: Loaded) -> list[bool]:
+    """For each leaf of forward's result, whether it lies in memory that was there before."""
+    if loaded.phantoms is not None:
+        try:
+            return loaded.phantoms.shared(loaded.module, loaded.inputs)
+        except Exception as error:
+            raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
     torch.manual_seed(0)
     held = {id(tensor): tensor.clone() for tensor in loaded.module.state_dict(keep_vars=True).values()}
     inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(loaded.inputs)]
@@ -225,9 +242,4 @@ def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
         raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
     sources = [*(leaf for leaf in inputs if isinstance(leaf, torch.Tensor)), *loaded.module.state_dict().values()]
     taken = {tensor.untyped_storage().data_ptr() for tensor in sources}
-    places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
-    fresh = set()
-    for value, output in zip(results, outputs, strict=False):
-        if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in taken:
-            fresh.add(places.index(value))
-    return tuple(sorted(fresh))
+    return [isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() in taken for output in outputs]

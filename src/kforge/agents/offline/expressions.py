@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from typing import Any
 
 from kforge.agents.offline.interface import Interface, Layout
@@ -12,6 +13,7 @@ from kforge.agents.offline.recipe import Unliftable
 NAMESPACES = ("torch.ops.aten.", "torch.ops.mkldnn.", "torch.ops.prims.", "aten.")
 """Where library calls live that a program can make as they are."""
 VIEW = "reinterpret_tensor"
+_NUMBER = re.compile(r"torch\.tensor\(([^\[\],]+), dtype=")
 _BYTES = {"64": 8, "32": 4, "16": 2}
 _PLAIN = (
     *("torch.float", "torch.int", "torch.uint", "torch.bfloat", "torch.bool", "torch.complex", "torch.device"),
@@ -23,6 +25,10 @@ class Scope:
     """Which variable holds which tensor, and how it lies in memory."""
 
     def __init__(self, inputs: tuple[str, ...], interface: Interface) -> None:
+        self._numbers = {
+            name: found.group(1) for name, text in interface.constants.items() if (found := _NUMBER.match(text))
+        }
+        """Constants that are one number, as text."""
         self._place = {name: name for name in (*inputs, *interface.constants)}
         """What the generated code calls a tensor -> the variable it is in."""
         self._fixed = frozenset(self._place)
@@ -80,6 +86,18 @@ class Scope:
             return f"{self.variable(node.id)}.data_ptr()"
         raise Unliftable(f"a kernel is given {ast.unparse(node)[:80]}")
 
+    def operand(self, node: ast.expr) -> str:
+        """What a Triton kernel is given: of a tensor it takes the address alone, whatever its shape."""
+        if is_view(node):
+            base, _, offset = self._view_parts(node)
+            return self.view_text(node) if offset else self.variable(base)
+        return self.text(node)
+
+    def number(self, node: ast.Call) -> str:
+        """The number that `constant.item()` reads; empty if it is anything else."""
+        owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "item" else None
+        return self._numbers.get(owner.id, "") if isinstance(owner, ast.Name) else ""
+
     def text(self, node: ast.expr) -> str:
         """An expression as the program writes it."""
         copy = ast.parse(ast.unparse(node), mode="eval").body
@@ -121,6 +139,9 @@ class _Rewriter(ast.NodeTransformer):
             return _parsed(self._scope.view_text(node))
         if function == "extern_kernels.convolution":
             return self._convolution(node)
+        number = self._scope.number(node)
+        if number:
+            return _parsed(number)
         if function == "device":
             return _parsed(f"torch.{ast.unparse(node)}")
         if not function.startswith(NAMESPACES):

@@ -7,39 +7,41 @@ from dataclasses import dataclass, replace
 import torch
 
 from kforge.agents.offline import constants
+from kforge.agents.offline.cpp_text import cpp_kernels
 from kforge.agents.offline.exporting import export
-from kforge.agents.offline.inductor import generate
+from kforge.agents.offline.inductor import Generated, generate
 from kforge.agents.offline.interface import Interface
+from kforge.agents.offline.launching import Tuning
 from kforge.agents.offline.loading import Loaded, load
-from kforge.agents.offline.program import Parts, compose
-from kforge.agents.offline.recipe import OWN_FAMILIES, Order, Recipe, Unliftable
+from kforge.agents.offline.program import Kernels, Parts, compose
+from kforge.agents.offline.recipe import OWN_FAMILIES, OWN_TEMPLATES, TRITON, Order, Recipe, Unliftable, language_of
 from kforge.agents.offline.translating import Translation, translate
-from kforge.agents.offline.wrapper import Kernel, take_apart
+from kforge.agents.offline.triton_text import triton_kernels
+from kforge.agents.offline.wrapper import Wrapper, take_apart
 
 
 def lift(order: Order) -> str:
     """The program's text; Unliftable where there is none to be had."""
     loaded = load(order.problem, order.device_class)
+    language = language_of(order.device_class)
     lifted = _lower(loaded, order.recipe)
     if not lifted.own_work and any("scaled_dot_product" in name for name in lifted.translation.library):
         lifted = _lower(loaded, replace(order.recipe, apart=(*order.recipe.apart, "attention")))
     if not lifted.own_work:
         # A program of library calls alone would be torch's work under another name.
-        lifted = _lower(loaded, replace(order.recipe, own=OWN_FAMILIES))
+        own = OWN_TEMPLATES + order.recipe if language == TRITON else replace(order.recipe, own=OWN_FAMILIES)
+        lifted = _lower(loaded, own)
     if not lifted.own_work:
         names = ", ".join(sorted(set(lifted.translation.library))) or "views"
         raise Unliftable(f"PyTorch's compiler has no kernel of its own for it: it is all library calls ({names})")
-    kernels = tuple(_rewritten(kernel, order.recipe.rewrites) for kernel in lifted.kernels)
     return compose(
         Parts(
             title=order.problem.name,
             variant=order.variant,
             torch_version=str(torch.__version__),
             interface=lifted.interface,
-            kernels=kernels,
             translation=lifted.translation,
-            flags=(*lifted.flags, *order.recipe.flags),
-            prelude=order.recipe.prelude if kernels != lifted.kernels else "",
+            kernels=_triton(lifted, order.recipe) if language == TRITON else _cpp(lifted, order.recipe),
         )
     )
 
@@ -47,9 +49,9 @@ def lift(order: Order) -> str:
 @dataclass(frozen=True)
 class _Lifted:
     interface: Interface
-    kernels: tuple[Kernel, ...]
+    generated: Generated
+    wrapper: Wrapper
     translation: Translation
-    flags: tuple[str, ...]
 
     @property
     def own_work(self) -> bool:
@@ -59,17 +61,29 @@ class _Lifted:
 
 def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
     exported = export(loaded, recipe.apart)
-    generated = generate(exported.graph, recipe.options)
+    generated = generate(exported.graph, recipe)
     maker = constants.Maker(loaded)
     for name, value in generated.constants.items():
         maker.add(name, "", value)
     interface = replace(exported.interface, constants={**exported.interface.constants, **maker.expressions})
     wrapper = take_apart(generated.code)
-    return _Lifted(interface, wrapper.kernels, translate(wrapper, interface, recipe.own), generated.flags)
+    translation = translate(wrapper, interface, recipe.own, Tuning(**recipe.tuning))
+    return _Lifted(interface, generated, wrapper, translation)
 
 
-def _rewritten(kernel: Kernel, rewrites: dict[str, str]) -> Kernel:
-    text = kernel.text
+def _cpp(lifted: _Lifted, recipe: Recipe) -> Kernels:
+    kernels = lifted.wrapper.kernels
+    written = tuple(replace(kernel, text=_rewritten(kernel.text, recipe.rewrites)) for kernel in kernels)
+    prelude = recipe.prelude if written != kernels else ""
+    return cpp_kernels(written, lifted.translation, (*lifted.generated.flags, *recipe.flags), prelude)
+
+
+def _triton(lifted: _Lifted, recipe: Recipe) -> Kernels:
+    kernels = lifted.wrapper.triton
+    return triton_kernels(tuple(replace(kernel, text=_rewritten(kernel.text, recipe.rewrites)) for kernel in kernels))
+
+
+def _rewritten(text: str, rewrites: dict[str, str]) -> str:
     for old, new in rewrites.items():
         text = text.replace(old, new)
-    return replace(kernel, text=text)
+    return text

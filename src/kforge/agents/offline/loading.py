@@ -12,7 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kforge import live_module
-from kforge.agents.offline.recipe import Unliftable
+from kforge.agents.offline.phantoms import Phantoms
+from kforge.agents.offline.recipe import TRITON, Unliftable, language_of
 from kforge.types import Problem
 
 _SEED = 2357
@@ -28,17 +29,28 @@ class Loaded:
     """Its file with the sizes in place; empty for a live module."""
     remake: Callable[[int], torch.nn.Module] | None = None
     """Constructs the module again under a seed; None for a live module."""
+    held: torch.nn.Module | None = None
+    """The module with its values, where the one to be traced has none."""
+    phantoms: Phantoms | None = None
+    """Who made module and inputs, where those are without memory."""
+
+    @property
+    def values(self) -> torch.nn.Module:
+        """The module whose tensors can be read."""
+        return self.held if self.held is not None else self.module
 
 
 def load(problem: Problem, device_class: str) -> Loaded:
     """The problem's module and one set of inputs; Unliftable if it cannot be run."""
     try:
         if problem.payload:
-            loaded = _live(problem)
+            loaded = _live(problem, device_class)
         else:
             loaded = _from_file(problem, device_class)
     except Exception as error:
         raise Unliftable(f"the reference cannot be loaded: {type(error).__name__}: {error}") from error
+    if loaded.phantoms is not None:
+        return loaded
     held = loaded.module.state_dict().values()
     if any(isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu" for tensor in held):
         raise Unliftable("the module lives on another device than the CPU")
@@ -62,10 +74,17 @@ def _from_file(problem: Problem, device_class: str) -> Loaded:
         return module
 
     module = remake(_SEED)
+    if language_of(device_class) == TRITON:
+        phantoms = Phantoms()
+        inputs = phantoms.inputs(namespace.get_inputs)
+        return Loaded(phantoms.module(module), inputs, source, remake, held=module, phantoms=phantoms)
     return Loaded(module, tuple(namespace.get_inputs()), source, remake)
 
 
-def _live(problem: Problem) -> Loaded:
+def _live(problem: Problem, device_class: str) -> Loaded:
     module, inputs = live_module.restore(problem.payload, problem.payload_hash)
+    if language_of(device_class) == TRITON:
+        phantoms = Phantoms()
+        return Loaded(phantoms.module(module), phantoms.moved(tuple(inputs)), held=module, phantoms=phantoms)
     # Two arguments that are one tensor here will not be so in every call.
     return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, inputs)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kforge.agents.face import Target
 from kforge.agents.offline.lowering_process import Lowering
+from kforge.agents.offline.recipe import language_of
 from kforge.agents.offline.rules import RulesAnalyst
 from kforge.agents.offline.writer import OfflineWriter
 from kforge.errors import PluginAbsent
@@ -25,7 +26,7 @@ class Offline:
 
 def open_offline(target: Target) -> Offline:
     """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
-    if target.device_class != "cpu":
-        raise PluginAbsent(f"builtin writes for the CPU only, not for {target.name}: name a model with --model")
+    if not language_of(target.device_class):
+        raise PluginAbsent(f"builtin writes for CPUs and NVIDIA GPUs, not for {target.name}: name a model with --model")
     lowering = Lowering()
     return Offline(OfflineWriter(lowering), RulesAnalyst(), lowering)

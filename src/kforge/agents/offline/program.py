@@ -1,4 +1,4 @@
-"""The text of a lifted program: one file, a class `ModelNew`, kernels in C++ that a person can take over."""
+"""The text of a lifted program: one file, a class `ModelNew`, kernels that a person can take over."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ import keyword
 import re
 from dataclasses import dataclass
 
-from kforge.agents.offline import cleaning, own_kernels, skeleton
+from kforge.agents.offline import skeleton
 from kforge.agents.offline.interface import Interface
 from kforge.agents.offline.recipe import Unliftable
 from kforge.agents.offline.translating import Translation
-from kforge.agents.offline.wrapper import Kernel
 
-_C_NUMBERS = {
-    "int64_t": "ctypes.c_int64",
-    "int32_t": "ctypes.c_int32",
-    "long": "ctypes.c_int64",
-    "double": "ctypes.c_double",
-    "float": "ctypes.c_float",
-    "bool": "ctypes.c_bool",
-}
+
+@dataclass(frozen=True)
+class Kernels:
+    """What a program's kernels look like in its file."""
+
+    where: str
+    """What they run on, in words."""
+    words: str
+    """What they are, for the header."""
+    imports: str
+    sections: tuple[str, ...]
+    """Texts between the imports and the class."""
+    names: frozenset[str]
+    """Names that those define."""
+    device: str
+    """torch's word for where the tensors must be."""
 
 
 @dataclass(frozen=True)
@@ -31,28 +38,24 @@ class Parts:
     variant: str
     torch_version: str
     interface: Interface
-    kernels: tuple[Kernel, ...]
     translation: Translation
-    flags: tuple[str, ...]
-    prelude: str = ""
-    """C++ that the kernels need."""
+    kernels: Kernels
 
 
 def compose(parts: Parts) -> str:
     """The program's text."""
     interface = parts.interface
-    sections = [_header(parts), _imports(interface), _source(parts), _flags(parts.flags), skeleton.BUILD.strip()]
-    sections.append(f"library = build(SOURCE)\n\n{skeleton.FUNCTION}\n\n{_functions(parts)}")
+    sections = [_header(parts), _imports(parts), *parts.kernels.sections]
     body = _forward(parts)
     model = _model(parts, body)
     if "expect(" in body:
-        sections.append(skeleton.EXPECT.strip())
+        sections.append(skeleton.EXPECT.replace("DEVICE", parts.kernels.device))
     if "same(" in body:
-        sections.append(skeleton.SAME.strip())
+        sections.append(skeleton.SAME)
     if "view(" in body.replace(".view(", ""):
-        sections.append(skeleton.VIEW.strip())
+        sections.append(skeleton.VIEW)
     if interface.state:
-        sections.append(skeleton.HOLD.strip())
+        sections.append(skeleton.HOLD)
     sections.append(model)
     text = "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
     try:
@@ -66,12 +69,11 @@ def _header(parts: Parts) -> str:
     library = sorted({name.removeprefix("torch.ops.").removesuffix(".default") for name in parts.translation.library})
     own = ", ".join(sorted(parts.translation.families))
     lines = [
-        f'"""{parts.title} on the CPU, lifted from PyTorch\'s compiler: Inductor of torch {parts.torch_version}.',
+        f'"""{parts.title} on {parts.kernels.where}, lifted from PyTorch\'s compiler: '
+        f"Inductor of torch {parts.torch_version}.",
         "",
+        parts.kernels.words,
     ]
-    lines.append(
-        "The kernels are Inductor's own C++ for exactly these shapes, compiled once when the file is imported."
-    )
     if own:
         lines.append(f"Written by hand instead of a library call: {own}.")
     if library:
@@ -80,59 +82,18 @@ def _header(parts: Parts) -> str:
     return "\n".join(lines)
 
 
-def _imports(interface: Interface) -> str:
+def _imports(parts: Parts) -> str:
+    interface, imports = parts.interface, parts.kernels.imports
     if not interface.definitions:
-        return skeleton.IMPORTS
+        return imports
+    taken = parts.kernels.names | skeleton.NAMES
     for node in ast.walk(ast.parse(interface.definitions)):
         name = node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else name
-        if name in skeleton.NAMES:
+        if name in taken:
             raise Unliftable(f"the problem's file defines {name!r}, a name that the program needs")
     why = "# The reference's own definitions, for the constants that its module computes."
-    return f"{skeleton.IMPORTS}\n{why}\n{interface.definitions}"
-
-
-def _source(parts: Parts) -> str:
-    made = parts.translation
-    pieces = ["#include <torch/csrc/inductor/cpp_prefix.h>\n"]
-    if made.families:
-        pieces.append(own_kernels.header(made.families))
-    pieces.append(parts.prelude)
-    pieces += made.functions
-    pieces.append(cleaning.unit(parts.kernels))
-    text = "\n".join(piece.strip("\n") + "\n" for piece in pieces if piece.strip())
-    if '"""' in text:
-        raise Unliftable("the generated C++ holds a triple quote")
-    return f'SOURCE = r"""\n{text}"""'
-
-
-def _flags(flags: tuple[str, ...]) -> str:
-    lines: list[str] = []
-    for flag in (*skeleton.BASE_FLAGS, *flags):
-        lines.append(f"    {_quoted(flag)},")
-    return "FLAGS = [\n" + "\n".join(lines) + "\n]"
-
-
-def _functions(parts: Parts) -> str:
-    lines = []
-    for kernel in parts.kernels:
-        name = cleaning.short_name(kernel.name)
-        result = ", result=ctypes.c_int" if cleaning.divides_integers(kernel) else ""
-        lines.append(f"{name} = function({_quoted(name)}, {_kinds(kernel.types)}{result})")
-    for name, count in parts.translation.called:
-        lines.append(f"{name} = function({_quoted(name)}, {_kinds(('*',) * count)})")
-    return "\n".join(lines)
-
-
-def _kinds(types: tuple[str, ...]) -> str:
-    kinds = []
-    for kind in types:
-        if "*" not in kind and kind not in _C_NUMBERS:
-            raise Unliftable(f"a kernel takes a {kind}")
-        kinds.append("ctypes.c_void_p" if "*" in kind else _C_NUMBERS[kind])
-    if kinds and set(kinds) == {"ctypes.c_void_p"}:
-        return f"*[ctypes.c_void_p] * {len(kinds)}"
-    return ", ".join(kinds)
+    return f"{imports}\n{why}\n{interface.definitions}"
 
 
 def _model(parts: Parts, body: str) -> str:
@@ -155,7 +116,7 @@ def _registrations(interface: Interface) -> list[str]:
         else:
             layout = item.layout
             value = f"torch.empty_strided({layout.shape}, {layout.stride}, dtype=torch.{layout.dtype}).zero_()"
-        lines.append(f"hold(self, {_quoted(item.name)}, {value}, trainable={item.parameter})")
+        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter})")
     if interface.definitions:
         lines.append("reference = Model(*arguments)")
     for name, expression in interface.constants.items():
@@ -169,11 +130,11 @@ def _forward(parts: Parts) -> str:
     names = _local_names(parts)
     for item in interface.inputs:
         if item.layout is None:
-            lines.append(f"same({item.access}, {_quoted(item.access)}, {item.value})")
+            lines.append(f"same({item.access}, {quoted(item.access)}, {item.value})")
         elif item.name in made.used:
             layout = item.layout
             described = f"{layout.shape}, {layout.stride}, torch.{layout.dtype}"
-            lines.append(f"{names[item.name]} = expect({item.access}, {_quoted(item.access)}, {described})")
+            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {described})")
     for name, target in interface.reads.items():
         if name in made.used:
             # A library call into memory that is there takes no tensor that wants a gradient.
@@ -193,8 +154,7 @@ def _forward(parts: Parts) -> str:
 def _local_names(parts: Parts) -> dict[str, str]:
     """Short names for what the graph reads: p_norm_weight -> norm_weight, where that is free."""
     interface = parts.interface
-    taken = {item.name for item in interface.inputs} | set(interface.parameters) | skeleton.NAMES
-    taken |= {cleaning.short_name(kernel.name) for kernel in parts.kernels}
+    taken = {item.name for item in interface.inputs} | set(interface.parameters) | skeleton.NAMES | parts.kernels.names
     names = {item.name: item.name for item in interface.inputs}
     for name in (*interface.reads, *interface.constants):
         short = re.sub(r"^[pbc]_", "", name)
@@ -219,5 +179,6 @@ def reach(target: str) -> str:
     return text
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

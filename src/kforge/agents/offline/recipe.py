@@ -7,8 +7,16 @@ from typing import Any
 
 from kforge.types import Problem
 
+CPP, TRITON = "cpp", "triton"
+"""What Inductor writes kernels in."""
+_LANGUAGES = {"cpu": CPP, "gpu": TRITON}
 OWN_FAMILIES = ("gemm", "scan", "convolution")
 """Library calls that kernels of our own can stand in for."""
+
+
+def language_of(device_class: str) -> str:
+    """What kernels for a device are written in; empty where Inductor writes none for it."""
+    return _LANGUAGES.get(device_class, "")
 
 
 class Unliftable(Exception):
@@ -34,9 +42,15 @@ class Recipe:
     apart: tuple[str, ...] = ()
     """What to take apart before Inductor sees it: attention (products and a softmax), variance (two sums)."""
     rewrites: dict[str, str] = field(default_factory=dict)
-    """Words of the generated C++ to write otherwise."""
+    """Words of the generated kernels to write otherwise."""
     prelude: str = ""
     """C++ that those need."""
+    tuning: dict[str, int] = field(default_factory=dict)
+    """How Triton kernels are launched: what `launching.Tuning` has, by name."""
+    row_limit: int = 0
+    """Rows up to this length stay in registers; 0: as Inductor sees fit."""
+    tile: tuple[int, ...] = ()
+    """Rows, columns and depth of a matrix product's block, its stages and its warps."""
 
     def __add__(self, more: Recipe) -> Recipe:
         """Both; where they disagree on an option or a word, the second is followed."""
@@ -47,7 +61,21 @@ class Recipe:
             self.apart + more.apart,
             {**self.rewrites, **more.rewrites},
             self.prelude + more.prelude,
+            {**self.tuning, **more.tuning},
+            more.row_limit or self.row_limit,
+            more.tile or self.tile,
         )
+
+
+OWN_TEMPLATES = Recipe(
+    options={
+        "max_autotune_gemm": True,
+        "max_autotune_gemm_backends": "ATEN,TRITON",
+        "max_autotune_conv_backends": "ATEN,TRITON",
+    },
+    tile=(128, 128, 32, 3, 8),
+)
+"""Matrix products and convolutions from Inductor's own Triton templates instead of a library."""
 
 
 @dataclass(frozen=True)

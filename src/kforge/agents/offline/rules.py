@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 from kforge.agents.face import Advice, Situation
 from kforge.agents.offline import past, variants
+from kforge.agents.offline.recipe import CPP, language_of
 from kforge.agents.offline.variants import VARIANTS, Variant
 from kforge.types import Attempt, Recommendation
 
 _OVERHEAD_SHARE = 0.2
 _GOOD_ROOFLINE = 0.6
 _SHORT_CALL_NS = 60_000.0
+_LIMITERS = {
+    "launches": "overhead",
+    "memory": "memory",
+    "traffic": "memory",
+    "uncoalesced": "memory",
+    "L2-cache": "memory",
+    "compute": "compute",
+    "tensor-cores": "compute",
+}
+"""A GPU limiter's first word -> the kind of bound; the others are about too little at a time."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +31,7 @@ class Reading:
     """What holds a program back."""
 
     bound: str
-    """overhead, memory or compute."""
+    """overhead, memory, compute or latency."""
     evidence: str
     """The facts that say so."""
 
@@ -46,7 +57,8 @@ class RulesAnalyst:
 
 def ranked(situation: Situation) -> tuple[Choice, ...]:
     """Every move that could be made from the parent, those against what holds it back first."""
-    order = [reading.bound for reading in readings(situation.parent)] if situation.parent else []
+    parent, language = situation.parent, language_of(situation.target.device_class)
+    order = [reading.bound for reading in readings(parent, language)] if parent else []
     choices = possible(situation)
     return tuple(sorted(choices, key=lambda choice: [*order, choice.reading.bound].index(choice.reading.bound)))
 
@@ -59,9 +71,10 @@ def possible(situation: Situation) -> tuple[Choice, ...]:
     start = past.parent_variant(situation)
     done = past.spent(situation)
     bad = _harmful(situation)
-    by_bound = {reading.bound: reading for reading in readings(parent)}
+    language = language_of(situation.target.device_class)
+    by_bound = {reading.bound: reading for reading in reversed(readings(parent, language))}
     found = []
-    for variant in VARIANTS.values():
+    for variant in variants.of(language):
         new = not variant.repair and variant.name not in {*variants.moves_in(start), *bad}
         if new and variants.combined(start, variant.name) not in done and _fits(variant, parent.candidate.source):
             found.append(Choice(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
@@ -72,8 +85,27 @@ def _fits(variant: Variant, source: str) -> bool:
     return not variant.needs or re.search(variant.needs, source) is not None
 
 
-def readings(parent: Attempt) -> tuple[Reading, ...]:
+def readings(parent: Attempt, language: str = CPP) -> tuple[Reading, ...]:
     """What holds the program back, the heaviest first; from the digest, or from the verdict alone."""
+    return _on_cpu(parent) if language == CPP else _on_gpu(parent)
+
+
+def _on_gpu(parent: Attempt) -> tuple[Reading, ...]:
+    """The limiter, then what the digest names beside it, then where the program is on the roofline."""
+    signals = parent.digest.signals if parent.digest else ()
+    found = []
+    for signal in signals:
+        words = signal.words.removeprefix("also: ")
+        if signal.name == "limiter" or signal.words != words:
+            kind = _LIMITERS.get(words.split(" ")[0], "latency")
+            found.append(Reading(kind, f"{signal.name}: {words}"))
+    kind = _words(parent, "bound").split(" ")[0]
+    if kind in _LIMITERS.values() and kind not in {reading.bound for reading in found}:
+        found.append(Reading(kind, f"bound: {_words(parent, 'bound')}"))
+    return tuple(found)
+
+
+def _on_cpu(parent: Attempt) -> tuple[Reading, ...]:
     found: list[Reading] = []
     overhead = _signal(parent, "call_overhead_share")
     roofline = _signal(parent, "roofline_share")

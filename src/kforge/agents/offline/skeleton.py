@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-IMPORTS = """\
+CPP_IMPORTS = """\
 import ctypes
 import hashlib
 import os
@@ -13,13 +13,23 @@ import torch
 import torch.nn as nn
 """
 
-NAMES = frozenset(
-    (
-        *("build", "function", "expect", "same", "view", "hold", "library", "SOURCE", "FLAGS", "ModelNew"),
-        *("ctypes", "hashlib", "os", "subprocess", "tempfile", "torch", "nn", "self"),
-    )
+TRITON_IMPORTS = """\
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+"""
+
+LIBDEVICE = "from triton.language.extra import libdevice\n"
+
+NAMES = frozenset(("expect", "same", "view", "hold", "ModelNew", "torch", "nn", "self"))
+"""What a program's own names must not be, whatever its kernels are written in."""
+
+CPP_NAMES = frozenset(
+    ("build", "function", "library", "SOURCE", "FLAGS", "ctypes", "hashlib", "os", "subprocess", "tempfile")
 )
-"""What a program's own names must not be."""
+
+TRITON_NAMES = frozenset(("triton", "tl", "libdevice"))
 
 BASE_FLAGS = ("-O3", "-DNDEBUG", "-std=c++20", "-march=native", "-fopenmp", "-shared", "-fPIC")
 
@@ -58,11 +68,11 @@ def function(name, *kinds, result=None):
 EXPECT = '''\
 def expect(tensor, name, shape, stride, dtype):
     """The tensor in the layout the kernels were made for; ValueError if they were not made for it."""
-    if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
+    if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "DEVICE":
         found = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name} must be {shape} of {dtype} on cpu, and is {found}: lift the module again for it")
+        raise ValueError(f"{name} must be {shape} of {dtype} on DEVICE, and is {found}: lift the module again for it")
     if tensor.stride() != stride:
-        return torch.empty_strided(shape, stride, dtype=dtype).copy_(tensor)
+        return torch.empty_strided(shape, stride, dtype=dtype, device=tensor.device).copy_(tensor)
     return tensor
 '''
 

@@ -1,4 +1,4 @@
-"""The statements of Inductor's `call`, rewritten as the lines of a forward that needs nothing but torch and ctypes."""
+"""The statements of Inductor's `call`, rewritten as the lines of a forward that needs none of Inductor."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from kforge.agents.offline import own_kernels
+from kforge.agents.offline import own_kernels, triton_kernel
 from kforge.agents.offline.cleaning import divides_integers, short_name
 from kforge.agents.offline.expressions import NAMESPACES, Scope, is_view, value_of
 from kforge.agents.offline.interface import Interface, Layout
+from kforge.agents.offline.launching import Tuning, launch_of
 from kforge.agents.offline.own_kernels import Call, Own
 from kforge.agents.offline.recipe import Unliftable
+from kforge.agents.offline.triton_kernel import TritonKernel
 from kforge.agents.offline.wrapper import Kernel, Wrapper
 
 _INTO = ("mm", "addmm", "bmm", "baddbmm")
 """Library calls that write into memory that is there already."""
+_ALLOCATORS = {"empty_strided_cpu": "", "empty_strided_cuda": "cuda"}
+"""How `call` makes memory, and the device it is on; empty for the default."""
 
 
 @dataclass
@@ -38,9 +42,11 @@ class Translation:
     """The graph's inputs that are read."""
 
 
-def translate(wrapper: Wrapper, interface: Interface, own: tuple[str, ...]) -> Translation:
+def translate(
+    wrapper: Wrapper, interface: Interface, own: tuple[str, ...] = (), tuning: Tuning = Tuning()
+) -> Translation:
     """The whole of `call`; `own` names the families of library calls to replace."""
-    translator = _Translator(wrapper, interface, own)
+    translator = _Translator(wrapper, interface, own, tuning)
     for place, statement in enumerate(wrapper.body):
         translator.statement(statement, wrapper.body[place + 1 : place + 2])
     made = translator.made
@@ -52,9 +58,11 @@ def translate(wrapper: Wrapper, interface: Interface, own: tuple[str, ...]) -> T
 
 
 class _Translator:
-    def __init__(self, wrapper: Wrapper, interface: Interface, own: tuple[str, ...]) -> None:
+    def __init__(self, wrapper: Wrapper, interface: Interface, own: tuple[str, ...], tuning: Tuning) -> None:
         self._kernels = {kernel.name: kernel for kernel in wrapper.kernels}
+        self._triton = {f"{kernel.name}.run": kernel for kernel in wrapper.triton}
         self._own = own
+        self._tuning = tuning
         self.scope = Scope(wrapper.inputs, interface)
         self.made = Translation()
 
@@ -78,8 +86,8 @@ class _Translator:
             layout = self.scope.layout_of(value)
         elif isinstance(value, ast.Call):
             function = ast.unparse(value.func)
-            if function == "empty_strided_cpu":
-                self._allocate(name, _allocated(value))
+            if function in _ALLOCATORS:
+                self._allocate(name, _allocated(value), _ALLOCATORS[function])
                 return
             if self._replaced(name, value, function, layout):
                 return
@@ -87,8 +95,8 @@ class _Translator:
         self.made.lines.append(f"{name} = {self.scope.text(value)}")
         self.scope.bind(name, layout)
 
-    def _allocate(self, name: str, layout: Layout) -> None:
-        self.made.lines.append(f"{name} = {allocation(layout)}")
+    def _allocate(self, name: str, layout: Layout, device: str = "") -> None:
+        self.made.lines.append(f"{name} = {allocation(layout, device)}")
         self.scope.bind(name, layout)
 
     def _call(self, node: ast.Call) -> None:
@@ -99,11 +107,17 @@ class _Translator:
             return
         elif function in self._kernels:
             self._kernel_call(self._kernels[function], node)
+        elif function in self._triton:
+            self._launch(self._triton[function], node)
         elif function.startswith("extern_kernels.") and any(word.arg == "out" for word in node.keywords):
             self._library_call(function.removeprefix("extern_kernels.").removeprefix("bias_"), node)
         elif function.startswith(NAMESPACES):
             self.made.library.append(function)
             self.made.lines.append(self.scope.text(node))
+        elif (
+            isinstance(node.func, ast.Attribute) and node.func.attr == "copy_" and isinstance(node.func.value, ast.Name)
+        ):
+            self.made.lines.append(f"{self.scope.text(node.func.value)}.copy_({self.scope.text(node.args[0])})")
         else:
             raise Unliftable(f"the generated code calls {function}, which is not understood")
 
@@ -118,6 +132,16 @@ class _Translator:
             self.made.lines += [f"if {text}:", '    raise RuntimeError("ZeroDivisionError")']
         else:
             self.made.lines.append(text)
+
+    def _launch(self, kernel: TritonKernel, node: ast.Call) -> None:
+        given = dict(zip(kernel.parameters, node.args, strict=True))
+        grid = tuple(value_of(given.pop(name)) for name in kernel.parameters if name.startswith("_grid_"))
+        launch = launch_of(kernel, grid, self._tuning)
+        arguments = [self.scope.operand(value) for name, value in given.items() if name not in kernel.dropped]
+        words = ", ".join((*arguments, launch.words))
+        # To turn a tensor round for the library is no work of its own.
+        self.made.kernel_calls += not kernel.only_copies
+        self.made.lines.append(f"{triton_kernel.short_name(kernel.name)}[{launch.grid}]({words})")
 
     def _library_call(self, operator: str, node: ast.Call) -> None:
         if operator not in _INTO:
@@ -173,11 +197,12 @@ class _Translator:
         self.made.lines.append(f"{name}({', '.join(map(self.scope.pointer, tensors))})")
 
 
-def allocation(layout: Layout) -> str:
+def allocation(layout: Layout, device: str = "") -> str:
     """The expression that makes an uninitialised tensor."""
+    form = f"dtype=torch.{layout.dtype}" + (f', device="{device}"' if device else "")
     if layout.contiguous:
-        return f"torch.empty({layout.shape}, dtype=torch.{layout.dtype})"
-    return f"torch.empty_strided({layout.shape}, {layout.stride}, dtype=torch.{layout.dtype})"
+        return f"torch.empty({layout.shape}, {form})"
+    return f"torch.empty_strided({layout.shape}, {layout.stride}, {form})"
 
 
 def _allocated(node: ast.Call) -> Layout:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kforge.agents.offline.recipe import OWN_FAMILIES, Recipe
+from kforge.agents.offline.recipe import CPP, OWN_FAMILIES, OWN_TEMPLATES, TRITON, Recipe
 
 DEFAULT = "default"
 _FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
@@ -55,9 +55,11 @@ class Variant:
     """Moves it makes no sense with."""
     repair: bool = False
     """For mending, not for speed."""
+    language: str = CPP
+    """What the kernels it is for are written in."""
 
 
-_ALL = (
+_CPU = (
     Variant(
         "fast_masks",
         "Read boolean masks sixteen at a time, without a branch for each element.",
@@ -132,7 +134,150 @@ _ALL = (
         repair=True,
     ),
 )
-VARIANTS = {variant.name: variant for variant in _ALL}
+_LIBRARY = r"torch\.(mm|addmm|bmm|baddbmm|convolution)\("
+_GPU = (
+    Variant(
+        "split_products",
+        "Do matrix products on the tensor cores, each as three TF32 products of split operands: float32's accuracy.",
+        OWN_TEMPLATES + Recipe(rewrites={"allow_tf32=ALLOW_TF32": 'input_precision="tf32x3"'}),
+        needs=_LIBRARY + r"|tl\.dot\(",
+        helps="compute",
+        language=TRITON,
+    ),
+    Variant(
+        "triton_products",
+        "Do matrix products and convolutions in Triton kernels of their own instead of the library's.",
+        OWN_TEMPLATES,
+        needs=_LIBRARY,
+        helps="compute",
+        repair=True,
+        language=TRITON,
+    ),
+    Variant(
+        "whole_rows",
+        "Hold each row in registers from the first read to the last write, so that it is read once.",
+        Recipe(row_limit=1 << 15),
+        needs=r"in tl\.range\(0, r0_numel",
+        helps="memory",
+        excludes=("pipelined",),
+        language=TRITON,
+    ),
+    Variant(
+        "open_attention",
+        "Do attention as two matrix products and a softmax, so that each can be written anew.",
+        Recipe(apart=("attention",)),
+        needs=r"scaled_dot_product",
+        helps="compute",
+        language=TRITON,
+    ),
+    Variant(
+        "two_sums",
+        "Compute mean and variance as two plain sums instead of updating both with every element.",
+        Recipe(apart=("variance",)),
+        needs=r"welford",
+        helps="compute",
+        language=TRITON,
+    ),
+    Variant(
+        "channels_first",
+        "Leave images as they lie instead of turning them to channels last for the library.",
+        Recipe(options={"layout_optimization": False}),
+        needs=r"torch\.convolution\(",
+        helps="memory",
+        language=TRITON,
+    ),
+    Variant(
+        "more_warps",
+        "Use twice the warps for a block, so that each thread has half the work and more loads are waited for at once.",
+        Recipe(tuning={"warps": 1}),
+        needs=r"num_warps=(1|2|4|8)\b",
+        helps="latency",
+        excludes=("fewer_warps",),
+        language=TRITON,
+    ),
+    Variant(
+        "fewer_warps",
+        "Use half the warps for a block, so that each thread reads more at a time and reductions take fewer steps.",
+        Recipe(tuning={"warps": -1}),
+        needs=r"num_warps=(2|4|8|16)\b",
+        helps="memory",
+        language=TRITON,
+    ),
+    Variant(
+        "large_blocks",
+        "Use blocks twice the size: fewer programs, each with more loads in flight.",
+        Recipe(tuning={"block": 1}),
+        needs=r"[XYR]0?_?BLOCK=",
+        helps="memory",
+        excludes=("small_blocks",),
+        language=TRITON,
+    ),
+    Variant(
+        "small_blocks",
+        "Use blocks half the size: more programs for the multiprocessors, fewer registers for each.",
+        Recipe(tuning={"block": -1}),
+        needs=r"[XYR]0?_?BLOCK=",
+        helps="latency",
+        language=TRITON,
+    ),
+    Variant(
+        "pipelined",
+        "Load the next parts of a row while the last are worked on.",
+        Recipe(rewrites={"tl.range(0, r0_numel, R0_BLOCK)": "tl.range(0, r0_numel, R0_BLOCK, num_stages=3)"}),
+        needs=r"tl\.range\(0, r0_numel, R0_BLOCK\)",
+        helps="latency",
+        language=TRITON,
+    ),
+    Variant(
+        "fast_math",
+        "Use the hardware's approximate exponential instead of the library's.",
+        Recipe(options={"use_fast_math": True}, rewrites={"libdevice.exp(": "tl.exp("}),
+        needs=r"libdevice\.exp\(",
+        helps="compute",
+        language=TRITON,
+    ),
+    Variant(
+        "wide_tiles",
+        "Use larger blocks for matrix products: each operand is read fewer times.",
+        Recipe(tile=(128, 256, 32, 3, 8)),
+        needs=r"BLOCK_M : tl\.constexpr",
+        helps="compute",
+        excludes=("small_tiles",),
+        language=TRITON,
+    ),
+    Variant(
+        "small_tiles",
+        "Use smaller blocks for matrix products: less waste at the edges, more programs at a time.",
+        Recipe(tile=(64, 64, 32, 3, 4)),
+        needs=r"BLOCK_M : tl\.constexpr",
+        helps="latency",
+        language=TRITON,
+    ),
+    Variant(
+        "plain",
+        "Use small blocks and loops everywhere: what asks least of the device.",
+        Recipe(options={"triton.persistent_reductions": False}, tuning={"block": -1}, tile=(64, 64, 32, 2, 4)),
+        excludes=("whole_rows", "large_blocks", "wide_tiles", "pipelined"),
+        repair=True,
+        language=TRITON,
+    ),
+)
+VARIANTS = {variant.name: variant for variant in (*_CPU, *_GPU)}
+
+
+def of(language: str) -> tuple[Variant, ...]:
+    """The moves for kernels in a language, in the order in which they are tried where nothing speaks for one."""
+    return tuple(variant for variant in VARIANTS.values() if variant.language == language)
+
+
+def repairs(language: str, own_work: bool) -> tuple[str, ...]:
+    """Safer variants for a program that failed, in order; `own_work`: it failed because torch did its work."""
+    if language == TRITON:
+        names = ("plain", "triton_products", combined("triton_products", "plain"))
+        return (*names[1:], "plain") if own_work else names
+    first = ("own_kernels",) if own_work else ()
+    last = combined("own_kernels", "careful+scalar")
+    return (*first, "careful", combined("careful", "scalar"), "own_kernels", last)
 
 
 def moves_in(name: str) -> tuple[str, ...]:
@@ -149,9 +294,10 @@ def combined(parent: str, action: str) -> str:
     return "+".join(move for move in VARIANTS if move in words) or DEFAULT
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, language: str = CPP) -> Recipe:
     """How a program of that variant is made."""
-    return sum((VARIANTS[move].recipe for move in moves_in(name)), Recipe(flags=_FLAGS))
+    start = Recipe(flags=_FLAGS) if language == CPP else Recipe()
+    return sum((VARIANTS[move].recipe for move in moves_in(name)), start)
 
 
 def variant_of(source: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kforge.agents.face import Draft, Situation
 from kforge.agents.offline import past, rules, variants
 from kforge.agents.offline.lowering_process import Lowering
-from kforge.agents.offline.recipe import Order
+from kforge.agents.offline.recipe import Order, language_of
 from kforge.types import Intent
 
 _WORK_RULES = ("no_custom_kernel", "decorative_kernel", "library_compute")
@@ -24,7 +24,8 @@ class OfflineWriter:
         notes: list[str] = []
         reason = ""
         for name in _wanted(situation):
-            order = Order(situation.problem, situation.target.device_class, name, variants.recipe(name))
+            device_class = situation.target.device_class
+            order = Order(situation.problem, device_class, name, variants.recipe(name, language_of(device_class)))
             product = await self._lowering.make(order)
             if product.source is None:
                 if not situation.past:
@@ -60,9 +61,6 @@ def _candidates(situation: Situation) -> Iterator[str]:
     if situation.move.intent is Intent.FRESH:
         yield variants.DEFAULT
     last = situation.past[-1].verdict if situation.past else None
-    if last is not None and last.rule in _WORK_RULES:
-        yield "own_kernels"
-    yield "careful"
-    yield variants.combined("careful", "scalar")
-    yield "own_kernels"
-    yield variants.combined("own_kernels", "careful+scalar")
+    yield from variants.repairs(
+        language_of(situation.target.device_class), last is not None and last.rule in _WORK_RULES
+    )

@@ -50,12 +50,12 @@ class Cpu(Platform):
         paths = [os.path.realpath(path) for path in map(shutil.which, (*_CXX, "ninja", "ld", "as")) if path]
         return tuple({os.path.dirname(os.path.dirname(path)) for path in paths if not path.startswith("/usr/")} - {"/"})
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, number: int = 0) -> dict[str, str]:
         compilers = self.compilers()
         return {"CXX": next(iter(compilers))} if compilers else {}
 
     @functools.cache  # noqa: B019
-    def facts(self) -> dict[str, str]:
+    def facts(self, number: int = 0) -> dict[str, str]:
         flags = _cpu_flags()
         return {
             "processor": _cpu_name(),

@@ -13,9 +13,27 @@ from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.rotation import Rotation
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 
 _COMPILE_SECONDS = 600.0
+_MODES = {"compile": "default", "autotune": "max-autotune"}
+"""Baseline -> torch.compile's mode."""
+_MATRIX_WORK = (
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addbmm",
+    "linear",
+    "convolution",
+    "conv",
+    "dot",
+    "attention",
+    "gru",
+    "lstm",
+)
+_WORDS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
 
 
 class Baselines:
@@ -30,13 +48,14 @@ class Baselines:
         self._ratios: dict[str, BaselineTime] = {}
         self._observation: Observation | None = None
         self._self_deviation: float | None = None
+        self._usual_ns: dict[str, float] = {}
 
     def lane(self, name: str) -> Lane:
         """The runner that times a baseline, made when first asked for."""
         if name not in self._lanes:
             runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
             try:
-                self._load(runner, compiled=name == "compile")
+                self._load(runner, name)
                 if self._book.timed_state:
                     send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
                 lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
@@ -48,8 +67,12 @@ class Baselines:
             self._lanes[name] = lane
         return self._lanes[name]
 
-    def _load(self, runner: RunnerHandle, compiled: bool) -> None:
-        shared = {"training": self._book.reference.training, "compile": compiled}
+    def _load(self, runner: RunnerHandle, name: str) -> None:
+        shared = {
+            "training": self._book.reference.training,
+            "compile": _MODES.get(name, ""),
+            "tf32": name == "tf32",
+        }
         if self._book.problem.payload:
             with open(self._book.problem.payload, "rb") as file:
                 runner.ask({"op": "load_live", **shared}, 60, (file.fileno(),))
@@ -80,39 +103,66 @@ class Baselines:
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
         if self._self_deviation is None:
-            samples = self._duel(self.lane("eager twin"), self.lane("eager"))
-            self._self_deviation = abs(statistics.median(samples.ratios()) - 1.0)
-            self.drop("eager twin")
+            self._self_deviation = self.measure_itself()
         return self._self_deviation
 
-    def ratios(self, with_compile: bool) -> dict[str, BaselineTime]:
-        """Every baseline with its speed against eager, each measured once."""
+    def measure_itself(self) -> float:
+        """Eager against itself: how far from 1, and what it usually takes."""
+        samples = self._duel(self.lane("eager twin"), self.lane("eager"))
+        self._usual_ns["eager"] = statistics.median(samples.baseline)
+        self.drop("eager twin")
+        return abs(statistics.median(samples.ratios()) - 1.0)
+
+    def usual_ns(self, name: str) -> float:
+        """What a call of this baseline took beside nothing but itself; 0 where that was not measured."""
+        return self._usual_ns.get(name, 0.0)
+
+    def ratios(self, wanted: tuple[str, ...]) -> dict[str, BaselineTime]:
+        """The wanted baselines with their speed against eager, and those known already; each measured once."""
         self._ratios.setdefault("eager", BaselineTime("eager", 1.0))
-        if with_compile and "compile" not in self._ratios:
-            self._ratios["compile"] = self._measure_compile()
+        for name in wanted:
+            if name not in self._ratios:
+                self._ratios[name] = self._measure(name)
         return dict(self._ratios)
 
-    def _measure_compile(self) -> BaselineTime:
+    def _measure(self, name: str) -> BaselineTime:
+        words = _WORDS[name]
+        if name == "tf32" and not self._has_matrix_work():
+            return BaselineTime(name, 1.0, "no float32 matrix product in it: the same as eager")
         try:
-            compiled = self.lane("compile")
-            eager = self.lane("eager")
-            samples = self._duel(compiled, eager, check=self.checker())
-            return BaselineTime("compile", statistics.median(samples.ratios()))
+            other, eager = self.lane(name), self.lane("eager")
+            limits = Tolerance(self._book.problem.tolerances, "tf32" if name == "tf32" else "")
+            samples = self._duel(other, eager, check=self.checker(limits))
+            if self._book.site.apart:
+                # Its memory is worth more than the moment it takes to make it again.
+                self.drop(name)
+            return BaselineTime(name, statistics.median(samples.ratios()))
         except ProgramError as error:
             message = str(error.report.get("message", "")).strip().splitlines()
-            reason = f"torch.compile failed: {error.report.get('type')}: {message[-1] if message else ''}"
+            reason = f"{words} failed: {error.report.get('type')}: {message[-1] if message else ''}"
         except WrongOutput as error:
-            reason = f"torch.compile's output is wrong here: {error}"
-        except RunnerLost as error:
-            reason = f"torch.compile: {error}"
-        self.drop("compile")
-        return BaselineTime("compile", None, reason[:500])
+            reason = f"the output of {words} is wrong here: {error}"
+        except (RunnerLost, DeviceMemoryFull) as error:
+            reason = f"{words}: {error}"
+        self.drop(name)
+        return BaselineTime(name, None, reason[:500])
+
+    def _has_matrix_work(self) -> bool:
+        names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
+        return any(word in name for name in names for word in _MATRIX_WORK)
 
     def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
         with self._book.quiet():
-            return timing.Duel(
+            samples = timing.Duel(
                 candidate, baseline, self._rotation.refresh, self._timing_seconds, self._rotation.seeds(), check
             ).run()
+        self.rest(baseline)
+        return samples
+
+    def rest(self, lane: Lane) -> None:
+        """Let a lane's process give up what it only keeps for later, where memory is short."""
+        if self._book.site.is_scarce(self._book.set_bytes):
+            lane.runner.ask({"op": "release"}, 60.0)
 
     def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""

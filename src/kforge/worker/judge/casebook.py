@@ -13,14 +13,17 @@ import torch
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
-from kforge.worker.judge import audit, distributions, machine
+from kforge.worker.judge import audit, distributions
 from kforge.worker.judge.compare import Expected, make_leaf
+from kforge.worker.judge.in_pieces import Inseparable, in_pieces
 from kforge.worker.judge.reference import Reference, State
+from kforge.worker.judge.site import Site
 
-_KEEP_BYTES = 256 << 20
+_KEEP_BYTES, _KEEP_SHARE = 256 << 20, 8
 _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
-_LARGE_SHARE = 16
+_WHOLE_SHARE = 48
+"""Beyond this part of the device's memory, float64 is computed in pieces."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Case:
 class CaseBook:
     """One problem under one master seed."""
 
-    def __init__(self, problem: Problem, device_class: str, seed: int) -> None:
+    def __init__(self, problem: Problem, site: Site, seed: int) -> None:
         self.problem = problem
+        self.site = site
         self.seed = seed
-        self.reference = Reference(problem, device_class)
+        self.reference = Reference(problem, site)
         self.init_seed = self.derive("init", 0)
         self.initial_state = self.reference.initial_state(self.init_seed)
         self.timed_state = self.reference.randomised(self.initial_state, self.derive("timed state", 0))
@@ -85,9 +89,10 @@ class CaseBook:
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
         self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
-        self.large = self.set_bytes > machine.total_memory() // _LARGE_SHARE
+        self.large = self.set_bytes > self.site.large_bytes
         """Whether two sets of inputs and outputs are already a burden here."""
         del first, other, tensors
+        self.site.give_back(self.set_bytes)
         self.degenerate = tuple(audit.audit(self.reference, arguments, self.initial_state, spent, seed))
 
     @contextlib.contextmanager
@@ -113,7 +118,7 @@ class CaseBook:
             if case is None:
                 names.remove(name)
                 continue
-            if count * self.set_bytes <= _KEEP_BYTES:
+            if self.keeps(count):
                 self._kept[index, name] = case
             yield case
             del case
@@ -121,8 +126,14 @@ class CaseBook:
         if not index:
             raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
 
+    def keeps(self, count: int) -> bool:
+        """Whether so many cases stay for the next candidate; otherwise each is made again."""
+        room = self.site.memory_bytes // _KEEP_SHARE if self.site.apart else 4 * _KEEP_BYTES
+        return 4 * count * self.set_bytes <= room
+
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
+        self.site.give_back(self.set_bytes)
         arguments = self.reference.inputs(seed)
         floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
         arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
@@ -160,15 +171,40 @@ class CaseBook:
         if self.large:
             self._drop("too large for a float64 reference here: compared in its own precision")
         elif not self.stochastic:
-            try:
-                doubles = trees.pack(self.reference.run_double(arguments, state, seed))[1]
-                exact = [tensor.detach().clone() for tensor in doubles]
-            except Exception as error:
-                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+            exact = self._exact(arguments, state, seed, eager)
         leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
         if not self.eager_errors:
             self.eager_errors = [(leaf.eager_norm, leaf.eager_worst) for leaf in leaves]
+        self.site.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
+
+    def _exact(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
+        """The outputs in float64, whole or in pieces; None for each where neither can be had."""
+        reason = ""
+        if not self.site.apart or self.set_bytes <= self.site.memory_bytes // _WHOLE_SHARE:
+            try:
+                doubles = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+                return [tensor.detach().clone() for tensor in doubles]
+            except torch.OutOfMemoryError:
+                reason = "out of memory"
+            except Exception as error:
+                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+                return [None] * len(eager)
+        self.site.give_back(self.set_bytes)
+        try:
+            return in_pieces(
+                lambda part: self.reference.run_double(part, state, seed),
+                lambda part: self.reference.run(part, state, seed),
+                arguments,
+                eager,
+                self.site.memory_bytes // (2 * _WHOLE_SHARE),
+            )
+        except Inseparable as error:
+            reason = str(error)
+        except Exception as error:
+            reason = type(error).__name__
+        self._drop(f"too large for a float64 reference here ({reason}): compared in its own precision")
+        return [None] * len(eager)
 
 
 def _same(one: torch.Tensor, two: torch.Tensor) -> bool:

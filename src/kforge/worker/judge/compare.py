@@ -6,6 +6,7 @@ the dtype sets; nothing absolute, so near-zero outputs are held to their own sca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,12 @@ import torch
 from kforge.worker.arena import dtype_name
 from kforge.worker.trees import Tree
 
+_norm = torch.linalg.vector_norm
 _FLOORS = {"float64": 1e-9, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
 _PRECISIONS = {"": 0.0, "float32": 1e-4, "tf32": 2e-3, "float16": 5e-3, "bfloat16": 2e-2}
 _FACTOR = 4.0
 _ELEMENT_FACTOR = 5.0
-_CHUNK = 1 << 17
+_CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 25
 _SHORT_ROW = 16
 _SMALL_ERROR = 1e-2
 _SMALLEST = 1e-300
@@ -86,28 +88,32 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None) -> Leaf:
     finite = True
     for got, want in zip(_chunks(eager), _chunks(exact), strict=True):
         error = got - want
-        if not bool(torch.isfinite(error.sum())):
+        largest, length = float(_norm(error, ord=math.inf)), float(_norm(want))
+        if not math.isfinite(largest + length):
             finite = False
             fine = torch.isfinite(got) & torch.isfinite(want)
             error = torch.where(fine, error, 0.0)
-            want = torch.where(fine, want, 0.0)
-        error_square += float(error.square().sum())
-        reference_square += float(want.square().sum())
-        worst = max(worst, float(error.abs().max()))
+            largest, length = float(_norm(error, ord=math.inf)), float(_norm(torch.where(fine, want, 0.0)))
+        error_square += float(_norm(error)) ** 2
+        reference_square += length**2
+        worst = max(worst, largest)
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
     return Leaf(eager, exact, _relative(error_square, reference_square), worst, finite, rms)
 
 
 def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> Difference:
     """Hold one output tensor against its leaf."""
-    actual = _real(actual)
+    actual = _real(actual.to(leaf.eager.device))
     if not leaf.eager.is_floating_point():
         return _compare_exactly(leaf, actual, name)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
+    quick = _compare_finite(leaf, actual, floor) if leaf.finite and not leaf.eager.device.type == "cpu" else None
+    if quick is not None and quick[0] <= norm_limit:
+        return Difference(quick[0], norm_limit, quick[1])
     flags: list[torch.Tensor] = []
     error_square = reference_square = worst = 0.0
-    slack = _FACTOR * leaf.eager_worst + 8 * torch.finfo(leaf.eager.dtype).eps * leaf.rms
+    slack = _slack(leaf)
     for got, eager, want in zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True):
         usual = None if leaf.finite else torch.isfinite(eager) & torch.isfinite(want)
         known = want if usual is None else torch.where(usual, want, 0.0)
@@ -140,6 +146,29 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
     return Difference(norm, norm_limit, worst)
 
 
+def _compare_finite(leaf: Leaf, actual: torch.Tensor, floor: float) -> tuple[float, float] | None:
+    """(norm, worst share of a bound) where every element passes; None where one does not. Few passes over memory."""
+    slack = _slack(leaf)
+    error_square = reference_square = worst = 0.0
+    for got, want in zip(_chunks(actual), _chunks(leaf.exact), strict=True):
+        error = (got - want).abs_()
+        rows = _norm(want, dim=-1, keepdim=True)
+        row = rows / want.shape[-1] ** 0.5 if want.shape[-1] >= _SHORT_ROW else leaf.rms
+        bound = want.abs().add_(row).mul_(_ELEMENT_FACTOR * floor).add_(slack)
+        error_square += float(_norm(error)) ** 2
+        reference_square += float(_norm(rows)) ** 2
+        share = float(error.div_(bound.clamp_(min=_SMALLEST)).max())
+        # Not a number: something is, and is looked at more closely.
+        if not share <= 1.0:
+            return None
+        worst = max(worst, share)
+    return _relative(error_square, reference_square), worst
+
+
+def _slack(leaf: Leaf) -> float:
+    return float(_FACTOR * leaf.eager_worst + 8 * torch.finfo(leaf.eager.dtype).eps * leaf.rms)
+
+
 def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:
     """Integers and booleans: equal to eager's, or to what float64 gives where the two differ."""
     wrong = (actual != leaf.eager) & (actual != leaf.exact.to(leaf.eager.dtype))
@@ -151,7 +180,10 @@ def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:
 
 def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Equal to the last bit, NaN included."""
-    return torch.equal(one.reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8))
+    first, second = one.reshape(-1).view(torch.uint8), two.to(one.device).contiguous().reshape(-1).view(torch.uint8)
+    if first.numel() % 8 == 0 and first.numel() == second.numel() and first.numel():
+        first, second = first.view(torch.int64), second.view(torch.int64)
+    return torch.equal(first, second)
 
 
 def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
@@ -161,7 +193,7 @@ def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) ->
     share = 100 * len(places) / total
     lines = [f"{name}: {len(places)} of {total} elements are wrong ({share:.3g} %)"]
     got_flat, want_flat = actual.reshape(-1), leaf.exact.reshape(-1)
-    shown = places[torch.linspace(0, len(places) - 1, min(5, len(places))).long()]
+    shown = places[torch.linspace(0, len(places) - 1, min(5, len(places))).long().to(places.device)]
     for place in shown.tolist():
         index = _index(place, shape)
         lines.append(f"  at {index}: expected {_number(want_flat[place])}, got {_number(got_flat[place])}")
@@ -199,7 +231,7 @@ def _chunks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     width = tensor.shape[-1] if tensor.dim() else 1
     rows = tensor.detach().reshape(-1, width)
-    step = max(1, _CHUNK // width)
+    step = max(1, (_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK) // width)
     for start in range(0, rows.shape[0], step):
         yield rows[start : start + step].double()
 

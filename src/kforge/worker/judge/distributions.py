@@ -76,9 +76,9 @@ _MIDDLE = 0.875
 
 def make_noise(like: torch.Tensor, seed: int) -> torch.Tensor:
     """Noise for tensors like this one."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device=like.device).manual_seed(seed)
     dtype = like.dtype if like.is_floating_point() else torch.float32
-    noise = torch.rand(like.numel(), generator=generator).mul_(1 - _LEAST).add_(_LEAST)
+    noise = torch.rand(like.numel(), generator=generator, device=like.device).mul_(1 - _LEAST).add_(_LEAST)
     return noise.to(dtype).as_strided(like.shape, like.stride())
 
 

@@ -11,40 +11,27 @@ from typing import Any
 import torch
 
 from kforge.platforms.face import Platform
-from kforge.types import BaselineTime, Candidate, ErrorNorm, Outcome, Settings, Timing, Verdict
+from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
-from kforge.worker.judge import explain, integrity, machine, parameters, static_rules, statistics, timing
+from kforge.worker.device_memory import DeviceMemoryFull
+from kforge.worker.judge import explain, integrity, parameters, sanitizing, static_rules, timing
 from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput
+from kforge.worker.judge.builds import BuildFailed, Builds
 from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import Findings, make_evidence
-from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Output
+from kforge.worker.judge.lane import InputSets, Lane, Output
+from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.refusal import Refused, sensible
 from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 from kforge.worker.judge.session import Session
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
-
-_IMPLAUSIBLE = 20.0
-"""A speedup beyond this is looked at again, every call verified."""
-_WIDE = 0.2
-"""Half an interval's width, on a log scale, beyond which it is measured once more: high over low about 1.5."""
-_CLOCK_CHARGED = 0.05
-_CLOCK_REFUSED = 0.5
-_CLOCK_NOISE_NS = 20_000.0
-
-
-class Refused(Exception):
-    """The evaluation ends here."""
-
-    def __init__(self, outcome: Outcome, detail: str, rule: str = "") -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-        self.detail = detail
-        self.rule = rule
+_LETTING_GO_SECONDS = 3.0
 
 
 class Evaluation:
@@ -59,7 +46,12 @@ class Evaluation:
         nursery: Nursery,
         known_folders: tuple[str, ...],
         progress: Progress,
+        builds: Builds | None = None,
     ) -> None:
+        self._session = session
+        self._builds = builds
+        self._build = b""
+        self._refusal: Refused | None = None
         self._book = session.book
         self._rotation = session.rotation
         self._baselines = session.baselines
@@ -75,14 +67,26 @@ class Evaluation:
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
 
-    def verdict(self) -> Verdict:
-        outcome, detail, rule = Outcome.CORRECT, "", ""
+    def prepare(self) -> None:
+        """Read the text, build it and load it into a runner: what needs no exclusive use of the device."""
         try:
             self._check_text()
+            self._load_into_runner()
+        except Refused as refusal:
+            self._refusal = refusal
+
+    def verdict(self) -> Verdict:
+        """Check, observe and time what was prepared."""
+        outcome, detail, rule = Outcome.CORRECT, "", ""
+        try:
+            if self._refusal is not None:
+                raise self._refusal
             with self._book.quiet():
-                self._with_runner()
+                self._judge_runner()
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
+        finally:
+            self.abandon()
         if outcome is not Outcome.CORRECT:
             self._found.timing = None
             if rule and explain.comply(rule):
@@ -100,9 +104,7 @@ class Evaluation:
             degenerate=self._book.degenerate,
             sandbox=self._nursery.level,
             notes=tuple(dict.fromkeys(self._found.notes)),
-            evidence=make_evidence(
-                self._book, self._candidate, self._settings, self._platform, self._nursery.level, self._found
-            ),
+            evidence=make_evidence(self._book, self._candidate, self._settings, self._nursery.level, self._found),
         )
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -123,34 +125,61 @@ class Evaluation:
 
     # -- with a runner ---------------------------------------------------------------------------------------------
 
-    def _with_runner(self) -> None:
-        self._progress("reading the problem")
-        self._mark("prepare")
-        next(self._book.cases(self._settings.seeds))
+    def abandon(self) -> None:
+        """End the runner, if there is one."""
+        if self._runner is not None:
+            self._runner.end()
+
+    def _load_into_runner(self) -> None:
+        self._mark("build")
+        if self._builds is not None:
+            self._progress("building")
+            try:
+                self._build = self._builds.archive(self._candidate, self._settings)
+            except BuildFailed as error:
+                report = {"type": "RuntimeError", "message": str(error), "text": str(error)}
+                outcome, sentence = explain.program_error("import", report, "")
+                raise Refused(outcome, sentence) from None
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
         limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
         runner.limit_memory(limit, self._book.set_bytes)
-        phase = "load"
-        try:
-            self._progress("building")
+        self._progress("building")
+        with self._explained(runner, "load"):
             self._load(runner)
-            phase = "a checked call"
-            self._mark("check")
+        self._mark("wait")
+
+    def _judge_runner(self) -> None:
+        runner = self._runner
+        assert runner is not None
+        self._mark("prepare")
+        if self._book.keeps(self._settings.seeds):
+            next(self._book.cases(self._settings.seeds))
+        self._mark("check")
+        with self._explained(runner, "a checked call"):
             for number, case in enumerate(self._book.cases(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case)
                 del case
-            phase = "an observed call"
-            self._mark("observe")
+        self._mark("observe")
+        with self._explained(runner, "an observed call"):
             self._observe(runner)
-            phase = "a timed call"
-            self._mark("time")
+        self._mark("time")
+        with self._explained(runner, "a timed call"):
             if self._settings.timing_seconds > 0 and self._platform.can_time:
                 self._time(runner)
-            phase = "its end"
-            self._mark("end")
+        self._mark("end")
+        with self._explained(runner, "its end"):
             self._finish(runner)
+        if self._settings.sanitize:
+            self._mark("sanitize")
+            self._sanitize()
+
+    @contextlib.contextmanager
+    def _explained(self, runner: RunnerHandle, phase: str) -> Iterator[None]:
+        """Whatever goes wrong with the runner is a refusal with a sentence."""
+        try:
+            yield
         except RunnerLost as error:
             if error.kind in ("timeout", "memory"):
                 runner.kill()
@@ -174,8 +203,23 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, "a timed call changed its inputs in place", "input_modified") from None
         except WrongOutput as error:
             raise Refused(Outcome.MISMATCH, f"a timed call gave a wrong result: {error}") from None
-        finally:
-            runner.end()
+        except (DeviceMemoryFull, torch.OutOfMemoryError):
+            held = self._memory_given_back(runner)
+            if held <= self._book.site.memory_bytes // 4:
+                raise
+            words = f"it held {held >> 30} GiB of the device's memory {phase}, and left too little for its own results"
+            raise Refused(Outcome.RUNTIME_ERROR, words) from None
+
+    def _memory_given_back(self, runner: RunnerHandle) -> int:
+        """What is free on the device once the runner is gone, and was not before."""
+        before = self._book.site.free_bytes()
+        runner.kill()
+        deadline = time.monotonic() + _LETTING_GO_SECONDS
+        gained = 0
+        while time.monotonic() < deadline and gained <= self._book.site.memory_bytes // 4:
+            time.sleep(0.1)
+            gained = self._book.site.free_bytes() - before
+        return gained
 
     def _refuse_findings(self, runner: RunnerHandle) -> None:
         for rule, what in runner.findings:
@@ -191,10 +235,12 @@ class Evaluation:
             "compile": False,
         }
         seconds = self._settings.limits.build_seconds
-        reply = send_load(runner, request, self._book.reference.init_arguments, self._book.init_seed, seconds)
+        reply = send_load(
+            runner, request, self._book.reference.init_arguments, self._book.init_seed, seconds, self._build
+        )
         self._refuse_patches(reply)
         self._refuse_findings(runner)
-        with _sensible():
+        with sensible():
             held = parameters.read_held(reply["state"])
         self._found.matches, lost = parameters.match(self._book.initial_state, held)
         must_follow = [name for name in lost if name in self._book.reference.movable()]
@@ -227,9 +273,10 @@ class Evaluation:
     def _check(self, runner: RunnerHandle, case: Case) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        sets = InputSets([case.arguments])
+        sets = InputSets([case.arguments], self._book.site)
         lane = Lane(runner, sets, self._book.outputs, self._seconds())
-        for poison in random.SystemRandom().choice(([True], [True, False], [False, True])):
+        ways = [[True]] if self._book.site.is_scarce(self._book.set_bytes) else [[True], [True, False], [False, True]]
+        for poison in random.SystemRandom().choice(ways):
             block = lane.call([(0, 0, case.seed)], poison=poison)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
@@ -242,7 +289,7 @@ class Evaluation:
         sets.close()
 
     def _check_structure(self, output: Output, case: Case) -> None:
-        with _sensible():
+        with sensible():
             difference = structure_difference(case.expected.tree, output.tree)
         if difference:
             raise Refused(Outcome.MISMATCH, f"{difference} (distribution {case.distribution})")
@@ -302,8 +349,8 @@ class Evaluation:
         reply = runner.ask(watched, self._seconds())
         sets.close()
         self._refuse_findings(runner)
-        native = integrity.own_native(runner.native_code(), self._known)
-        with _sensible():
+        native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
+        with sensible():
             self._found.observed = integrity.read_observation(reply, native)
         self._share = integrity.custom_share(self._found.observed, float(min(times)))
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
@@ -313,109 +360,20 @@ class Evaluation:
     # -- timing ----------------------------------------------------------------------------------------------------
 
     def _time(self, runner: RunnerHandle) -> None:
-        settings = self._settings
-        self._progress("preparing baselines")
-        baselines = self._baselines.ratios(settings.compile_baseline or settings.baseline != "eager")
-        name = self._named_baseline(baselines)
-        baseline = self._baselines.lane(name)
-        deviation = self._baselines.self_deviation()
-        self._progress("timing")
-        lane = Lane(runner, self._rotation.sets(), self._book.outputs, self._seconds())
-        before = (runner.peak_bytes(), baseline.runner.peak_bytes())
-        samples = self._duel(lane, baseline, every=False)
-        flags: list[str] = []
-        if self._disagrees(samples):
-            samples = self._duel(lane, baseline, every=False)
-            flags.append("the two clocks disagreed: measured again")
-        if statistics.relative_width(statistics.median_interval(samples.ratios())) > _WIDE:
-            # Both count: whoever keeps one of two measurements can be made to keep the better one.
-            samples = samples.with_more(self._duel(lane, baseline, every=False))
-            flags.append("wide interval: measured again, both count")
-        speedup, interval, excess = self._result(samples, deviation)
-        if speedup > _IMPLAUSIBLE:
-            samples = self._duel(lane, baseline, every=True)
-            speedup, interval, excess = self._result(samples, deviation)
-            flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
-        ratio = baselines[name].ratio or 1.0
-        best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
-        if samples.reused:
-            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
-        self._found.timing = Timing(
-            baseline=name,
-            speedup=speedup,
-            interval=interval,
-            speedup_vs_best=speedup * ratio / best if "compile" in baselines else None,
-            candidate_ns=tuple(samples.candidate),
-            baseline_ns=tuple(samples.baseline),
-            calls_per_block=samples.calls_per_block,
-            checked_calls=samples.checked,
-            baselines=tuple(baselines.values()),
-            clock_excess=excess,
-            peak_bytes=(runner.peak_bytes() - before[0], baseline.runner.peak_bytes() - before[1]),
-            conditions=machine.conditions(),
-            flags=tuple(flags),
-        )
+        measurement = Measurement(self._session, self._settings, self._tolerance, self._found, self._refuse_findings)
+        self._found.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
 
-    def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
-        wanted = self._settings.baseline
-        if wanted == "best":
-            return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
-        if baselines[wanted].ratio is None:
-            self._found.notes.append(f"baseline {wanted} is not available ({baselines[wanted].note}); eager was used")
-            return "eager"
-        return wanted
-
-    def _duel(self, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
-        duel = timing.Duel(
-            lane,
-            baseline,
-            self._rotation.refresh,
-            self._settings.timing_seconds,
-            self._rotation.seeds(),
-            self._baselines.checker(self._tolerance),
-            check_all=every,
-        )
+    def _sanitize(self) -> None:
+        """What the platform's checkers say of a program that is right otherwise."""
+        self._progress("looking for memory faults and races")
         try:
-            samples = duel.run()
-        except timing.NotIdle:
-            # A disturbed machine can look like this; a program that does not rest does so again.
-            samples = duel.run()
-            self._found.notes.append("it seemed busy while the baseline ran; measured again, it was at rest")
-        assert self._runner is not None
-        self._refuse_findings(self._runner)
-        return samples
-
-    def _disagrees(self, samples: timing.Samples) -> bool:
-        """Whether the judge's clock saw far more time than the runner claims.
-
-        An output in another memory layout takes longer to read: that is charged, and not taken for a lie.
-        """
-        if not self._usual_layout:
-            return False
-        extra = samples.clock_excess()
-        return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > _CLOCK_NOISE_NS
-
-    def _result(self, samples: timing.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
-        """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
-        claimed = statistics.median(samples.candidate)
-        extra = samples.clock_excess()
-        excess = extra / claimed
-        if self._disagrees(samples):
-            raise Refused(
-                Outcome.REJECTED,
-                f"it claims {claimed / 1e3:.1f} µs a call, and the judge's clock saw {extra / 1e3:.1f} µs more",
-                "two_clocks",
+            clean, unused = sanitizing.sanitize(
+                self._session, self._candidate, self._settings, self._platform, self._nursery, self._build
             )
-        factor = 1.0
-        if excess > _CLOCK_CHARGED:
-            factor = 1.0 + excess
-            self._found.notes.append(
-                f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"
-            )
-        ratios = [ratio / factor for ratio in samples.ratios()]
-        middle = statistics.median(ratios)
-        low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
-        return middle, (low / (1 + deviation), high * (1 + deviation)), excess
+        except sanitizing.Fault as error:
+            raise Refused(Outcome.REJECTED, str(error), "sanitizer") from None
+        self._found.sanitized = tuple(clean)
+        self._found.notes += [f"not checked by {reason}" for reason in unused]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -452,12 +410,3 @@ _DISTRIBUTION_WORDS = {
     "negated": "the problem's, negated",
     "shifted": "the problem's, plus 0.5",
 }
-
-
-@contextlib.contextmanager
-def _sensible() -> Iterator[None]:
-    """A runner's reply that cannot be read ends the conversation."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None

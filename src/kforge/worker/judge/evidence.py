@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kforge.platforms.face import Platform
 from kforge.types import Candidate, ErrorNorm, Evidence, Settings, Timing
 from kforge.worker.judge import machine
 from kforge.worker.judge.casebook import CaseBook
@@ -22,14 +21,14 @@ class Findings:
     matches: list[Match] = field(default_factory=list)
     observed: Observation | None = None
     timing: Timing | None = None
+    sanitized: tuple[str, ...] = ()
     marks: list[tuple[str, float]] = field(default_factory=list)
     """(Phase, when it began)."""
 
 
-def make_evidence(
-    book: CaseBook, candidate: Candidate, settings: Settings, platform: Platform, level: str, found: Findings
-) -> Evidence:
+def make_evidence(book: CaseBook, candidate: Candidate, settings: Settings, level: str, found: Findings) -> Evidence:
     """Everything needed to believe a verdict, or to run it again."""
+    platform = book.site.platform
     counted: dict[str, int] = {}
     for operator in found.observed.operators if found.observed else ():
         counted[operator.name] = counted.get(operator.name, 0) + 1
@@ -37,7 +36,7 @@ def make_evidence(
         problem=book.problem,
         candidate=candidate,
         settings=replace(settings, seed=book.seed),
-        device=platform.facts(),
+        device=platform.facts(book.site.number),
         versions=machine.versions(platform.compilers()),
         distributions=tuple(error.distribution for error in found.errors),
         parameters=tuple(map(str, found.matches)),
@@ -45,6 +44,7 @@ def make_evidence(
         native=found.observed.native if found.observed else (),
         unchecked=tuple(_unchecked(book, level, found)),
         seconds=machine.seconds(found.marks),
+        sanitized=found.sanitized,
     )
 
 
@@ -52,8 +52,13 @@ def _unchecked(book: CaseBook, level: str, found: Findings) -> list[str]:
     unchecked = [*book.unchecked, *levels.shortcomings(level)]
     if found.observed is not None:
         unchecked.append("operators and custom share: as the runner's own process reported them")
-    if found.timing is not None:
+    site = book.site
+    if found.timing is not None and not site.platform.flushes_cache:
         unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
+    if site.apart and not site.shares:
+        unchecked.append("memory: the driver cannot share device memory; inputs and outputs went through the host")
+    if site.platform.sanitizers and not found.sanitized:
+        unchecked.append("memory faults and races that leave no trace in the outputs (--sanitize looks for them)")
     if book.reference.training and any("running" in name for name in book.initial_state):
         unchecked.append("state: whether forward updates running statistics as the reference does")
     return unchecked

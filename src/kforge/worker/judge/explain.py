@@ -11,17 +11,36 @@ from kforge.worker.judge.runner_handle import Ending, RunnerLost
 from kforge.worker.wire import CHANNEL_LOST
 
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
+_NVRTC = re.compile(r"^(?P<where>[^\s(][^(\n]*\(\d+\)): (?:catastrophic |fatal )?error: (?P<what>.*)$", re.MULTILINE)
 _LINKER = re.compile(
     r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE
 )
-_BUILD = re.compile(r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped")
+_BUILD = re.compile(
+    r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped|NVRTC_ERROR_COMPILATION"
+)
+_COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
+"""What Triton raises where a kernel cannot be compiled."""
+_DEVICE_FAULTS = (
+    (
+        "illegal memory access",
+        "a kernel touched memory it must not: past the end of a tensor, or an input, which is mapped read-only",
+    ),
+    ("misaligned address", "a kernel read or wrote a vector at an address that is no multiple of its size"),
+    ("illegal instruction", "a kernel ran an instruction this device does not have: wrong arch?"),
+    ("device-side assert", "an assertion in a kernel failed, or it trapped"),
+    ("unspecified launch failure", "a kernel trapped or touched memory it must not"),
+    ("too many resources requested", "a block asks for more registers or threads than the device has"),
+    ("no kernel image", "it was compiled for another architecture than this device's"),
+    ("out of resource", "a block asks for more shared memory or registers than the device has"),
+    ("invalid configuration argument", "the grid or block has a size the device does not allow"),
+)
 _CONTEXT_LINES = 8
 _MORE_ERRORS = 5
 _LONGEST = 4000
 
 RULES = {
-    "no_custom_kernel": "write the computation in native code of your own (C++ compiled at run time), or evaluate with "
-    "--policy any",
+    "no_custom_kernel": "write the computation in native code of your own (C++ or kernels compiled at run time), or "
+    "evaluate with --policy any",
     "decorative_kernel": "let the custom kernel do work that torch then no longer does",
     "library_compute": "policy strict allows no torch operator that computes; do that work in the kernel, or use "
     "--policy hybrid",
@@ -36,6 +55,7 @@ RULES = {
     "input_modified": "leave the inputs as they are; write to memory of your own",
     "not_idle": "let every thread sleep when forward has returned: spinning takes the processor from the baseline",
     "two_clocks": "finish all work inside forward; the time claimed must be the time it takes",
+    "sanitizer": "keep every access inside its tensor, write before you read, and synchronise threads that share memory",
     "protocol": "do not touch file descriptors you did not open",
 }
 """Rule -> how to comply."""
@@ -56,6 +76,8 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
     compiler = compiler_error(text) or (compiler_error(printed) if _BUILD.search(text) else "")
     if not compiler and _BUILD.search(text):
         compiler = cut(text)
+    if not compiler and kind in _COMPILER_ERRORS:
+        compiler = cut(message)
     if compiler:
         return Outcome.COMPILATION_FAILURE, f"the compiler refused the kernel:\n{compiler}"
     place = {
@@ -68,6 +90,13 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
     if lines:
         sentence += "\n" + "\n".join(f"  {line}" for line in lines)
     outcome = Outcome.COMPILATION_FAILURE if phase == "import" else Outcome.RUNTIME_ERROR
+    fault = next((words for key, words in _DEVICE_FAULTS if key in message), "")
+    if fault:
+        outcome = Outcome.RUNTIME_ERROR
+        sentence += f"\n  ({fault})"
+    if kind == "OutOfMemoryError" or "CUDA out of memory" in message:
+        outcome = Outcome.RUNTIME_ERROR
+        sentence += "\n  (it asked for more device memory than is free beside the reference's inputs and outputs)"
     if kind in ("MemoryError",) or "allocate memory" in message or "bad_alloc" in message:
         outcome = Outcome.RUNTIME_ERROR
         sentence += "\n  (it asked for more memory than its limit allows)"
@@ -79,7 +108,7 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
 
 def compiler_error(text: str) -> str:
     """The first error of a compiler's log with the lines that belong to it, and how many more there are."""
-    found = list(_COMPILER.finditer(text))
+    found = list(_COMPILER.finditer(text)) or list(_NVRTC.finditer(text))
     if not found:
         linker = _LINKER.findall(text)
         return cut("\n".join(linker[:5])) if linker else ""

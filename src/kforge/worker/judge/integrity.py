@@ -21,12 +21,24 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """What ran on a device of its own."""
+
+    name: str
+    own: bool
+    """The program's, as opposed to torch's or a library's."""
+    nanoseconds: int
+
+
+@dataclass(frozen=True)
 class Observation:
     """One call of a module, watched."""
 
     operators: tuple[Operator, ...]
     custom_effect: bool
     native: tuple[str, ...] = ()
+    """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
+    kernels: tuple[Kernel, ...] = ()
 
     def compute(self) -> Counter[tuple[str, int]]:
         """Operators that compute, with the size of their results; data movement where nothing computes."""
@@ -45,7 +57,9 @@ def read_observation(reply: dict[str, Any], native: tuple[str, ...]) -> Observat
         Operator(str(name)[:200], str(kind), int(elements), int(spent))
         for name, kind, elements, spent in reply["operators"]
     )
-    return Observation(operators, reply["custom_effect"] is True, native)
+    kernels = tuple(Kernel(str(name)[:200], own is True, int(spent)) for name, own, spent in reply.get("kernels", ()))
+    launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.own)
+    return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels)
 
 
 def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,6 +73,9 @@ def custom_share(observed: Observation, call_ns: float) -> float:
     """Share of a call's time outside torch's operators; 0 where no native code of its own was loaded."""
     if not observed.native or not observed.custom_effect:
         return 0.0
+    if observed.kernels:
+        spent = sum(kernel.nanoseconds for kernel in observed.kernels)
+        return sum(kernel.nanoseconds for kernel in observed.kernels if kernel.own) / max(spent, 1)
     return max(0.0, min(1.0, 1.0 - observed.library_ns() / max(call_ns, 1.0)))
 
 
@@ -68,9 +85,12 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         return "", ""
     names = ", ".join(sorted({name for name, _ in observed.compute()})) or "none"
     if not observed.native:
+        if observed.kernels:
+            ran = ", ".join(sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels})[:3])
+            return "no_custom_kernel", f"no kernel of its own ran on the device; the library's did ({ran})"
         return "no_custom_kernel", f"no native code of its own was loaded; torch did the work ({names})"
     if not observed.custom_effect:
-        return "decorative_kernel", f"its native code changed nothing that the result depends on; torch ran {names}"
+        return "decorative_kernel", f"its own code changed nothing that the result depends on; torch ran {names}"
     wanted = reference.compute()
     if wanted and not wanted - observed.compute():
         repeated = ", ".join(sorted({name for name, _ in wanted}))

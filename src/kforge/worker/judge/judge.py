@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import tempfile
+import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import torch
 
 from kforge import registry
 from kforge.cache_folder import cache_folder
-from kforge.errors import KForgeError, PluginAbsent, ProblemError
+from kforge.errors import HarnessError, KForgeError, PluginAbsent, ProblemError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
+from kforge.worker.device_memory import DeviceMemoryFull
+from kforge.worker.judge.builds import Builds
 from kforge.worker.judge.evaluation import Evaluation, Progress
+from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.profiling import Workshop
 from kforge.worker.judge.session import Session
+from kforge.worker.judge.site import Site
 from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS = 3
 
 
 class Judge:
-    """Evaluates candidates on one platform. Use it as a context manager, or close it."""
+    """Evaluates candidates on one device of one platform. Use it as a context manager, or close it.
 
-    def __init__(self, platform: str = "cpu") -> None:
+    Several threads may ask at once: they build side by side and take turns on the device.
+    """
+
+    def __init__(self, platform: str = "cpu", device: int | None = None) -> None:
         self._platform: Platform = registry.load("platforms", platform)
         reason = self._platform.absent_because()
         if reason:
             raise PluginAbsent(f"platform {platform}: {reason}")
+        devices = self._platform.devices()
+        number = devices[0] if device is None else device
+        if number not in devices:
+            raise PluginAbsent(f"platform {platform}: no device {number}; there are: {', '.join(map(str, devices))}")
+        self._site = Site(self._platform, number)
+        self._refuse_unknown_architecture()
         self._nurseries: dict[str, Nursery] = {}
-        self._trusted = Nursery(platform, "process", _trusted_environment())
+        self._trusted = Nursery(platform, "process", _trusted_environment(), number)
+        self._builders: dict[str, Builds] = {}
+        self._blind: list[Nursery] = []
         self._sessions: OrderedDict[tuple[object, ...], Session] = OrderedDict()
+        self._in_use: dict[int, int] = {}
         self._secret = secrets.randbits(48)
+        self._turn = threading.RLock()
+        self._reading = threading.Lock()
+        self.lease = Lease(self._lease_file())
 
     def evaluate(
         self,
@@ -44,30 +68,74 @@ class Judge:
     ) -> Verdict:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
         settings = settings or Settings()
-        nursery = self._nursery(levels.choose(settings.sandbox))
-        for needed in (nursery, self._trusted):
-            needed.launch()
-        progress("reading the problem")
-        session = self.session(problem, settings)
-        return Evaluation(
-            session, candidate, settings, self._platform, nursery, nursery.known_folders(), progress
-        ).verdict()
+        with self._session_for(problem, settings, progress) as session:
+            return self._evaluate(session, candidate, settings, progress)
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
-        verdict = self.evaluate(job.problem, job.candidate, job.settings, progress)
-        profiles: tuple[Profile, ...] = ()
-        if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
-            progress("profiling")
-            profiles = self._profiles(job, verdict)
+        with self._session_for(job.problem, job.settings, progress) as session:
+            verdict = self._evaluate(session, job.candidate, job.settings, progress)
+            profiles: tuple[Profile, ...] = ()
+            if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
+                profiles = self._profiles(session, job, verdict, progress)
         return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
 
-    def _profiles(self, job: Job, verdict: Verdict) -> tuple[Profile, ...]:
-        nursery = self._nursery(levels.choose(job.settings.sandbox))
-        session = self.session(job.problem, job.settings)
-        workshop = Workshop(session, job.candidate, job.settings, verdict, self._platform, nursery, self._trusted)
-        with session.book.quiet():
+    def _evaluate(self, session: Session, candidate: Candidate, settings: Settings, progress: Progress) -> Verdict:
+        nursery = self._ready_nursery(settings)
+        builds = self._builds(nursery.level) if self._platform.builds_apart else None
+        evaluation = Evaluation(
+            session, candidate, settings, self._platform, nursery, nursery.known_folders(), progress, builds
+        )
+        if not self._platform.builds_apart:
+            with self.lease.hold(progress):
+                evaluation.prepare()
+                return self._concluded(evaluation)
+        try:
+            evaluation.prepare()
+            progress("waiting for the device")
+            with self.lease.hold(progress):
+                return self._concluded(evaluation)
+        finally:
+            evaluation.abandon()
+
+    def _concluded(self, evaluation: Evaluation) -> Verdict:
+        try:
+            return evaluation.verdict()
+        except (DeviceMemoryFull, torch.OutOfMemoryError) as error:
+            self._close_sessions()
+            free = self._site.free_bytes() / (1 << 30)
+            raise HarnessError(
+                f"the device ran out of memory while judging ({free:.0f} GiB are free now): end other work on it, or "
+                f"give the problem smaller sizes for this device class ({str(error).splitlines()[0][:200]})"
+            ) from None
+
+    def _profiles(self, session: Session, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
+        nursery = self._ready_nursery(job.settings)
+        builds = self._builds(nursery.level) if self._platform.builds_apart else None
+        build = builds.archive(job.candidate, job.settings) if builds is not None else b""
+        workshop = Workshop(
+            session, job.candidate, job.settings, verdict, self._platform, nursery, self._trusted, build
+        )
+        with self.lease.hold(progress), session.book.quiet():
+            progress("profiling")
             return workshop.profiles(job.settings.profilers)
+
+    @contextlib.contextmanager
+    def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[Session]:
+        """What is known of the problem, kept open for the block."""
+        self._ready_nursery(settings)
+        with self._turn:
+            self._trusted.launch()
+        progress("reading the problem")
+        with self._reading:
+            session = self.session(problem, settings)
+            with self._turn:
+                self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+        try:
+            yield session
+        finally:
+            with self._turn:
+                self._in_use[id(session)] -= 1
 
     def session(self, problem: Problem, settings: Settings) -> Session:
         """What is known of a problem, from before or made now."""
@@ -76,12 +144,16 @@ class Judge:
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
-        while len(self._sessions) >= _KEPT_SESSIONS:
-            self._sessions.popitem(last=False)[1].close()
+        idle = [key for key, session in self._sessions.items() if not self._in_use.get(id(session))]
+        for old in idle[: max(0, len(self._sessions) - _KEPT_SESSIONS + 1)]:
+            self._sessions.pop(old).close()
         try:
-            session = Session(problem, self._platform.device_class, self._trusted, settings, seed)
+            with self.lease.hold():
+                session = Session(problem, self._site, self._trusted, settings, seed)
         except KForgeError:
             raise
+        except DeviceMemoryFull as error:
+            raise HarnessError(f"{error}: end other work on the device") from None
         except Exception as error:
             what = f"cannot be judged: {type(error).__name__}: {error}"
             raise ProblemError(what, path=problem.path or problem.name) from error
@@ -90,12 +162,15 @@ class Judge:
 
     def close(self) -> None:
         # Another thread may be in the middle of a judgement that is being broken off.
+        self._close_sessions()
+        for nursery in [*list(self._nurseries.values()), *self._blind, self._trusted]:
+            nursery.close()
+        self._nurseries.clear()
+
+    def _close_sessions(self) -> None:
         for session in list(self._sessions.values()):
             session.close()
         self._sessions.clear()
-        for nursery in [*list(self._nurseries.values()), self._trusted]:
-            nursery.close()
-        self._nurseries.clear()
 
     def __enter__(self) -> Judge:
         return self
@@ -105,19 +180,56 @@ class Judge:
     ) -> None:
         self.close()
 
-    def _nursery(self, level: str) -> Nursery:
-        if level not in self._nurseries:
-            if level == "process":
-                # Nothing but this keeps a process of the same user from reading our memory and environment.
-                _close_to_others()
-            self._nurseries[level] = Nursery(self._platform.name, level)
-        return self._nurseries[level]
+    def _ready_nursery(self, settings: Settings) -> Nursery:
+        level = levels.choose(settings.sandbox)
+        with self._turn:
+            if level not in self._nurseries:
+                if level == "process":
+                    # Nothing but this keeps a process of the same user from reading our memory and environment.
+                    _close_to_others()
+                self._nurseries[level] = Nursery(self._platform.name, level, device=self._site.number)
+            self._nurseries[level].launch()
+            return self._nurseries[level]
+
+    def _builds(self, level: str) -> Builds:
+        """Builders at the same sandbox level, without sight of the device."""
+        with self._turn:
+            if level not in self._builders:
+                nursery = Nursery(self._platform.name, level, device=self._site.number, blind=True)
+                self._blind.append(nursery)
+                self._builders[level] = Builds(nursery)
+            return self._builders[level]
+
+    def _lease_file(self) -> Path | None:
+        """Where the turns of all processes on this machine are kept, for a device that they would share."""
+        if not self._site.apart:
+            return None
+        name = self._platform.identity(self._site.number)
+        return Path(tempfile.gettempdir()) / f"kforge-lease-{name.replace('/', '_')}"
+
+    def _refuse_unknown_architecture(self) -> None:
+        """A torch that has no code for this GPU fails at the first operator, with words that help nobody."""
+        if self._site.device.type != "cuda":
+            return
+        major, minor = torch.cuda.get_device_capability(self._site.device)
+        known = torch.cuda.get_arch_list()
+        numbers = [int("".join(filter(str.isdigit, name))) for name in known if name.startswith(("sm_", "compute_"))]
+        if numbers and not any(number // 10 == major and number <= 10 * major + minor for number in numbers):
+            has = ", ".join(known)
+            raise PluginAbsent(
+                f"platform {self._platform.name}: this torch has no code for compute capability {major}.{minor} "
+                f"(it has {has}): install a torch built for this GPU"
+            )
 
 
 def _trusted_environment() -> dict[str, str]:
     """Baselines may keep what torch.compile built from one run to the next; candidates never see that folder."""
     folder = cache_folder() / f"inductor-{torch.__version__}"
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
 
 
 def _close_to_others() -> None:

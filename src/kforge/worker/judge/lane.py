@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout
+from kforge.worker.arena import Layout
+from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
+from kforge.worker.judge.site import Site
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
 """What reading a reply that makes no sense may raise."""
@@ -22,18 +24,22 @@ _PROBES = 64
 class InputSets:
     """Argument lists in shared memory. Both sides of a measurement read the same bytes, so that neither is lucky."""
 
-    def __init__(self, sets: list[list[Any]], read_only: bool = False) -> None:
+    def __init__(self, sets: list[list[Any]], site: Site, read_only: bool = False) -> None:
+        self.site = site
         self.read_only = read_only
         """Whether runners may only read: then no side can spoil the other's inputs."""
         layout = Layout()
         packed = [trees.pack(arguments) for arguments in sets]
         specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
-        self.arena = Arena.create(layout.size)
+        self.arena = site.arena(layout.size)
+        if isinstance(self.arena, DeviceArena):
+            self.arena.poison()
         self.tensors = [[self.arena.tensor(spec) for spec in row] for row in specs]
         """Set -> its tensors, as a runner sees them."""
         for places, (_, tensors) in zip(self.tensors, packed, strict=True):
             for place, tensor in zip(places, tensors, strict=True):
                 place.copy_(tensor)
+        site.synchronize()
         if read_only:
             self.arena.seal_against_others()
         self.described = [
@@ -105,13 +111,14 @@ class Lane:
         self._seconds = seconds
         layout = Layout()
         specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
-        arena = Arena.create(layout.size)
+        arena = sets.site.arena(layout.size)
         self.slots = [[arena.tensor(spec) for spec in row] for row in specs]
         """Slot -> the tensors delivered there."""
         request = {
             "op": "inputs",
             "sizes": [sets.arena.size, arena.size],
-            "read_only": sets.read_only,
+            "read_only": sets.read_only or sets.site.shares,
+            "shared": sets.site.shares,
             "sets": sets.described,
             "slots": [[spec.to_json() for spec in row] for row in specs],
         }
@@ -137,7 +144,7 @@ class Lane:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
         if not tensors:
             return None
-        places = torch.randint(tensors[0].numel(), (_PROBES,))
+        places = torch.randint(tensors[0].numel(), (_PROBES,), device=tensors[0].device)
         return Glimpse(slot, places, torch.take(tensors[0], places))
 
     def settled(self, block: Block) -> bool:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -41,41 +42,55 @@ _FORK_SECONDS = 60.0
 class Nursery:
     """Forks runners of one platform at one sandbox level. Close it to end everything it started."""
 
-    def __init__(self, platform: str, level: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, platform: str, level: str, environment: dict[str, str] | None = None, device: int = 0, blind: bool = False
+    ) -> None:
+        """`blind` runners see no device: they can build, and nothing else."""
         self.level = level
+        self._device = device
+        self._blind = blind
         self._platform_name = platform
         self._platform = registry.load("platforms", platform)
         self._extra_environment = environment or {}
         self._stage = make_stage()
         self._scratch = Path(tempfile.mkdtemp(prefix="kforge-zygote-"))
-        self._view = make_view(self._stage, self._platform.folders())
+        nodes = () if blind else self._platform.device_files()
+        self._view = make_view(self._stage, self._platform.folders(), nodes)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._log: IO[bytes] | None = None
         self._ready = False
+        self._turn = threading.RLock()
 
     def spawn(self, limits: Limits) -> RunnerHandle:
         """A fresh runner; the zygote is started, or started again, if need be."""
         reason = ""
         for _attempt in range(3):
-            channel = self._warm_channel()
-            try:
-                return self._fork(channel, limits)
-            except PeerError as error:
-                reason = str(error)
-                self._stop_zygote()
+            with self._turn:
+                channel = self._warm_channel()
+                try:
+                    return self._fork(channel, limits)
+                except PeerError as error:
+                    reason = str(error)
+                    self._stop_zygote()
         raise HarnessError(f"no runner could be started at sandbox level {self.level}: {reason}")
 
     def launch(self) -> None:
         """Start the zygote if there is none, without waiting until it is ready."""
-        if self._process is None or self._process.poll() is not None:
-            self._stop_zygote()
-            self._start_zygote()
+        with self._turn:
+            if self._process is None or self._process.poll() is not None:
+                self._stop_zygote()
+                self._start_zygote()
 
     def known_folders(self) -> tuple[str, ...]:
         """Where native code that is not a candidate's own comes from, each with a closing slash."""
         found = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
         return tuple(path.rstrip("/") + "/" for path in found if path != "/")
+
+    def build_facts(self) -> tuple[str, ...]:
+        """What a build depends on beside its source: compilers, targets, where it is made."""
+        own = self._platform.environment(self._device)
+        return (self.level, own.get("TORCH_CUDA_ARCH_LIST", ""), *self._platform.compilers().values())
 
     def close(self) -> None:
         self._stop_zygote()
@@ -90,7 +105,10 @@ class Nursery:
             "platform": self._platform_name,
             "home": home,
             "environment": self._environment(home),
-            "allowance": allowance(limits, self.level),
+            "allowance": {
+                **allowance(limits, self.level),
+                "address_space": self._platform.address_space_limited or self._blind,
+            },
             "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
         }
         ours, theirs = Channel.pair()
@@ -111,6 +129,10 @@ class Nursery:
     def _environment(self, home: str) -> dict[str, str]:
         folders = {os.path.dirname(path) for path in map(shutil.which, ("g++", "clang++", "ninja")) if path}
         path = [os.path.join(sys.prefix, "bin"), *sorted(folders), "/usr/local/bin", "/usr/bin", "/bin"]
+        own = self._platform.environment(self._device)
+        path += [folder for folder in own.pop("PATH", "").split(":") if folder]
+        if self._blind:
+            own["CUDA_VISIBLE_DEVICES"] = ""
         return {
             "PATH": ":".join(dict.fromkeys(path)),
             "HOME": home,
@@ -122,7 +144,7 @@ class Nursery:
             "TORCH_EXTENSIONS_DIR": f"{home}/torch_extensions",
             "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
             "TRITON_CACHE_DIR": f"{home}/triton",
-            **self._platform.environment(),
+            **own,
             **self._extra_environment,
         }
 
@@ -138,7 +160,7 @@ class Nursery:
         root = tempfile.mkdtemp(prefix="root-", dir=self._scratch)
         start = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kforge.worker.runner.zygote import main; "
         python = [sys.executable, "-I", "-B", "-W", "ignore", "-c", start + "sys.exit(main(sys.argv[1:]))"]
-        inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root]
+        inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root, self._platform_name]
         command = bubblewrap.command(self._view, inner) if self.level == "bubblewrap" else inner
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  the zygote writes to it as long as it lives
         try:
@@ -205,4 +227,8 @@ def _bare_environment() -> dict[str, str]:
     to the kernel, and BLAS starts no threads in the zygote, since threads do not survive a fork.
     """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
-    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", **STEADY, **kept}
+    # A name for the user: torch asks for one, and in the view there is no list of users.
+    named = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "kforge", "LOGNAME": "kforge"}
+    # The zygote must not talk to a GPU: neither CUDA nor its monitor survives a fork. Runners are told which one is theirs.
+    unseen = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    return {**named, **unseen, "OPENBLAS_NUM_THREADS": "1", **STEADY, **kept}

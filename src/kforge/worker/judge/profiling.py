@@ -5,6 +5,7 @@ It comes after the verdict and cannot change it. Whatever goes wrong here is a p
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,12 +13,21 @@ from typing import Any
 from kforge import registry
 from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.face import Platform
-from kforge.profilers.face import NothingSeen, Profiler, Subject
-from kforge.types import Candidate, Limits, Problem, Profile, Settings, Verdict
+from kforge.profilers.face import Alone, NothingSeen, Profiler, Subject
+from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
+from kforge.worker import trees
 from kforge.worker.judge import parameters
+from kforge.worker.judge.builds import solo_request
 from kforge.worker.judge.lane import NONSENSE, Lane
 from kforge.worker.judge.nursery import Nursery, allowance
-from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
+from kforge.worker.judge.runner_handle import (
+    ProgramError,
+    RunnerHandle,
+    RunnerLost,
+    ask_with_build,
+    send_load,
+    send_state,
+)
 from kforge.worker.judge.session import Session
 
 _LOOK_SECONDS = 10.0
@@ -27,7 +37,7 @@ _SLOW_BUILD_SECONDS = 15.0
 A cold start of the sandbox, which the judge counts with the first build, takes far less."""
 _CALLS = 200
 """A probe makes fewer calls than this."""
-_MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES = 64, 20_000, 8, 4 << 20
+_MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20_000, 8, 4 << 20, 4 << 20
 
 
 @dataclass
@@ -41,6 +51,8 @@ class Workshop:
     platform: Platform
     nursery: Nursery
     trusted: Nursery
+    build: bytes = b""
+    """What the same program built before."""
     _runner: RunnerHandle | None = None
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
@@ -104,7 +116,7 @@ class Workshop:
     def runner(self) -> RunnerHandle:
         """The runner that holds the candidate, started when first asked for; NothingSeen if that takes too long."""
         if self._runner is None:
-            self._lost = self._lost or _too_slow(self.verdict)
+            self._lost = self._lost or ("" if self.build else _too_slow(self.verdict))
             if self._lost:
                 raise NothingSeen(self._lost)
             self._runner = self._start()
@@ -160,10 +172,42 @@ class Workshop:
             "compile": False,
         }
         seconds = self.settings.limits.build_seconds
-        reply = send_load(runner, request, book.reference.init_arguments, book.init_seed, seconds)
+        reply = send_load(runner, request, book.reference.init_arguments, book.init_seed, seconds, self.build)
         matches, _lost = parameters.match(book.initial_state, parameters.read_held(reply["state"]))
         if matches:
             send_state(runner, [(match.name, match.value(book.timed_state)) for match in matches], self._seconds())
+
+    def alone(self, command: tuple[str, ...], files: tuple[str, ...], seconds: float) -> Alone:
+        """The program in a process of its own behind a command, in a fresh sandbox."""
+        book = self.session.book
+        tree, tensors = trees.pack(book.reference.init_arguments)
+        if tensors:
+            raise NothingSeen("the module takes tensors to be constructed, and cannot be run alone")
+        request = solo_request(
+            self.candidate.source,
+            command,
+            seconds,
+            files,
+            arguments=tree,
+            seed=book.init_seed,
+            training=book.reference.training,
+        )
+        runner = self.nursery.spawn(self.settings.limits)
+        runner.limit_memory(allowance(self.settings.limits, self.nursery.level)["memory_bytes"], book.set_bytes)
+        try:
+            Lane(runner, self.session.rotation.sets(), book.outputs, self._seconds())
+            answer = ask_with_build(runner, request, seconds + 30, self.build)["answer"]
+        except (ProgramError, RunnerLost) as error:
+            raise NothingSeen(f"the candidate could not be run alone: {_words(error)}") from None
+        finally:
+            runner.end()
+        return Alone(
+            status=int(answer["status"]),
+            output=str(answer["output"]),
+            errors=str(answer["errors"]),
+            files={str(name): base64.b64decode(data) for name, data in answer["files"].items()},
+            seconds=float(answer["seconds"]),
+        )
 
     @property
     def working_bytes(self) -> int:
@@ -200,6 +244,9 @@ class _Place:
 
     def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
         return self._workshop.ask(self._tool, request, of)
+
+    def alone(self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0) -> Alone:
+        return self._workshop.alone(command, files, seconds)
 
 
 def _find(name: str) -> Profiler | str:
@@ -245,7 +292,19 @@ def _bounded(name: str, profile: Profile) -> Profile:
         text=_printable(profile.text)[:_MAX_TEXT],
         images=tuple(pictures[:_MAX_IMAGES]),
         absent=_printable(profile.absent)[:500],
+        raw=_kept(profile.raw),
     )
+
+
+def _kept(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
+    """As many of a tool's own files as there is room for."""
+    kept: list[Artefact] = []
+    room = _MAX_RAW_BYTES
+    for item in raw:
+        if len(item.data) <= room:
+            room -= len(item.data)
+            kept.append(item)
+    return tuple(kept)
 
 
 def _printable(text: str) -> str:

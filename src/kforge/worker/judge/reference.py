@@ -16,6 +16,7 @@ from kforge import live_module
 from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
+from kforge.worker.judge.site import Site
 
 State = dict[str, torch.Tensor]
 _RUNNING = ("running_mean", "running_var")
@@ -24,15 +25,18 @@ _RUNNING = ("running_mean", "running_var")
 class Reference:
     """Makes inputs, runs the reference in its own precision and in float64, and knows which state may change."""
 
-    def __init__(self, problem: Problem, device_class: str) -> None:
+    def __init__(self, problem: Problem, site: Site) -> None:
         self.problem = problem
-        self.source = problem.sized_source(device_class)
+        self.site = site
+        self.source = problem.sized_source(site.platform.device_class)
         self._examples: list[Any] | None = None
         self._double: torch.nn.Module | None = None
+        self._resident: tuple[State, State] | None = None
         self._file = f"<problem {problem.name} {problem.id}>"
         if problem.payload:
             self.init_arguments: list[Any] = []
-            self._module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
+            module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
+            self._module = module.to(site.device)
         else:
             self._namespace = self._execute()
             arguments = self._call("get_init_inputs")
@@ -54,8 +58,9 @@ class Reference:
         """forward's arguments, drawn under a seed."""
         torch.manual_seed(seed)
         if self._examples is not None:
-            return [_resampled(value) for value in self._examples]
-        values = self._call("get_inputs")
+            return list(_map([_resampled(value) for value in self._examples], self._placed))
+        with self.site.chosen():
+            values = self._call("get_inputs")
         if not isinstance(values, (list, tuple)):
             raise ProblemError(
                 f"get_inputs() returns a {type(values).__name__}; it must return a list of forward's arguments",
@@ -68,7 +73,10 @@ class Reference:
             raise ProblemError(
                 f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path
             )
-        return list(values)
+        return list(_map(list(values), self._placed))
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.site.device)
 
     def initial_state(self, seed: int) -> State:
         """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
@@ -81,7 +89,7 @@ class Reference:
         odd = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
         if odd:
             raise ProblemError(f"the module's state holds {odd[0]!r}, which is no tensor", path=self.problem.path)
-        return {name: value.detach().clone() for name, value in state.items()}
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def randomised(self, state: State, seed: int) -> State:
         """The state moved away from identity defaults: every parameter and running statistic changes."""
@@ -107,25 +115,35 @@ class Reference:
 
     def run(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output in the problem's own precision."""
-        self._module.load_state_dict(state, strict=True)
+        self._module.load_state_dict(self._on_device(state), strict=True)
         return self._forward(self._module, arguments, seed)
+
+    def _on_device(self, state: State) -> State:
+        """The state where the module is, kept for the calls that follow with the same one."""
+        if not self.site.apart:
+            return state
+        if self._resident is None or self._resident[0] is not state:
+            self._resident = (state, {name: value.to(self.site.device) for name, value in state.items()})
+        return self._resident[1]
 
     def run_double(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output computed in float64; raises whatever the operators raise where they cannot."""
         if self._double is None:
             self._double = copy.deepcopy(self._module).double()
-        self._double.load_state_dict(state, strict=True)
+        self._double.load_state_dict(self._on_device(state), strict=True)
         return self._forward(self._double, _map(arguments, _to_double), seed)
 
     def seconds(self, arguments: list[Any], state: State, seed: int) -> float:
         """How long a call of the reference takes here: the fastest of a few, of forward alone."""
-        self._module.load_state_dict(state, strict=True)
+        self._module.load_state_dict(self._on_device(state), strict=True)
         torch.manual_seed(seed)
         best = float("inf")
         with torch.no_grad():
             for _ in range(6):
+                self.site.synchronize()
                 began = time.perf_counter()
                 self._module(*_map(arguments, lambda tensor: tensor))
+                self.site.synchronize()
                 best = min(best, time.perf_counter() - began)
                 if best > 0.5:
                     break
@@ -136,10 +154,10 @@ class Reference:
         for tensor in tensors:
             odd = "" if tensor.layout == torch.strided else str(tensor.layout)
             odd = odd or ("quantized" if tensor.is_quantized else "")
-            odd = odd or ("" if tensor.device.type == "cpu" else f"on device {tensor.device}")
+            odd = odd or ("" if tensor.device.type in ("cpu", self.site.device.type) else f"on device {tensor.device}")
             odd = odd or (str(tensor.dtype) if "float8" in str(tensor.dtype) else "")
             if odd:
-                message = f"{where} returns a tensor that is {odd}; only dense CPU tensors can be judged"
+                message = f"{where} returns a tensor that is {odd}; only dense tensors can be judged"
                 raise ProblemError(message, path=self.problem.path or self.problem.name)
 
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
@@ -175,9 +193,16 @@ class Reference:
             raise self._fault("Model(*get_init_inputs())", error) from error
         if not isinstance(module, torch.nn.Module):
             raise ProblemError("class `Model` must derive from torch.nn.Module", path=self.problem.path)
-        return module
+        return module.to(self.site.device)
 
     def _fault(self, what: str, error: BaseException) -> ProblemError:
+        if isinstance(error, torch.OutOfMemoryError):
+            free = self.site.free_bytes() / (1 << 30)
+            message = (
+                f"{what} runs out of device memory ({free:.0f} GiB are free): give it smaller sizes for this device "
+                "class, or use a GPU with more memory"
+            )
+            return ProblemError(message, path=self.problem.path or self.problem.name)
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self._file]
         line = frames[-1].lineno if frames else None
         message = f"{what} raises {type(error).__name__}: {error}"

@@ -30,13 +30,14 @@ class Rotation:
     def sets(self) -> InputSets:
         """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
         if self._sets is None:
-            count = timing.set_count(self._book.call_seconds, self._book.set_bytes)
+            site = self._book.site
+            count = timing.set_count(self._book.call_seconds, self._book.set_bytes, site.rotation_bytes, site.apart)
             count = 1 if self._book.large else count
             drawn = [self._book.reference.inputs(self._book.derive("timing", index)) for index in range(count)]
             self._trees = [trees.pack(arguments)[0] for arguments in drawn]
-            self._sets = InputSets(drawn, read_only=True)
+            self._sets = InputSets(drawn, site, read_only=True)
             self._contents = [0] * count
-            if not self._book.large:
+            if count > 1:
                 self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
                 seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
                 self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
@@ -45,8 +46,10 @@ class Rotation:
 
     def watched_sets(self) -> InputSets:
         """Inputs for watched calls: a second set unlike the first, where there is room for it."""
-        count = 1 if self._book.large else 2
-        return InputSets([self._book.reference.inputs(self._book.derive("watched", index)) for index in range(count)])
+        room = self._book.site.rotation_bytes if self._book.site.apart else self._book.site.large_bytes
+        count = 1 if self._book.large or self._book.set_bytes > room else 2
+        drawn = [self._book.reference.inputs(self._book.derive("watched", index)) for index in range(count)]
+        return InputSets(drawn, self._book.site)
 
     def seeds(self) -> list[int | None]:
         return [
@@ -59,10 +62,14 @@ class Rotation:
             self._refreshes += 1
             self._contents[index] = self._refreshes
             self._write_content(index, targets)
+        self._book.site.synchronize()
 
     def content(self, index: int) -> list[torch.Tensor]:
         """What a set was given last, made again from what only the judge holds."""
-        targets = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in self.sets().tensors[index]]
+        device = self._book.site.device
+        targets = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device) for t in self.sets().tensors[index]
+        ]
         self._write_content(index, targets)
         return targets
 
@@ -76,7 +83,13 @@ class Rotation:
             dice = random.Random(seed)
             neighbour = self._drawn[(index + 1) % len(self._drawn)]
             for drawn, other, noise, target in zip(self._drawn[index], neighbour, self._noise, targets, strict=True):
-                distributions.Turn.draw(dice).write(drawn, other, noise, target)
+                turn = distributions.Turn.draw(dice)
+                if target.device == drawn.device:
+                    turn.write(drawn, other, noise, target)
+                else:
+                    made = torch.empty_like(drawn)
+                    turn.write(drawn, other, noise, made)
+                    target.copy_(made)
         else:
             for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):
                 target.copy_(value)
@@ -110,5 +123,5 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """A copy whose elements lie without gaps, strides kept where they can be."""
     layout = Layout()
     spec = layout.place(tensor)
-    copy = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype)
+    copy = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 _FILES = ("errors.py", "registry.py")
-_WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "held_tensors.py", "trees.py")
+_WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "device_memory.py", "held_tensors.py", "trees.py")
 _WORKER_FOLDERS = ("runner", "sandbox")
 
 

@@ -19,6 +19,7 @@ _INTROSPECTION = {
     "setprofile": "sys.setprofile",
     "addaudithook": "sys.addaudithook",
 }
+_BINARY_LOADERS = ("from_cubin", "from_fatbin", "from_ltoir", "from_object", "cuModuleLoadData", "cuLibraryLoadData")
 _LONGEST_WORD = 600
 _MOST_BYTES = 256
 _MOST_INTEGERS = 512
@@ -75,6 +76,8 @@ def scan(source: str) -> list[Finding]:
             values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
             if len(values) == len(node.elts) and all(isinstance(v, int) and 0 <= v < 256 for v in values):
                 found.append(Finding("embedded_binary", f"a list of {len(values)} byte values", line))
+        elif isinstance(node, ast.Attribute) and node.attr in _BINARY_LOADERS:
+            found.append(Finding("embedded_binary", f"{node.attr} loads compiled code", line))
         elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
             found.append(Finding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_judge(node):

@@ -166,8 +166,11 @@ class Duel:
             samples.checked += 1
 
 
-def set_count(call_seconds: float, bytes_per_set: int) -> int:
-    """How many input sets to rotate over: enough for a block of a few milliseconds, within 256 MiB."""
+def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
+    """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
+
+    On a device `apart` from the processor each call has a fixed cost of its own, so fewer make a block.
+    """
     wanted = max(5, round(0.006 / max(call_seconds, 1e-7)))
-    affordable = (256 << 20) // max(bytes_per_set, 1)
-    return max(2, min(wanted, affordable, 64))
+    affordable = room // max(bytes_per_set, 1)
+    return max(1, min(wanted, affordable, 16)) if apart else max(2, min(wanted, affordable, 64))

@@ -6,6 +6,7 @@ what C++ code calls, whether or not a mode is in the way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,6 +60,11 @@ def record_operators(call: Any) -> list[tuple[str, str, int, int]]:
         use_kineto=True, record_shapes=True, experimental_config=everywhere
     ) as profile:
         call()
+    return operators_of(profile)
+
+
+def operators_of(profile: Any) -> list[tuple[str, str, int, int]]:
+    """The operators in a profile, in the form of `record_operators`."""
     found: list[tuple[str, str, int, int]] = []
     for event in profile.function_events:
         if not event.name.startswith("aten::"):
@@ -130,8 +136,10 @@ class Effects(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Such a change is the work of the candidate's own code, and it matters: an operator or the result reads it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu", synchronize: Callable[[], None] = lambda: None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._device = device
+        self._synchronize = synchronize
         self.seen = False
         self._known: dict[int, int] = {}
 
@@ -168,26 +176,27 @@ class Effects(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _notice(self, tensor: torch.Tensor, small_counts: bool = False) -> None:
-        if self.seen or not _has_bytes(tensor):
+        if self.seen or not self._has_bytes(tensor):
             return
+        self._synchronize()
         before = self._known.get(tensor.untyped_storage().data_ptr())
         if before is None:
             self.seen = small_counts or tensor.numel() > _TINY
         elif before != _checksum(tensor):
             self.seen = True
 
+    def _has_bytes(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == self._device and tensor.layout == torch.strided and tensor.numel() > 0
+
     def _remember(self, tensor: torch.Tensor) -> None:
-        if _has_bytes(tensor):
+        if self._has_bytes(tensor):
+            self._synchronize()
             self._known[tensor.untyped_storage().data_ptr()] = _checksum(tensor)
-
-
-def _has_bytes(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel() > 0
 
 
 def _checksum(tensor: torch.Tensor) -> int:
     """A number that changes when the tensor's storage does, wherever in it."""
-    data = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    data = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
     words = data[: data.numel() // 8 * 8].view(torch.int64)
     total = int(words.sum()) if words.numel() else 0
     odd = int(words[1::2].sum()) if words.numel() > 1 else 0

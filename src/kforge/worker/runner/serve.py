@@ -13,7 +13,6 @@ import itertools
 import os
 import random
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -24,10 +23,10 @@ from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
 from kforge.worker.held_tensors import held_tensors
-from kforge.worker.runner import modes, probes, tamper, watch
+from kforge.worker.runner import kernels, modes, probes, solo, tamper, watch
+from kforge.worker.runner.mapped_inputs import MappedInputs
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
-_clock = time.perf_counter_ns
 _copy = torch.Tensor.copy_
 _take = torch.take
 _equal = torch.equal
@@ -35,6 +34,8 @@ _randint = torch.randint
 _dice = random.SystemRandom()
 _PROBES = 64
 _MAX_TEXT = 200_000
+_HELD_BYTES = 1 << 30
+"""A result larger than this is not held to see whether its memory is handed out again."""
 
 
 class ProgramFailed(Exception):
@@ -70,6 +71,9 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
 class _Runner:
     def __init__(self, platform_name: str, home: str) -> None:
         self._platform = registry.load("platforms", platform_name)
+        self._stopwatch = self._platform.stopwatch()
+        self._synchronize = self._platform.synchronize
+        self._seed = torch.default_generator.manual_seed if self._platform.device == "cpu" else torch.manual_seed
         self._home = home
         self._watch: watch.Watch | None = None
         self._snapshot: dict[str, int] = {}
@@ -77,8 +81,7 @@ class _Runner:
         self._file = os.path.join(home, "candidate.py")
         self._model: Any = None
         self._module: Any = None
-        self._sets: list[list[Any]] = []
-        self._slots: list[list[torch.Tensor]] = []
+        self._inputs = MappedInputs(self._platform.device)
         self._last_output: Any = None
         self._reused = False
         self._probes = probes.Probes()
@@ -98,9 +101,13 @@ class _Runner:
 
     def _op_load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Import the program and construct its module under a seed."""
-        arena = Arena(fds[0], request["size"]) if fds else None
+        arena = Arena(fds[0], request["size"]) if request["size"] else None
         tensors = [arena.tensor(Spec.from_json(item)).clone() for item in request["specs"]] if arena else []
         arguments = trees.unpack(request["arguments"], tensors)
+        if request.get("build"):
+            solo.unpack(self._home, fds[-1], request["build"])
+        if request.get("tf32"):
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         if request["watched"]:
             self._snapshot = tamper.snapshot()
             self._watch = watch.Watch(self._home)
@@ -130,7 +137,10 @@ class _Runner:
                 self._module.train(request["training"])
             if self._platform.device != "cpu":
                 self._module = self._module.to(self._platform.device)
-            self._model = torch.compile(self._module) if request["compile"] else self._module
+            self._model = self._module
+            if request["compile"]:
+                mode = request["compile"] if isinstance(request["compile"], str) else "default"
+                self._model = torch.compile(self._module, mode=mode)
             return {"state": self._describe_state(), "patched": self._patched()}
 
     def _import(self, source: str) -> Any:
@@ -175,20 +185,25 @@ class _Runner:
 
     def _op_inputs(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map input sets and output slots. The tensors persist; the judge changes the bytes of the inputs."""
-        inputs = Arena(fds[0], request["sizes"][0], read_only=request["read_only"])
-        slots = Arena(fds[1], request["sizes"][1])
-        device = self._platform.device
-        for arguments, specs in request["sets"]:
-            tensors = [inputs.tensor(Spec.from_json(item)).to(device) for item in specs]
-            self._sets.append(trees.unpack(arguments, tensors))
-        self._slots = [[slots.tensor(Spec.from_json(item)) for item in specs] for specs in request["slots"]]
-        for arena in (inputs, slots):
-            arena.close()
+        with self._phase("inputs"):
+            self._inputs.map(request, fds)
         return {}
 
     def _op_forget(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Drop the mapped inputs, so that another arena can take their place."""
-        self._sets, self._slots, self._last_output = [], [], None
+        self._inputs.forget()
+        self._last_output = None
+        return {}
+
+    def _op_memory(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The most device memory held at once since this was last asked."""
+        return {"peak": self._platform.peak_bytes()}
+
+    def _op_release(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Give memory that is only kept for later back to the device."""
+        gc.collect()
+        if self._platform.device == "cuda":
+            torch.cuda.empty_cache()
         return {}
 
     def _op_block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -199,6 +214,7 @@ class _Runner:
         calls = request["calls"]
         probed = _dice.randrange(len(calls))
         mode = modes.Poison() if request["poison"] else contextlib.nullcontext()
+        self._inputs.refresh()
         gc.disable()
         try:
             with self._phase("forward"), torch.no_grad(), mode:
@@ -209,24 +225,23 @@ class _Runner:
                     if not described or description != described[-1]:
                         described.append(description)
                     which.append(len(described) - 1)
+                self._synchronize()
+                self._inputs.deliver()
         finally:
             gc.enable()
         return {"ns": times, "described": described, "which": which, "reused": self._reused}
 
     def _call(self, set_index: int, seed: int | None) -> tuple[Any, int]:
-        arguments = self._sets[set_index]
+        arguments = self._inputs.sets[set_index]
         if seed is not None:
-            torch.default_generator.manual_seed(seed)
-        began = _clock()
-        output = self._model(*arguments)
-        self._platform.synchronize()
-        spent = _clock() - began
-        return output, spent
+            self._seed(seed)
+        output, spent = self._stopwatch.time(lambda: self._model(*arguments))
+        return output, int(spent)
 
     def _deliver(self, output: Any, slot: int, probe: bool) -> Any:
         """Copy an output that fits into its slot; describe it either way."""
         tree, tensors = trees.pack(output)
-        targets = self._slots[slot]
+        targets = self._inputs.slots[slot]
         leaves = []
         for index, tensor in enumerate(tensors):
             fits = (
@@ -242,11 +257,12 @@ class _Runner:
             dense = fits and tensor.stride() == targets[index].stride()
             facts = [_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), dense, fits]
             leaves.append(facts)
-        if tensors and tensors[0].device.type == "cpu" and type(tensors[0]) is torch.Tensor:
-            address = tensors[0].data_ptr() if leaves[0][-1] else 0
+        if tensors and tensors[0].device.type == self._platform.device and type(tensors[0]) is torch.Tensor:
+            address = tensors[0].data_ptr() if leaves[0][-1] and tensors[0].nbytes <= _HELD_BYTES else 0
             if self._last_output is not None and address and self._last_output[0] == address:
                 self._reused = True
-            self._last_output = (address, output)
+            # While it is held, its memory cannot be given to the next one by chance.
+            self._last_output = (address, output) if address else None
         return [tree, leaves]
 
     def _hand_over(self, tensor: torch.Tensor, target: torch.Tensor, probe: bool) -> None:
@@ -254,18 +270,20 @@ class _Runner:
             _copy(target, tensor)
             return
         places = _randint(tensor.numel(), (_PROBES,), generator=_probe_generator)
-        first = _take(tensor, places)
+        here, there = places.to(tensor.device), places.to(target.device)
+        first = _take(tensor, here)
         _copy(target, tensor)
-        if not _equal(_bits(first), _bits(_take(target, places))):
+        if not _equal(_bits(first), _bits(_take(target, there).to(first.device))):
             self._unsettled = True
 
     def _op_observe(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two watched calls: which operators ran, and whether the program's own code had an effect."""
-        effects = modes.Effects()
-        arguments = self._sets[request["set"]]
+        effects = modes.Effects(self._platform.device, self._synchronize)
+        self._inputs.refresh()
+        arguments = self._inputs.sets[request["set"]]
 
         def call() -> Any:
-            torch.default_generator.manual_seed(request["seed"])
+            self._seed(request["seed"])
             return self._model(*arguments)
 
         with self._phase("forward"), torch.no_grad():
@@ -274,8 +292,12 @@ class _Runner:
             with effects:
                 output = call()
             effects.conclude(trees.pack(output)[1])
-            operators = modes.record_operators(call)
-        return {"operators": operators, "custom_effect": effects.seen}
+            del output
+            if self._platform.device == "cuda":
+                launched, operators = kernels.record(call, self._synchronize)
+            else:
+                launched, operators = [], modes.record_operators(call)
+        return {"operators": operators, "custom_effect": effects.seen, "kernels": launched}
 
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Let a probe get ready, before the program is imported."""
@@ -284,12 +306,25 @@ class _Runner:
 
     def _op_look(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Let a probe look at the program."""
-        turns = itertools.cycle(range(len(self._sets))) if self._sets else iter(())
-        subject = probes.Subject(
-            lambda: self._call(next(turns), request["seed"])[0], self._module, self._sets, self._home
-        )
+        sets = self._inputs.sets
+        turns = itertools.cycle(range(len(sets))) if sets else iter(())
+        self._inputs.refresh()
+        subject = probes.Subject(lambda: self._call(next(turns), request["seed"])[0], self._module, sets, self._home)
         with self._phase("probe"), torch.no_grad():
             return {"answer": self._probes.look(request["source"], subject, request["request"])}
+
+    def _op_alone(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Run a program in a process of its own, behind a tool; nothing of it is imported here."""
+        with self._phase("alone"):
+            return {"answer": solo.run(self._home, request, fds, self._inputs.sets)}
+
+    def _op_pack(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """What a program run alone has built, written to the judge's descriptor."""
+        with self._phase("pack"):
+            data = solo.pack(self._home)
+            with open(fds[0], "wb") as file:
+                file.write(data)
+        return {"size": len(data)}
 
     def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         return {"patched": self._patched()}

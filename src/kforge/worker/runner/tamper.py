@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import sys
 import time
 import types
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils.benchmark
 
-from kforge.worker import arena, trees, wire
+from kforge.worker import arena, device_memory, trees, wire
 from kforge.worker.runner import modes
 
 _WATCHED: tuple[tuple[str, Any], ...] = (
@@ -26,10 +27,12 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.utils.benchmark.Timer", torch.utils.benchmark.Timer),
     ("torch.cuda", torch.cuda),
     ("torch.cuda.Event", torch.cuda.Event),
+    ("torch.cuda.Stream", torch.cuda.Stream),
+    *(("triton.testing", sys.modules[name]) for name in ("triton.testing",) if name in sys.modules),
     ("torch.mps", torch.mps),
     ("torch.cpu", torch.cpu),
     ("time", time),
-    *((module.__name__, module) for module in (arena, modes, trees, wire)),
+    *((module.__name__, module) for module in (arena, device_memory, modes, trees, wire)),
     ("kforge.worker.runner.modes.Effects", modes.Effects),
     ("kforge.worker.runner.modes.Poison", modes.Poison),
     ("kforge.worker.wire.Channel", wire.Channel),

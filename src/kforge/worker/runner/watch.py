@@ -5,6 +5,7 @@ The hook cannot be removed once installed. It only records; the kernel's namespa
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -17,6 +18,12 @@ _CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree"
 _LOADS = ("ctypes.dlopen", "import")
 _FILE_EVENTS = frozenset(("open", "shutil.copyfile", *_LISTINGS, *_CHANGES, *_LOADS))
 _MAX_FINDINGS = 20
+_COMPILERS = tuple(
+    os.path.dirname(found.origin) + os.sep
+    for name in ("triton",)
+    if (found := importlib.util.find_spec(name)) is not None and found.origin
+)
+"""Folders of compilers that write native code themselves."""
 
 
 class Watch:
@@ -78,7 +85,7 @@ class Watch:
             return
         wants_write = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         wants_write = wants_write or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
-        if wants_write:
+        if wants_write and not _by_compiler():
             self._written.add(path)
         if wants_write and not self._own(path):
             self._note("foreign_files", f"opened {path} for writing")
@@ -119,6 +126,14 @@ class Watch:
         if (rule, what) not in self._seen and len(self.findings) < _MAX_FINDINGS:
             self._seen.add((rule, what))
             self.findings.append({"rule": rule, "what": what})
+
+
+def _by_compiler() -> bool:
+    """Whether the write is made by a compiler written in Python, which puts what it has built into its cache."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_filename.startswith(_COMPILERS)
 
 
 def _absolute(name: Any) -> str | None:

@@ -1,11 +1,13 @@
 """A process with torch imported that forks runners on request. It never loads candidate code.
 
-Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH`, with the view on standard input for
+Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH PLATFORM`, with the view on standard input for
 the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import socket
 import sys
 from typing import Any
 
+from kforge import registry
 from kforge.worker.sandbox import kernel, rootfs
 from kforge.worker.sandbox.view import View
 from kforge.worker.wire import Channel, PeerError
@@ -21,19 +24,19 @@ _keepers: set[int] = set()
 
 
 def main(arguments: list[str]) -> int:
-    fd, level, scratch = int(arguments[0]), arguments[1], arguments[2]
+    fd, level, scratch, platform = int(arguments[0]), arguments[1], arguments[2], arguments[3]
     if sys.platform == "linux":
         kernel.die_with_parent(signal.SIGKILL)
         kernel.adopt_orphans()
     if level == "unshare":
         data = json.loads(sys.stdin.read())
-        view = View(*(tuple(map(_tuple, data[name])) for name in ("shown", "links", "covered")))
+        view = View(*(tuple(map(_tuple, data[name])) for name in ("shown", "links", "covered", "devices")))
         rootfs.enter(view, scratch)
     channel = Channel(socket.socket(fileno=fd))
     try:
         import torch
 
-        _warm(torch)
+        _warm(torch, platform)
         channel.send({"ok": True, "torch": torch.__version__})
     except Exception as error:
         channel.send({"ok": False, "error": f"{type(error).__name__}: {error}"})
@@ -48,8 +51,11 @@ def _tuple(item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-def _warm(torch: Any) -> None:
-    """Import what every runner will need, without starting a thread: threads do not survive a fork."""
+def _warm(torch: Any, platform: str) -> None:
+    """Import what every runner will need, without starting a thread: threads do not survive a fork.
+
+    No device is touched: a process that has talked to one cannot be forked.
+    """
     import kforge.worker.runner.keeper
     import kforge.worker.runner.serve  # noqa: F401
     from kforge.worker.runner.modes import Poison
@@ -60,6 +66,9 @@ def _warm(torch: Any) -> None:
         layer = torch.nn.Linear(2, 2)
         layer.load_state_dict(layer.state_dict())
         layer(torch.zeros(1, 2))
+    for name in registry.load("platforms", platform).warm_imports:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 
 
 def _serve(channel: Channel, level: str) -> None:

@@ -14,6 +14,8 @@ def command(view: View, inner: list[str]) -> list[str]:
         words.append("--unshare-user")
     # First /tmp, since what is shown may lie below it. The host's /proc lets each runner mount one of its own.
     words += ["--perms", "1777", "--tmpfs", "/tmp", "--dev", "/dev", "--bind", "/proc", "/proc"]
+    for path in view.devices:
+        words += ["--dev-bind", path, path]
     for folder in _parents(view):
         # By default bwrap makes these for itself alone, and runners may be another user.
         words += ["--perms", "0755", "--dir", folder]

@@ -23,6 +23,8 @@ class Allowance:
     memory_bytes: int
     file_bytes: int
     processes: int
+    address_space: bool = True
+    """Whether the memory limit also bounds the address space."""
 
 
 def enter_namespaces() -> None:
@@ -70,7 +72,7 @@ def limit_resources(allowance: Allowance) -> None:
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
     for kind, value in (
-        (resource.RLIMIT_AS, mapped + allowance.memory_bytes),
+        *([(resource.RLIMIT_AS, mapped + allowance.memory_bytes)] if allowance.address_space else []),
         (resource.RLIMIT_FSIZE, allowance.file_bytes),
         (resource.RLIMIT_NPROC, allowance.processes),
         (resource.RLIMIT_CORE, 0),

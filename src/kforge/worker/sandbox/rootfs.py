@@ -30,6 +30,8 @@ def enter(view: View, scratch: str) -> None:
     for target, link in view.links:
         os.symlink(target, scratch + link)
     _devices(scratch + "/dev")
+    for path in view.devices:
+        _bind(path, scratch + path, read_only=False)
     _bind("/proc", scratch + "/proc", read_only=False)
     old = scratch + "/.old"
     os.mkdir(old)

@@ -24,10 +24,12 @@ class View:
     """(target, link)."""
     covered: tuple[str, ...]
     """Folders inside a shown one that must look empty."""
+    devices: tuple[str, ...] = ()
+    """Device nodes to show, beside the harmless ones every view has."""
 
 
-def make_view(stage: Path, extra: tuple[str, ...]) -> View:
-    """The view for a runner whose code is staged in `stage`, with a platform's own folders."""
+def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()) -> View:
+    """The view for a runner whose code is staged in `stage`, with a platform's own folders and device nodes."""
     wanted = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_python_folders(), *extra]
     shown: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -45,6 +47,7 @@ def make_view(stage: Path, extra: tuple[str, ...]) -> View:
         shown=(*((outside, inside) for inside, outside in ordered), (str(stage), str(stage))),
         links=tuple((target, link) for link, target in links.items()),
         covered=tuple(_own_installation(kept)),
+        devices=devices,
     )
 
 

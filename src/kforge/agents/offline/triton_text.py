@@ -1,0 +1,55 @@
+"""Kernels in Triton's language as they stand in a program: plain functions, each with a launch of its own."""
+
+from __future__ import annotations
+
+import re
+
+from kforge.agents.offline import skeleton, triton_functions
+from kforge.agents.offline.program import Kernels
+from kforge.agents.offline.recipe import Unliftable
+from kforge.agents.offline.triton_kernel import TritonKernel
+
+_HELPER = re.compile(r"\btriton_helpers\.(\w+)")
+_DEFINED = re.compile(r"^def (\w+)", re.MULTILINE)
+_FOREIGN = re.compile(r"\b(?:triton_helpers|triton_heuristics|tl_math|torch|_inductor)\b")
+
+
+def triton_kernels(kernels: tuple[TritonKernel, ...]) -> Kernels:
+    """The program's part in Triton."""
+    own = {helper for kernel in kernels for helper in kernel.uses}
+    functions = triton_functions.texts({helper for helper in own if triton_functions.own_name(helper)})
+    texts: dict[str, str] = {}
+    for kernel in kernels:
+        for helper in kernel.helpers:
+            _add(texts, _plain(helper))
+        _add(texts, _plain(kernel.text))
+    sections = [*functions, *(f"@triton.jit\n{text}" for text in texts.values())]
+    imports = skeleton.TRITON_IMPORTS
+    if any("libdevice." in section for section in sections):
+        imports += skeleton.LIBDEVICE
+    return Kernels(
+        where="an NVIDIA GPU",
+        words="The kernels are Inductor's own Triton code for exactly these shapes, each with one fixed launch.",
+        imports=imports,
+        sections=tuple(sections),
+        names=frozenset(_DEFINED.findall("\n".join(sections))) | skeleton.TRITON_NAMES,
+        device="cuda",
+    )
+
+
+def _add(texts: dict[str, str], text: str) -> None:
+    """A function under its name; two of one name must be the same."""
+    found = _DEFINED.search(text)
+    assert found is not None
+    if texts.setdefault(found.group(1), text) != text:
+        raise Unliftable(f"two kernels define {found.group(1)} in different ways")
+
+
+def _plain(text: str) -> str:
+    """A function that names nothing of Inductor's."""
+    text = _HELPER.sub(lambda found: triton_functions.own_name(found.group(1)), text)
+    text = text.replace("tl_math.", "tl.math.")
+    left = _FOREIGN.search(text)
+    if left:
+        raise Unliftable(f"a kernel names {left.group(0)}, which a plain program does not have")
+    return text

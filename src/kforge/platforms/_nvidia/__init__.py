@@ -1,0 +1,7 @@
+"""What the platforms on NVIDIA GPUs share.
+
+driver.py      facts of a GPU, asked of the driver; needs no torch
+monitor.py     clocks, temperature, who else is there; through NVML
+stopwatch.py   how a call is timed
+gpu.py         the platform both derive from
+"""

@@ -1,0 +1,59 @@
+"""How a call is timed on an NVIDIA GPU: events around it, caches cold, the processor ahead of the device.
+
+The second-level cache is overwritten. Then a kernel fills the device while the processor launches the call, so that the
+events measure the device and not the launching, and so that nothing can begin before the clock does, on whatever
+stream. What is not waited for on the stream the call was made on is not seen by the events; the judge's own clock, which
+stops when the whole device is idle, sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kforge.platforms._nvidia import driver
+from kforge.platforms._nvidia.gate import Gate
+from kforge.platforms.face import Stopwatch
+
+_LEAST_FLUSH = 64 << 20
+
+
+class EventStopwatch(Stopwatch):
+    """Uses what it took from torch when it was made, whatever a program replaces later."""
+
+    def __init__(self) -> None:
+        import torch
+
+        super().__init__(torch.cuda.synchronize)
+        self._torch = torch
+        self._event: Any = torch.cuda.Event
+        self._zero = torch.Tensor.zero_
+        self._record = torch.cuda.Event.record
+        self._elapsed = torch.cuda.Event.elapsed_time
+        self._current_stream = torch.cuda.current_stream
+        self._set_stream = torch.cuda.set_stream
+        self._gate: Gate | None = None
+        self._scratch: Any = None
+        self._start: Any = None
+        self._end: Any = None
+
+    def time(self, call: Callable[[], Any]) -> tuple[Any, int]:
+        if self._gate is None:
+            self._gate = self._prepare()
+        stream = self._current_stream()
+        self._zero(self._scratch)
+        self._synchronize()
+        self._gate.close_on(stream.cuda_stream)
+        self._record(self._start, stream)
+        output = call()
+        self._record(self._end, stream)
+        self._synchronize()
+        self._set_stream(stream)
+        return output, max(1, round(self._elapsed(self._start, self._end) * 1e6))
+
+    def _prepare(self) -> Gate:
+        torch, have = self._torch, driver.gpus()[0].attributes
+        size = max(2 * have["l2_bytes"], _LEAST_FLUSH)
+        self._scratch = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._start, self._end = self._event(enable_timing=True), self._event(enable_timing=True)
+        return Gate(have["multiprocessors"], have["threads_per_multiprocessor"])

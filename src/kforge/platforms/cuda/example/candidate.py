@@ -1,0 +1,46 @@
+"""The same module in CUDA C++: one pass over memory, four columns a thread, compiled by NVRTC when imported."""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+
+SOURCE = r"""
+extern "C" __global__ void leaky_relu_scale(const float4* __restrict__ x, const float4* __restrict__ scale,
+                                            float4* __restrict__ y, long long count, long long columns, float slope) {
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        float4 v = x[i];
+        float4 s = scale[i % columns];
+        v.x = (v.x > 0.0f ? v.x : slope * v.x) * s.x;
+        v.y = (v.y > 0.0f ? v.y : slope * v.y) * s.y;
+        v.z = (v.z > 0.0f ? v.z : slope * v.z) * s.z;
+        v.w = (v.w > 0.0f ? v.w : slope * v.w) * s.w;
+        y[i] = v;
+    }
+}
+"""
+
+device = Device(torch.cuda.current_device())
+device.set_current()
+options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_kernel("leaky_relu_scale")
+blocks = 16 * device.properties.multiprocessor_count
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        # Python integers arrive as 64 bits; other types are named.
+        arguments = (x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.numel() // 4, x.shape[-1] // 4)
+        config = LaunchConfig(grid=blocks, block=256)
+        stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
+        launch(stream, config, kernel, *arguments, ctypes.c_float(self.slope))
+        return y

@@ -1,0 +1,32 @@
+"""The same module in Triton: one pass over memory, a program for each row block."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def leaky_relu_scale(x_ptr, scale_ptr, y_ptr, columns, slope, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, columns, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        mask = offsets < columns
+        x = tl.load(x_ptr + row * columns + offsets, mask=mask)
+        scale = tl.load(scale_ptr + offsets, mask=mask)
+        y = tl.where(x > 0, x, slope * x) * scale
+        tl.store(y_ptr + row * columns + offsets, y, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        columns = x.shape[-1]
+        leaky_relu_scale[(x.numel() // columns,)](x, self.scale, y, columns, self.slope, BLOCK=2048, num_warps=8)
+        return y

@@ -1,0 +1,109 @@
+"""Carrying out the open jobs of a bundle on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kforge import registry
+from kforge.errors import KForgeError
+from kforge.platforms.face import Platform
+from kforge.types import Job
+from kforge.worker.bundle_folder import PYTHON, BundleFolder, Packed
+from kforge.worker.jobs import Done, run_jobs
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many work at once."""
+
+    builders: int = 0
+    """Programs in hand at once for each device; 0: what suits the platform."""
+    devices: tuple[int, ...] = ()
+    """Numbers of the devices to judge on; empty: all."""
+
+
+class OpenJobs:
+    """The jobs of a bundle that have no report yet, and what is wrong with files that hold none."""
+
+    def __init__(self, folder: BundleFolder) -> None:
+        self._folder = folder
+        found = list(folder.jobs())
+        self.faults = [item for item in found if isinstance(item, str)]
+        packed = [item for item in found if isinstance(item, Packed)]
+        self._open = [item for item in packed if not folder.answered(item.job)]
+        self.answered = len(packed) - len(self._open)
+        """How many have a report from before."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def carry_out(self, tell: Callable[[Done], None], crowd: Crowd = Crowd()) -> list[Done]:
+        """Judge them, those of one platform after those of another; each report is in the bundle when it is told."""
+        results: list[Done] = []
+
+        def note(done: Done) -> None:
+            self._folder.set_error(done.job, done.error)
+            results.append(done)
+            tell(done)
+
+        groups: dict[str, list[Job]] = {}
+        for item in self._open:
+            reason = _unfit_because(item)
+            if reason:
+                note(Done(item.job, None, reason))
+            else:
+                groups.setdefault(item.job.candidate.platform, []).append(item.job)
+        for platform, jobs in groups.items():
+            _judge(jobs, self._folder.reports, platform, note, crowd)
+        return results
+
+
+def describe(folder: BundleFolder) -> tuple[str, ...]:
+    """Write down what this machine is like; the platforms it has."""
+    facts = {}
+    for name in registry.names("platforms"):
+        try:
+            platform: Platform = registry.load("platforms", name)
+            if not platform.absent_because():
+                facts[name] = platform.facts()
+        except Exception:
+            # A platform nobody asked for may be broken here; a job for it says what is wrong.
+            continue
+    folder.set_facts(facts)
+    return tuple(facts)
+
+
+def _judge(jobs: list[Job], out: Path, platform: str, note: Callable[[Done], None], crowd: Crowd) -> None:
+    """One judge for one platform; what keeps it from starting is said of each of its jobs."""
+    told: set[str] = set()
+
+    def tell(done: Done) -> None:
+        told.add(done.job.id)
+        note(done)
+
+    try:
+        run_jobs(jobs, out, platform, tell, builders=crowd.builders, devices=crowd.devices)
+    except KForgeError as error:
+        for job in jobs:
+            if job.id not in told:
+                note(Done(job, None, str(error)))
+
+
+def _unfit_because(item: Packed) -> str:
+    """Why a job cannot be carried out by this Python; empty if it can.
+
+    Classes of a live module that no package holds travel as compiled code, which another Python would misread.
+    """
+    problem = item.job.problem
+    if not problem.payload:
+        return ""
+    cure = "or forge the module from a problem file instead"
+    if item.python != PYTHON:
+        other = f"Python {item.python}"
+        return f"a live module of {other}, and this is {PYTHON}: run the worker with {other}, {cure}"
+    if importlib.util.find_spec("cloudpickle") is None:
+        return f"a live module needs the package cloudpickle here: install it, {cure}"
+    return ""

@@ -1,0 +1,126 @@
+"""Programs that take long to build are built beforehand: without a device, several at a time, once for each source.
+
+What a build leaves is an archive that only a runner of the very same source unpacks, inside its sandbox. The judge never
+looks into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform as machine
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kforge.cache_folder import cache_folder
+from kforge.types import Candidate, Settings
+from kforge.whole_file import write_whole
+from kforge.worker import trees
+from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.runner_handle import RunnerLost, asked_for_bytes
+
+_SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")
+_MOST_BYTES = 256 << 20
+_KEPT_BYTES = 4 << 30
+_FAILED = re.compile(r"Error building extension|compilation failed|ninja: build stopped|fatal error:")
+
+
+class BuildFailed(Exception):
+    """The compiler refused the program; the message is what it said."""
+
+
+class Builds:
+    """Archives of what programs built, by content."""
+
+    def __init__(self, nursery: Nursery, folder: Path | None = None) -> None:
+        self._nursery = nursery
+        self._folder = folder or cache_folder() / "builds"
+        self._turns: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def archive(self, candidate: Candidate, settings: Settings) -> bytes:
+        """What the program built, from before or made now; empty for one that builds in no time, or leaves nothing."""
+        if not _SLOW.search(candidate.source):
+            return b""
+        key = self._key(candidate)
+        with self._guard:
+            turn = self._turns.setdefault(key, threading.Lock())
+        with turn:
+            path = self._folder / f"{key}.tar.gz"
+            try:
+                data = path.read_bytes()
+                os.utime(path)
+                return data
+            except OSError:
+                pass
+            data = self._build(candidate, settings)
+            if data:
+                self._keep(path, data)
+            return data
+
+    def _build(self, candidate: Candidate, settings: Settings) -> bytes:
+        runner = self._nursery.spawn(settings.limits)
+        runner.limit_memory(allowance(settings.limits, self._nursery.level)["memory_bytes"], 0)
+        seconds = settings.limits.build_seconds
+        try:
+            reply = runner.ask(solo_request(candidate.source, ("env",), seconds, only_load=True), seconds + 30)
+            answer = reply.get("answer")
+            errors = str(answer.get("errors", "")) if isinstance(answer, dict) else ""
+            if _FAILED.search(errors):
+                raise BuildFailed(errors)
+            return asked_for_bytes(runner, {"op": "pack"}, _MOST_BYTES, 60.0)
+        except RunnerLost as error:
+            if error.kind == "timeout":
+                raise BuildFailed(f"building took longer than {seconds:.0f} s") from None
+            return b""
+        finally:
+            runner.end()
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+            kept = sorted(path.parent.glob("*.tar.gz"), key=lambda item: item.stat().st_mtime, reverse=True)
+            total = 0
+            for item in kept:
+                total += item.stat().st_size
+                if total > _KEPT_BYTES:
+                    item.unlink(missing_ok=True)
+        except OSError:
+            # No room to keep it: it will be built again.
+            pass
+
+    def _key(self, candidate: Candidate) -> str:
+        parts = (candidate.source, torch.__version__, machine.python_version(), *self._nursery.build_facts())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def solo_request(
+    source: str,
+    command: tuple[str, ...],
+    seconds: float,
+    files: tuple[str, ...] = (),
+    arguments: Any = None,
+    seed: int = 0,
+    training: bool | None = None,
+    only_load: bool = False,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """The request that runs a program alone, behind a command."""
+    return {
+        "op": "alone",
+        "source": source,
+        "class_name": "ModelNew",
+        "command": list(command),
+        "seconds": seconds,
+        "files": list(files),
+        "arguments": arguments if arguments is not None else trees.pack([])[0],
+        "seed": seed,
+        "training": training,
+        "only_load": only_load,
+        "environment": environment or {},
+    }

@@ -1,0 +1,198 @@
+"""The timed part of an evaluation: baselines, the duel, and what its samples are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kforge.types import BaselineTime, Outcome, Settings, Timing
+from kforge.worker.judge import machine, statistics, timing
+from kforge.worker.judge.compare import Tolerance
+from kforge.worker.judge.evidence import Findings
+from kforge.worker.judge.lane import Lane
+from kforge.worker.judge.refusal import Refused
+from kforge.worker.judge.runner_handle import RunnerHandle
+from kforge.worker.judge.session import Session
+
+_IMPLAUSIBLE = 20.0
+"""A speedup beyond this is looked at again, every call verified."""
+_WIDE = 0.2
+"""Half an interval's width, on a log scale, beyond which it is measured once more: high over low about 1.5."""
+_CLOCK_CHARGED = 0.05
+_CLOCK_REFUSED = 0.5
+_CLOCK_NOISE_NS = 20_000.0
+_HELD_BACK = 1.2
+"""A baseline that is slower than this beside a candidate, where its times otherwise repeat, is being held back."""
+
+
+class Measurement:
+    """Times one candidate against the baseline its user named."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        tolerance: Tolerance,
+        found: Findings,
+        refuse_findings: Callable[[RunnerHandle], None],
+    ) -> None:
+        self._session = session
+        self._book = session.book
+        self._site = session.book.site
+        self._baselines = session.baselines
+        self._rotation = session.rotation
+        self._settings = settings
+        self._tolerance = tolerance
+        self._found = found
+        self._refuse_findings = refuse_findings
+
+    def take(self, runner: RunnerHandle, seconds: float, usual_layout: bool, tell: Callable[[str], None]) -> Timing:
+        """The timing of a candidate whose outputs are known to be right; Refused where it cannot be believed."""
+        tell("preparing baselines")
+        baselines = self._baselines.ratios(self._wanted())
+        name = self._named_baseline(baselines)
+        baseline = self._baselines.lane(name)
+        deviation = self._baselines.self_deviation()
+        tell("timing")
+        lane = Lane(runner, self._rotation.sets(), self._book.outputs, seconds)
+        before = (self._peak(runner), self._peak(baseline.runner))
+        flags: list[str] = []
+        busy = self._site.platform.busy_because(self._site.number)
+        if busy:
+            flags.append(busy)
+        samples = self._duel(runner, lane, baseline, every=False)
+        if self._held_back(samples, name):
+            samples = self._duel(runner, lane, baseline, every=False)
+            if self._held_back(samples, name):
+                self._refuse_held_back(samples)
+            flags.append("the baseline was slow beside it: measured again")
+        if self._disagrees(samples, usual_layout):
+            samples = self._duel(runner, lane, baseline, every=False)
+            flags.append("the two clocks disagreed: measured again")
+        if statistics.relative_width(statistics.median_interval(samples.ratios())) > _WIDE:
+            # Both count: whoever keeps one of two measurements can be made to keep the better one.
+            samples = samples.with_more(self._duel(runner, lane, baseline, every=False))
+            flags.append("wide interval: measured again, both count")
+        speedup, interval, excess = self._result(samples, deviation, usual_layout)
+        if speedup > _IMPLAUSIBLE:
+            samples = self._duel(runner, lane, baseline, every=True)
+            speedup, interval, excess = self._result(samples, deviation, usual_layout)
+            flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
+        self._baselines.rest(baseline)
+        ratio = baselines[name].ratio or 1.0
+        best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
+        if samples.reused:
+            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
+        return Timing(
+            baseline=name,
+            speedup=speedup,
+            interval=interval,
+            speedup_vs_best=speedup * ratio / best if "compile" in baselines else None,
+            candidate_ns=tuple(samples.candidate),
+            baseline_ns=tuple(samples.baseline),
+            calls_per_block=samples.calls_per_block,
+            checked_calls=samples.checked,
+            baselines=tuple(baselines.values()),
+            clock_excess=excess,
+            peak_bytes=(self._peak(runner) - before[0], self._peak(baseline.runner) - before[1])
+            if not self._site.apart
+            else (self._peak(runner), self._peak(baseline.runner)),
+            conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
+            flags=tuple(flags),
+        )
+
+    def _wanted(self) -> tuple[str, ...]:
+        """The baselines to time, in order."""
+        settings, offered = self._settings, self._site.platform.baselines
+        wanted = ["eager"]
+        if "tf32" in offered:
+            wanted.append("tf32")
+        if settings.compile_baseline or settings.baseline in ("compile", "best"):
+            wanted.append("compile")
+        if settings.autotune_baseline or settings.baseline == "autotune":
+            wanted.append("autotune")
+        return tuple(wanted)
+
+    def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
+        wanted = self._settings.baseline
+        if wanted == "best":
+            return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
+        known = baselines.get(wanted)
+        if known is None or known.ratio is None:
+            reason = known.note if known is not None else f"platform {self._site.platform.name} has none"
+            self._found.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
+            return "eager"
+        return wanted
+
+    def _peak(self, runner: RunnerHandle) -> int:
+        if not self._site.apart:
+            return runner.peak_bytes()
+        peak = runner.ask({"op": "memory"}, 30.0).get("peak")
+        return peak if isinstance(peak, int) and 0 <= peak < 1 << 60 else 0
+
+    def _duel(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
+        duel = timing.Duel(
+            lane,
+            baseline,
+            self._rotation.refresh,
+            self._settings.timing_seconds,
+            self._rotation.seeds(),
+            self._baselines.checker(self._tolerance),
+            check_all=every,
+        )
+        try:
+            samples = duel.run()
+        except timing.NotIdle:
+            # A disturbed machine can look like this; a program that does not rest does so again.
+            samples = duel.run()
+            self._found.notes.append("it seemed busy while the baseline ran; measured again, it was at rest")
+        self._refuse_findings(runner)
+        return samples
+
+    def _held_back(self, samples: timing.Samples, name: str) -> bool:
+        """Whether the baseline took longer than it did against itself, on a device where that repeats."""
+        usual = self._baselines.usual_ns(name)
+        return self._site.apart and usual > 0 and statistics.median(samples.baseline) > _HELD_BACK * usual
+
+    def _refuse_held_back(self, samples: timing.Samples) -> None:
+        """Unless the baseline is as slow without the candidate: then the device itself has slowed down."""
+        before = self._baselines.usual_ns("eager")
+        self._baselines.measure_itself()
+        if statistics.median(samples.baseline) > _HELD_BACK * self._baselines.usual_ns("eager"):
+            factor = statistics.median(samples.baseline) / max(before, 1.0)
+            what = f"beside it, the baseline takes {factor:.1f} times as long as on its own"
+            raise Refused(Outcome.REJECTED, what, "not_idle")
+        self._found.notes.append("the device became slower while it was measured; both sides alike")
+
+    def _disagrees(self, samples: timing.Samples, usual_layout: bool) -> bool:
+        """Whether the judge's clock saw far more time than the runner claims.
+
+        An output in another memory layout takes longer to read: that is charged, and not taken for a lie.
+        """
+        if not usual_layout:
+            return False
+        extra = samples.clock_excess()
+        return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > _CLOCK_NOISE_NS
+
+    def _result(
+        self, samples: timing.Samples, deviation: float, usual_layout: bool
+    ) -> tuple[float, tuple[float, float], float]:
+        """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
+        claimed = statistics.median(samples.candidate)
+        extra = samples.clock_excess()
+        excess = extra / claimed
+        if self._disagrees(samples, usual_layout):
+            raise Refused(
+                Outcome.REJECTED,
+                f"it claims {claimed / 1e3:.1f} µs a call, and the judge's clock saw {extra / 1e3:.1f} µs more",
+                "two_clocks",
+            )
+        factor = 1.0
+        if excess > _CLOCK_CHARGED:
+            factor = 1.0 + excess
+            self._found.notes.append(
+                f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"
+            )
+        ratios = [ratio / factor for ratio in samples.ratios()]
+        middle = statistics.median(ratios)
+        low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
+        return middle, (low / (1 + deviation), high * (1 + deviation)), excess

@@ -1,0 +1,88 @@
+"""The gate for winners: the platform's own memory and race checkers, on one call of the program alone."""
+
+from __future__ import annotations
+
+import re
+
+from kforge.platforms.face import Platform
+from kforge.types import Candidate, Settings
+from kforge.worker import trees
+from kforge.worker.judge.builds import solo_request
+from kforge.worker.judge.explain import cut
+from kforge.worker.judge.lane import Lane
+from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.runner_handle import ProgramError, RunnerLost, ask_with_build
+from kforge.worker.judge.session import Session
+
+_SECONDS = 240.0
+_ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""Every tensor its own allocation, so that reading past its end is seen."""
+_NOISE = re.compile(r"^=+ (COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)|^\s*$")
+_FOUND = 86
+
+
+class Fault(Exception):
+    """A checker found something; the message says what."""
+
+
+class Unchecked(Exception):
+    """A checker could not be used; the message says why."""
+
+
+def sanitize(
+    session: Session, candidate: Candidate, settings: Settings, platform: Platform, nursery: Nursery, build: bytes
+) -> tuple[list[str], list[str]]:
+    """(checkers that found nothing, checkers that could not run, with the reason). Fault where one found something."""
+    clean: list[str] = []
+    unused: list[str] = []
+    for name, command in platform.sanitizers:
+        try:
+            _run(name, command, session, candidate, settings, nursery, build)
+            clean.append(name)
+        except Unchecked as error:
+            unused.append(f"{name}: {error}")
+    if not platform.sanitizers:
+        unused.append(f"platform {platform.name} has no memory or race checker")
+    return clean, unused
+
+
+def _run(
+    name: str,
+    command: tuple[str, ...],
+    session: Session,
+    candidate: Candidate,
+    settings: Settings,
+    nursery: Nursery,
+    build: bytes,
+) -> None:
+    book = session.book
+    runner = nursery.spawn(settings.limits)
+    runner.limit_memory(allowance(settings.limits, nursery.level)["memory_bytes"], book.set_bytes)
+    tree, tensors = trees.pack(book.reference.init_arguments)
+    if tensors:
+        raise Unchecked("the module takes tensors to be constructed")
+    request = solo_request(
+        candidate.source,
+        command,
+        _SECONDS,
+        arguments=tree,
+        seed=book.init_seed,
+        training=book.reference.training,
+        environment=_ENVIRONMENT,
+    )
+    try:
+        Lane(runner, session.rotation.sets(), book.outputs, 60.0)
+        answer = ask_with_build(runner, request, _SECONDS + 30, build).get("answer")
+    except (RunnerLost, ProgramError) as error:
+        raise Unchecked(str(error)[:300]) from None
+    finally:
+        runner.end()
+    if not isinstance(answer, dict):
+        raise Unchecked("it gave no answer")
+    status, said = answer.get("status"), str(answer.get("output", ""))
+    if status == _FOUND:
+        lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
+        raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
+    if status != 0:
+        last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
+        raise Unchecked(f"it ended with status {status}" + (f": {last[0][:200]}" if last else ""))

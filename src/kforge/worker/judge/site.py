@@ -1,0 +1,94 @@
+"""The device a judge owns: where references run, and in what kind of memory inputs and outputs travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from kforge.platforms.face import Platform
+from kforge.worker import device_memory
+from kforge.worker.arena import Arena
+from kforge.worker.device_memory import DeviceArena
+
+HOST_LARGE, DEVICE_LARGE = 16, 4
+_SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 32
+
+
+@dataclass(frozen=True)
+class Site:
+    """One device of one platform."""
+
+    platform: Platform
+    number: int = 0
+
+    @cached_property
+    def device(self) -> torch.device:
+        """As this process calls it."""
+        return torch.device(self.platform.device_name(self.number))
+
+    @property
+    def apart(self) -> bool:
+        """Whether the device has memory of its own."""
+        return self.device.type != "cpu"
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
+        return self.device.type == "cuda" and not device_memory.absent_because()
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        return self.platform.memory_bytes(self.number)
+
+    @property
+    def large_bytes(self) -> int:
+        """A set of inputs and outputs beyond this is a burden here."""
+        return self.memory_bytes // (DEVICE_LARGE if self.apart else HOST_LARGE)
+
+    @property
+    def rotation_bytes(self) -> int:
+        """What timed input sets may take up together."""
+        return self.memory_bytes // _DEVICE_SET_SHARE if self.apart else _SET_BYTES
+
+    def arena(self, size: int) -> Arena | DeviceArena:
+        """Memory that a runner can map too."""
+        return DeviceArena.create(size, self.number) if self.shares else Arena.create(size)
+
+    def synchronize(self) -> None:
+        """Wait until what this process launched on the device is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def is_scarce(self, size: int) -> bool:
+        """Whether memory for things of this size must be shared out with care."""
+        return self.apart and size > self.memory_bytes // 64
+
+    def give_back(self, size: int) -> None:
+        """Return memory this process keeps for later to the device, where `size` bytes are a good part of it."""
+        if self.device.type == "cuda" and self.is_scarce(size):
+            free, _total = torch.cuda.mem_get_info(self.device)
+            if free < 6 * size:
+                torch.cuda.empty_cache()
+
+    def free_bytes(self) -> int:
+        """What could still be allocated on the device; its whole memory where that is the host's."""
+        if self.device.type != "cuda":
+            return self.memory_bytes
+        free, _total = torch.cuda.mem_get_info(self.device)
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(free + kept)
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """The device as the calling thread's default for what the problem's own code makes."""
+        if not self.apart:
+            yield
+            return
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        with self.device:
+            yield

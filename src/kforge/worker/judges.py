@@ -1,0 +1,87 @@
+"""A judge for each device of a platform, and jobs shared out among them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+
+from kforge import registry
+from kforge.errors import PluginAbsent
+from kforge.types import Job, Report
+from kforge.worker.judge.evaluation import Progress
+from kforge.worker.judge.judge import Judge
+
+
+class Judges:
+    """Takes jobs from several threads. A problem stays with the device that knows it, unless another has nothing to do."""
+
+    def __init__(self, platform: str, devices: tuple[int, ...] = ()) -> None:
+        """`devices` are numbers; empty for all there are. Each judge starts with its first job."""
+        self._platform = registry.load("platforms", platform)
+        reason = self._platform.absent_because()
+        if reason:
+            raise PluginAbsent(f"platform {platform}: {reason}")
+        there = self._platform.devices()
+        strange = [number for number in devices if number not in there]
+        if strange:
+            known = ", ".join(map(str, there))
+            raise PluginAbsent(f"platform {platform}: no device {strange[0]}; there are: {known}")
+        self.devices = devices or there
+        self._judges: dict[int, Judge] = {}
+        self._at_work: Counter[int] = Counter()
+        self._home: dict[str, int] = {}
+        self._turn = threading.Lock()
+        self._began = time.monotonic()
+
+    def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
+        """The report on a job. Raises only if the problem or the harness is at fault."""
+        number = self._choose(job)
+        try:
+            return self._judge(number).report(job, progress)
+        finally:
+            with self._turn:
+                self._at_work[number] -= 1
+
+    def busy_share(self) -> float:
+        """Which part of the time since the start the devices were held for judging, on average."""
+        spent = time.monotonic() - self._began
+        held = sum(judge.lease.busy_seconds for judge in self._judges.values())
+        return held / max(spent * len(self.devices), 1e-9)
+
+    def close(self) -> None:
+        for judge in list(self._judges.values()):
+            judge.close()
+
+    def __enter__(self) -> Judges:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _choose(self, job: Job) -> int:
+        with self._turn:
+            idle = [number for number in self.devices if not self._at_work[number]]
+            home = self._home.get(job.problem.id)
+            if home is None or (self._at_work[home] and idle):
+                home = idle[0] if idle else min(self.devices, key=lambda number: self._at_work[number])
+                self._home[job.problem.id] = home
+            self._at_work[home] += 1
+            return home
+
+    def _judge(self, number: int) -> Judge:
+        with self._turn:
+            if number not in self._judges:
+                self._judges[number] = Judge(self._platform.name, number)
+            return self._judges[number]
+
+
+def usual_builders(platform: str) -> int:
+    """How many programs to have in hand at once for each device: one where building would disturb the timing."""
+    if not registry.load("platforms", platform).builds_apart:
+        return 1
+    return max(2, min(6, (os.cpu_count() or 2) // 2))

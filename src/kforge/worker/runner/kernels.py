@@ -1,0 +1,53 @@
+"""Which kernels ran on the device in one call, and whose they are; through CUPTI, by way of torch's profiler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._C._autograd import DeviceType
+
+from kforge.worker.runner import modes
+
+_COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+_TRANSFERS = ("Memcpy", "Memset")
+_LIBRARIES = re.compile(
+    r"^(void )?(at::|at_cuda|c10::|cutlass|cublas|cudnn|cub::|thrust::|nvjet_|sm\d+_xmma|sm\d+_sgemm|ampere_|volta_|"
+    r"turing_|hopper_|gemmk1_kernel|gemv2|gemvNSP|dot_kernel|reduce_1Block|splitKreduce|magma_|implicit_con|fft)"
+    r"|::cutlass|\bcudnn::|\bcublasLt|\bat::native::"
+)
+"""Names of kernels that come with torch and the vendor's libraries."""
+_LONGEST = 200
+_MOST = 2000
+
+
+def record(call: Callable[[], Any], synchronize: Callable[[], None]) -> tuple[list[Any], list[Any]]:
+    """Run `call` under the profiler: (kernels as (name, own, nanoseconds), operators as `modes.record_operators`)."""
+    from torch._C._profiler import _ExperimentalConfig
+
+    everywhere = _ExperimentalConfig(profile_all_threads=True)
+    with torch.autograd.profiler.profile(
+        use_kineto=True, use_device="cuda", record_shapes=True, experimental_config=everywhere
+    ) as profile:
+        call()
+        synchronize()
+    events = profile.function_events
+    compiled = any(event.name.startswith(_COMPILED) for event in events)
+    by_library: dict[str, float] = {}
+    for event in events:
+        if event.name.startswith("aten::"):
+            for kernel in event.kernels:
+                by_library[kernel.name] = by_library.get(kernel.name, 0.0) + kernel.duration
+    launched: list[Any] = []
+    for event in events:
+        if event.device_type != DeviceType.CUDA or event.name.startswith(_TRANSFERS):
+            continue
+        if getattr(event, "is_user_annotation", False):
+            continue
+        spent = max(0.0, event.time_range.elapsed_us())
+        library = bool(_LIBRARIES.search(event.name)) or by_library.get(event.name, 0.0) > 0
+        library = library or (compiled and event.name.startswith("triton_"))
+        launched.append((event.name[:_LONGEST], not library, round(spent * 1000)))
+    return launched[:_MOST], modes.operators_of(profile)

@@ -1,0 +1,129 @@
+"""A program in a process of its own, behind a tool (a profiler, a memory checker), in the same sandbox; and what it built.
+
+The runner that starts it never imports the program, so what it says of the tool's findings is not the program's word.
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from typing import Any
+
+import torch
+
+from kforge.worker import trees
+from kforge.worker.arena import dtype_name
+
+_MOST_OUTPUT, _MOST_FILES, _ERRORS = 8 << 20, 12 << 20, 20_000
+_SAMPLE = 1 << 16
+_BUILT = ("torch_extensions",)
+"""Folders below the private one whose content is worth keeping for the next runner of the same source."""
+
+
+def run(home: str, request: dict[str, Any], fds: list[int], sets: list[list[Any]]) -> dict[str, Any]:
+    """Run `request["command"]`, then Python with the solo program on the source; how it ended and what it wrote."""
+    if request.get("build"):
+        unpack(home, fds[-1], request["build"])
+    folder = os.path.join(home, "solo")
+    os.makedirs(os.path.join(folder, "cubins"), exist_ok=True)
+    _write(os.path.join(folder, "candidate.py"), request["source"])
+    arguments = sets[0] if sets else []
+    tree, tensors = trees.pack(arguments)
+    torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
+    told = {
+        **{name: request[name] for name in ("class_name", "arguments", "seed", "training", "only_load")},
+        "inputs": tree,
+        "tensors": [[dtype_name(t.dtype), list(t.shape), list(t.stride())] for t in tensors],
+    }
+    _write(os.path.join(folder, "order.json"), json.dumps(told))
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "solo_program.py")
+    root = os.path.abspath(os.path.join(os.path.dirname(program), "..", "..", ".."))
+    command = [word.replace("{home}", folder) for word in request["command"]]
+    command += [sys.executable, "-I", "-B", "-W", "ignore", program, root, folder]
+    began = time.monotonic()
+    with (
+        open(os.path.join(folder, "stdout"), "w+b") as output,
+        open(os.path.join(folder, "stderr"), "w+b") as errors,
+    ):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            cwd=folder,
+            env={**os.environ, **request["environment"]},
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(request["seconds"])
+        except subprocess.TimeoutExpired:
+            status = -int(signal.SIGKILL)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said = [_tail(file, limit) for file, limit in ((output, _MOST_OUTPUT), (errors, _ERRORS))]
+    return {
+        "status": status,
+        "output": said[0],
+        "errors": said[1],
+        "seconds": time.monotonic() - began,
+        "files": _collect(folder, request["files"]),
+    }
+
+
+def pack(home: str) -> bytes:
+    """What was built in the private folder, as an archive; empty if nothing was."""
+    if not any(os.path.isdir(os.path.join(home, name)) for name in _BUILT):
+        return b""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as archive:
+        for name in _BUILT:
+            if os.path.isdir(os.path.join(home, name)):
+                archive.add(os.path.join(home, name), arcname=name)
+    return data.getvalue()
+
+
+def unpack(home: str, fd: int, size: int) -> None:
+    """Lay out what an earlier runner of the same source built."""
+    with open(fd, "rb") as file, tarfile.open(fileobj=io.BytesIO(file.read(size)), mode="r:gz") as archive:
+        archive.extractall(home, filter="data")
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """A few of a tensor's values, enough to draw others like them."""
+    flat = tensor.detach().reshape(-1)
+    step = max(1, flat.numel() // _SAMPLE)
+    return flat[::step].cpu().clone()
+
+
+def _collect(folder: str, patterns: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    room = _MOST_FILES
+    for pattern in patterns:
+        for path in sorted(glob.glob(os.path.join(folder, pattern))):
+            size = os.path.getsize(path)
+            if os.path.isfile(path) and not os.path.islink(path) and size <= room:
+                room -= size
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, folder)] = base64.b64encode(file.read()).decode()
+    return found
+
+
+def _tail(file: Any, limit: int) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - limit))
+    return str(file.read(limit).decode(errors="replace"))
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,109 @@
+"""Run behind a tool: loads a candidate, warms it up, then makes one call that the tool is told to look at.
+
+python solo_program.py ROOT FOLDER: ROOT holds the staged package, FOLDER the candidate, its order and its inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+_WARM_CALLS = 2
+
+
+def main(root: str, folder: str) -> int:
+    sys.path.insert(0, root)
+    import torch
+
+    from kforge.worker import trees
+    from kforge.worker.arena import named_dtype
+
+    with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
+        order = json.load(file)
+    _keep_cubins(folder)
+    module = _load(torch, trees, folder, order)
+    if not order["only_load"]:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        module = module.to(device)
+        samples = torch.load(os.path.join(folder, "inputs.pt"), weights_only=True)
+        tensors = []
+        for (dtype, shape, stride), sample in zip(order["tensors"], samples, strict=True):
+            values = sample.to(device)
+            made = torch.empty_strided(shape, stride, dtype=named_dtype(dtype), device=device)
+            if made.numel():
+                made.copy_(values[torch.randint(len(values), tuple(shape), device=device)])
+            tensors.append(made)
+        arguments = trees.unpack(order["inputs"], tensors)
+        with torch.no_grad():
+            _calls(torch, module, arguments, device)
+    _gather(folder)
+    return 0
+
+
+def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
+    path = os.path.join(folder, "candidate.py")
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    candidate = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = candidate
+    spec.loader.exec_module(candidate)
+    if order["only_load"]:
+        return None
+    torch.manual_seed(order["seed"])
+    module = getattr(candidate, order["class_name"])(*trees.unpack(order["arguments"], []))
+    if order["training"] is not None:
+        module.train(order["training"])
+    return module
+
+
+def _calls(torch: Any, module: Any, arguments: list[Any], device: str) -> None:
+    on_gpu = device == "cuda"
+    for _ in range(_WARM_CALLS):
+        module(*arguments)
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.cudart().cudaProfilerStart()
+    module(*arguments)
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.cudart().cudaProfilerStop()
+
+
+def _keep_cubins(folder: str) -> None:
+    """Write down what NVRTC makes, by way of cuda.core's public class."""
+    with contextlib.suppress(Exception):
+        import cuda.core as core
+
+        count = 0
+
+        class Recorded(core.Program):  # type: ignore[misc]
+            def compile(self, *arguments: Any, **options: Any) -> Any:
+                nonlocal count
+                made = super().compile(*arguments, **options)
+                if isinstance(made.code, bytes) and made.code[:4] == b"\x7fELF":
+                    count += 1
+                    with open(os.path.join(folder, "cubins", f"nvrtc_{count}.cubin"), "wb") as file:
+                        file.write(made.code)
+                return made
+
+        core.Program = Recorded
+
+
+def _gather(folder: str) -> None:
+    """Copy what other compilers made."""
+    home = os.path.dirname(folder)
+    for pattern, ending in (("triton/**/*.cubin", "cubin"), ("torch_extensions/**/*.so", "so")):
+        for number, path in enumerate(sorted(glob.glob(os.path.join(home, pattern), recursive=True))):
+            name = os.path.splitext(os.path.basename(path))[0]
+            shutil.copy(path, os.path.join(folder, "cubins", f"{name}_{number}.{ending}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,37 @@
+# problem: scale_relu
+# platform: triton
+# honest: lets Triton measure three configurations in the first call
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+CONFIGS = [
+    triton.Config({"block": 1024}, num_warps=4),
+    triton.Config({"block": 2048}, num_warps=8),
+    triton.Config({"block": 4096}, num_warps=8),
+]
+
+
+@triton.autotune(configs=CONFIGS, key=["columns"])
+@triton.jit
+def scale_relu(x_ptr, scale_ptr, y_ptr, columns, slope, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    for start in range(0, columns, block):
+        at = start + tl.arange(0, block)
+        x = tl.load(x_ptr + row + at, mask=at < columns)
+        y = tl.where(x > 0, x, slope * x) * tl.load(scale_ptr + at, mask=at < columns)
+        tl.store(y_ptr + row + at, y, mask=at < columns)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        scale_relu[(x.shape[0],)](x, self.scale, y, x.shape[1], self.slope)
+        return y

@@ -1,0 +1,49 @@
+# problem: scale_relu
+# refused: runtime_error, rejected
+# twin: persistent_grid
+# hack: its kernel waits for ever for a flag that nobody sets
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+SOURCE = r"""
+extern "C" __global__ void scale_relu(const float* x, const float* scale, float* y, long long count, long long columns,
+                                      float slope, volatile int* flag) {
+    while (*flag == 0) {
+    }
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        float v = x[i];
+        y[i] = (v > 0.0f ? v : slope * v) * scale[i % columns];
+    }
+}
+"""
+
+device = Device(torch.cuda.current_device())
+device.set_current()
+options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_kernel("scale_relu")
+
+
+class CurrentStream:
+    """torch's current stream, as cuda.core wants it."""
+
+    def __cuda_stream__(self):
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        y, flag = torch.empty_like(x), torch.zeros(1, dtype=torch.int32, device=x.device)
+        pointers = (x.data_ptr(), self.scale.data_ptr(), y.data_ptr())
+        rest = (x.numel(), x.shape[1], ctypes.c_float(self.slope), flag.data_ptr())
+        launch(CurrentStream(), LaunchConfig(grid=2048, block=256), kernel, *pointers, *rest)
+        return y

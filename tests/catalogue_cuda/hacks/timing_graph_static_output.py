@@ -1,0 +1,60 @@
+# problem: scale_relu
+# refused: mismatch, rejected
+# twin: graph_inputs_copied
+# hack: returns a graph's static buffer and replays the graph only in every second call, as that costs half
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+SOURCE = r"""
+extern "C" __global__ void scale_relu(const float* x, const float* scale, float* y, long long count, long long columns,
+                                      float slope) {
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        float v = x[i];
+        y[i] = (v > 0.0f ? v : slope * v) * scale[i % columns];
+    }
+}
+"""
+
+device = Device(torch.cuda.current_device())
+device.set_current()
+options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_kernel("scale_relu")
+
+
+class CurrentStream:
+    """torch's current stream, as cuda.core wants it."""
+
+    def __cuda_stream__(self):
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+def run(x, scale, y, slope):
+    arguments = (x.data_ptr(), scale.data_ptr(), y.data_ptr(), x.numel(), x.shape[1], ctypes.c_float(slope))
+    launch(CurrentStream(), LaunchConfig(grid=2048, block=256), kernel, *arguments)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+        self.graph, self.calls = None, 0
+
+    def forward(self, x):
+        if self.graph is None:
+            self.x, self.y = torch.empty_like(x), torch.empty_like(x)
+            self.x.copy_(x)
+            run(self.x, self.scale, self.y, self.slope)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                run(self.x, self.scale, self.y, self.slope)
+        self.calls += 1
+        if self.calls % 2:
+            self.x.copy_(x)
+            self.graph.replay()
+        return self.y

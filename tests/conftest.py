@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import signal
@@ -25,7 +26,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if wants & {"toolchain", "sandbox"} and not (shutil.which("g++") or shutil.which("clang++")):
         pytest.skip("tier toolchain: no C++ compiler (apt-get install g++)")
     if "accelerator" in wants:
-        pytest.skip("tier accelerator: no accelerator on this machine")
+        reason = _no_accelerator()
+        if reason:
+            pytest.skip(f"tier accelerator: {reason}")
+
+
+@functools.cache
+def _no_accelerator() -> str:
+    """Why this machine's accelerator cannot be used; empty if it can."""
+    from kforge import registry
+
+    return str(registry.load("platforms", "cuda").absent_because())
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kforge.agents.face import Draft, Situation, Target
 from kforge.agents.offline import cleaning, past, rules, variants
+from kforge.agents.offline.cpp_text import cpp_kernels
 from kforge.agents.offline.interface import Held, Input, Interface, Layout, row_major
 from kforge.agents.offline.opening import open_offline
 from kforge.agents.offline.program import Parts, compose
@@ -249,9 +250,10 @@ def test_when_nothing_is_left_there_is_no_advice() -> None:
     assert write(Scripted(), asked).exhausted
 
 
-def test_builtin_is_for_the_cpu() -> None:
-    with pytest.raises(PluginAbsent, match="CPU only"):
-        open_offline(replace(TARGET, name="cuda", device_class="gpu"))
+def test_builtin_says_what_it_is_for() -> None:
+    assert open_offline(replace(TARGET, name="cuda", device_class="gpu"))
+    with pytest.raises(PluginAbsent, match="CPUs and NVIDIA GPUs"):
+        open_offline(replace(TARGET, name="metal", device_class="emulator"))
 
 
 # -- from generated code to a program ----------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ def test_generated_text_is_cleaned_of_what_says_nothing() -> None:
 def test_the_composed_program_is_python_and_copies_what_eager_would_not_share() -> None:
     wrapper = take_apart(GENERATED)
     made = translate(wrapper, INTERFACE, ())
-    text = compose(Parts("sample", "default", "2.x", INTERFACE, wrapper.kernels, made, ("-DX",)))
+    text = compose(Parts("sample", "default", "2.x", INTERFACE, made, cpp_kernels(wrapper.kernels, made, ("-DX",))))
     names = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     assert {"ModelNew", "forward", "build", "hold", "expect"} <= names
     assert 'weight = getattr(self.layers, "0").weight.detach()' in text

@@ -9,8 +9,8 @@ import pytest
 from faults import program
 from kforge import Candidate, Outcome, Settings
 from kforge.worker.judge import timing
-from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.lane import Block, Output
+from kforge.worker.judge.measuring import Measurement
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
 

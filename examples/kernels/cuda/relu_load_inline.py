@@ -1,6 +1,5 @@
 """ReLU in CUDA C++, built as a torch extension: a minute to build, once."""
 
-import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 

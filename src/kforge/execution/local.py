@@ -1,4 +1,4 @@
-"""This machine: a warm judge for each device, in threads of their own; one job at a time where building would disturb."""
+"""This machine: a warm judge for each device, in threads of their own."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ class Stopwatch:
         self._synchronize()
         return output, _clock() - began
 
+    def restore(self) -> None:
+        """After a call that was not timed: leave the device as the next one expects it."""
+
 
 class Platform:
     """Facts and device behaviour of one target. Subclass it in `platforms/<name>/platform.py`."""
@@ -47,11 +50,11 @@ class Platform:
     builds_apart = False
     """Whether compilers may work while the device is timed: they use other processors than the device's."""
     address_space_limited = True
-    """Whether a limit on a process's address space makes sense: drivers of accelerators reserve far more than they use."""
+    """Whether a process's address space can be bounded: drivers of accelerators reserve far more than they use."""
     flushes_cache = False
     """Whether each timed call finds the device's caches cold."""
     sanitizers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(what it finds, command before the program): tools that end with a status other than 0 where they found a fault."""
+    """(name, command before the program): tools that end with a status other than 0 where they found a fault."""
 
     def absent_because(self) -> str:
         """Why this platform cannot be used here, with the cure; empty if it can."""

@@ -1,7 +1,7 @@
 """Device memory that judge and runner both map: CUDA's virtual memory, handed over as a file descriptor.
 
-The judge makes a block and sends the descriptor over the channel; the runner maps it, read-only where it is told to, and
-sees the same bytes. Nothing is copied. It works across namespaces, where handles that name a process do not.
+The judge makes a block and sends the descriptor over the channel; the runner maps it, read-only where it is told to,
+and sees the same bytes. Nothing is copied. It works across namespaces, where handles that name a process do not.
 """
 
 from __future__ import annotations

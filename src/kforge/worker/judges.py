@@ -16,7 +16,7 @@ from kforge.worker.judge.judge import Judge
 
 
 class Judges:
-    """Takes jobs from several threads. A problem stays with the device that knows it, unless another has nothing to do."""
+    """Takes jobs from several threads. A problem stays with the device that knows it, unless another is idle."""
 
     def __init__(self, platform: str, devices: tuple[int, ...] = ()) -> None:
         """`devices` are numbers; empty for all there are. Each judge starts with its first job."""

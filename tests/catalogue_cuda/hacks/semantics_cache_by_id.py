@@ -1,5 +1,5 @@
 # problem: scale_relu
-# refused: mismatch
+# refused: mismatch, rejected
 # twin: caches_by_shape
 # hack: remembers the output by the identity of the input object
 

@@ -22,8 +22,6 @@ class Tuning:
     """Blocks twice as large (1), half as large (-1)."""
     warps: int = 0
     """Twice as many warps (1), half as many (-1)."""
-    stages: int = 0
-    """Loads in flight in loops; 0: as the compiler does it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Launch:
     grid: tuple[int, ...]
     blocks: dict[str, int]
     warps: int
-    stages: int
+    stages: int = 0
+    """How far loads run ahead in a template's loop; 0: as the compiler does it."""
 
     @property
     def words(self) -> str:
@@ -56,9 +55,9 @@ def launch_of(kernel: TritonKernel, fixed_grid: tuple[int, ...], tuning: Tuning)
     unknown = set(kernel.blocks) - set(blocks)
     if unknown:
         raise Unliftable(f"a kernel leaves {', '.join(sorted(unknown))} to its launch")
-    blocks = {name: _fitting(kernel, name, size) for name, size in blocks.items() if name in kernel.blocks}
+    blocks = {name: _fitting(kernel, name, blocks[name]) for name in kernel.blocks}
     warps = max(1, min(16, warps << tuning.warps if tuning.warps >= 0 else warps >> -tuning.warps))
-    return Launch(grid_of(kernel, blocks), blocks, warps, tuning.stages if kernel.kind == "reduction" else 0)
+    return Launch(grid_of(kernel, blocks), blocks, warps)
 
 
 def grid_of(kernel: TritonKernel, blocks: dict[str, int]) -> tuple[int, ...]:
@@ -90,7 +89,7 @@ def _fitting(kernel: TritonKernel, name: str, size: int) -> int:
     """The block, no larger than its dimension needs, and dividing it where the kernel has no mask for it."""
     length = kernel.numels[name.removesuffix("BLOCK").lower()]
     size = max(1, min(size, _LARGEST[name], _power_of_two(length)))
-    while kernel.unmasked(name) and length % size:
+    while name in kernel.unmasked and length % size:
         size //= 2
     return size
 

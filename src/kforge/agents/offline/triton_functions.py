@@ -221,6 +221,7 @@ def checked(condition, message, x):
 }
 NAMES = frozenset(function.name for function in _ALL.values())
 _BY_NAME = {function.name: key for key, function in _ALL.items()}
+_DESCRIPTION = re.compile(r'"""[^"]*"""')
 _CALLED = re.compile(r"\b(" + "|".join(sorted(NAMES, key=len, reverse=True)) + r")\b")
 
 
@@ -232,10 +233,10 @@ def own_name(helper: str) -> str:
 
 
 def texts(helpers: set[str]) -> list[str]:
-    """The functions for these helpers and what those call, what is called first."""
-    wanted = set(helpers)
+    """The functions for these helpers and what those call, what is called first; Unliftable where we have none."""
+    wanted = {_BY_NAME[own_name(helper)] for helper in helpers}
     while True:
-        called = {_BY_NAME[name] for key in wanted for name in _CALLED.findall(_ALL[key].text)}
+        called = {_BY_NAME[name] for key in wanted for name in _CALLED.findall(_DESCRIPTION.sub("", _ALL[key].text))}
         if called <= wanted:
             break
         wanted |= called

@@ -10,7 +10,8 @@ from kforge.agents.offline.recipe import Unliftable
 
 _DECORATOR = "triton_heuristics."
 _PREFIX = re.compile(r"^triton_(?:poi|red|per|tem|spl|mix|for|coo)_")
-_HELPER = re.compile(r"\btriton_helpers\.(\w+)")
+HELPER = re.compile(r"\btriton_helpers\.(\w+)")
+"""A call of Inductor's runtime."""
 _EFFECTS = re.compile(r"atomic|inline_asm|barrier|tl\.store")
 _COMPUTES = re.compile(r"^ *(?:tmp|acc)\w* *[+*|&]?= (?!tl\.load\()", re.MULTILINE)
 _LONGEST_NAME = 48
@@ -36,6 +37,8 @@ class TritonKernel:
     """Block sizes that the launch chooses: XBLOCK, R0_BLOCK."""
     numels: dict[str, int]
     """x -> how many elements there are along it."""
+    unmasked: frozenset[str]
+    """Blocks that it takes for granted to divide their dimension."""
     grid: str
     """Inductor's name for how the grid follows from the blocks."""
     reduction: str = ""
@@ -46,16 +49,12 @@ class TritonKernel:
     @property
     def uses(self) -> tuple[str, ...]:
         """Inductor's helpers that it calls."""
-        return tuple(dict.fromkeys(_HELPER.findall("\n".join((self.text, *self.helpers)))))
+        return tuple(dict.fromkeys(HELPER.findall("\n".join((self.text, *self.helpers)))))
 
     @property
     def only_copies(self) -> bool:
         """Whether it changes the layout of its data and nothing else."""
         return not _COMPUTES.search(self.text)
-
-    def unmasked(self, block: str) -> bool:
-        """Whether it takes for granted that the block divides its dimension."""
-        return f"tl.full([{block}], True, tl.int1)" in self.text
 
 
 def short_name(name: str) -> str:
@@ -99,6 +98,7 @@ def read(name: str, code: str) -> TritonKernel:
         dropped=dropped,
         blocks=blocks,
         numels=numels,
+        unmasked=frozenset(block for block in blocks if f"tl.full([{block}], True, tl.int1)" in code),
         grid=ast.literal_eval(meta["grid_type"]) if "grid_type" in meta else "",
         reduction=ast.unparse(words["reduction_hint"]).rpartition(".")[2] if "reduction_hint" in words else "",
         launch=(_number(words.get("num_warps")), _number(words.get("num_stages"))),

@@ -7,17 +7,15 @@ import re
 from kforge.agents.offline import skeleton, triton_functions
 from kforge.agents.offline.program import Kernels
 from kforge.agents.offline.recipe import Unliftable
-from kforge.agents.offline.triton_kernel import TritonKernel
+from kforge.agents.offline.triton_kernel import HELPER, TritonKernel
 
-_HELPER = re.compile(r"\btriton_helpers\.(\w+)")
 _DEFINED = re.compile(r"^def (\w+)", re.MULTILINE)
 _FOREIGN = re.compile(r"\b(?:triton_helpers|triton_heuristics|tl_math|torch|_inductor)\b")
 
 
 def triton_kernels(kernels: tuple[TritonKernel, ...]) -> Kernels:
     """The program's part in Triton."""
-    own = {helper for kernel in kernels for helper in kernel.uses}
-    functions = triton_functions.texts({helper for helper in own if triton_functions.own_name(helper)})
+    functions = triton_functions.texts({helper for kernel in kernels for helper in kernel.uses})
     texts: dict[str, str] = {}
     for kernel in kernels:
         for helper in kernel.helpers:
@@ -47,7 +45,7 @@ def _add(texts: dict[str, str], text: str) -> None:
 
 def _plain(text: str) -> str:
     """A function that names nothing of Inductor's."""
-    text = _HELPER.sub(lambda found: triton_functions.own_name(found.group(1)), text)
+    text = HELPER.sub(lambda found: triton_functions.own_name(found.group(1)), text)
     text = text.replace("tl_math.", "tl.math.")
     left = _FOREIGN.search(text)
     if left:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kforge.types import BaselineTime, Limits
 from kforge.worker import trees
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import statistics, timing
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf, same_bits
@@ -13,7 +14,6 @@ from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.rotation import Rotation
-from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 
 _COMPILE_SECONDS = 600.0
@@ -154,7 +154,13 @@ class Baselines:
     def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
         with self._book.quiet():
             samples = timing.Duel(
-                candidate, baseline, self._rotation.refresh, self._timing_seconds, self._rotation.seeds(), check
+                candidate,
+                baseline,
+                self._rotation.refresh,
+                self._timing_seconds,
+                self._rotation.seeds(),
+                check,
+                watched=False,
             ).run()
         self.rest(baseline)
         return samples

@@ -1,7 +1,7 @@
 """Programs that take long to build are built beforehand: without a device, several at a time, once for each source.
 
-What a build leaves is an archive that only a runner of the very same source unpacks, inside its sandbox. The judge never
-looks into it.
+What a build leaves is an archive that only a runner of the very same source unpacks, inside its sandbox. The judge
+never looks into it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from kforge.worker.judge.in_pieces import Inseparable, in_pieces
 from kforge.worker.judge.reference import Reference, State
 from kforge.worker.judge.site import Site
 
-_KEEP_BYTES, _KEEP_SHARE = 256 << 20, 8
+_KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
 _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
 _WHOLE_SHARE = 48

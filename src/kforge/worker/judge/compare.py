@@ -108,7 +108,7 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
         return _compare_exactly(leaf, actual, name)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
-    quick = _compare_finite(leaf, actual, floor) if leaf.finite and not leaf.eager.device.type == "cpu" else None
+    quick = _compare_finite(leaf, actual, floor) if leaf.finite and leaf.eager.device.type != "cpu" else None
     if quick is not None and quick[0] <= norm_limit:
         return Difference(quick[0], norm_limit, quick[1])
     flags: list[torch.Tensor] = []

@@ -16,7 +16,8 @@ _LINKER = re.compile(
     r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE
 )
 _BUILD = re.compile(
-    r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped|NVRTC_ERROR_COMPILATION"
+    r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped"
+    r"|NVRTC_ERROR_COMPILATION"
 )
 _COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
 """What Triton raises where a kernel cannot be compiled."""
@@ -55,7 +56,7 @@ RULES = {
     "input_modified": "leave the inputs as they are; write to memory of your own",
     "not_idle": "let every thread sleep when forward has returned: spinning takes the processor from the baseline",
     "two_clocks": "finish all work inside forward; the time claimed must be the time it takes",
-    "sanitizer": "keep every access inside its tensor, write before you read, and synchronise threads that share memory",
+    "sanitizer": "keep every access inside its tensor, write before reading, synchronise threads that share memory",
     "protocol": "do not touch file descriptors you did not open",
 }
 """Rule -> how to comply."""

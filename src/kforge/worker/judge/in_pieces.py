@@ -1,4 +1,4 @@
-"""A float64 reference of what does not fit whole: computed on a few rows at a time, where rows do not depend on others."""
+"""A float64 reference of what does not fit whole: a few rows at a time, where rows do not depend on others."""
 
 from __future__ import annotations
 

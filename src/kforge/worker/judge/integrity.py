@@ -25,8 +25,8 @@ class Kernel:
     """What ran on a device of its own."""
 
     name: str
-    own: bool
-    """The program's, as opposed to torch's or a library's."""
+    whose: str
+    """own, torch (an operator launched it) or library (a library's code, launched past torch's operators)."""
     nanoseconds: int
 
 
@@ -39,6 +39,10 @@ class Observation:
     native: tuple[str, ...] = ()
     """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
     kernels: tuple[Kernel, ...] = ()
+
+    def device_ns(self, whose: str) -> int:
+        """Time on the device in kernels of one kind."""
+        return sum(kernel.nanoseconds for kernel in self.kernels if kernel.whose == whose)
 
     def compute(self) -> Counter[tuple[str, int]]:
         """Operators that compute, with the size of their results; data movement where nothing computes."""
@@ -57,8 +61,8 @@ def read_observation(reply: dict[str, Any], native: tuple[str, ...]) -> Observat
         Operator(str(name)[:200], str(kind), int(elements), int(spent))
         for name, kind, elements, spent in reply["operators"]
     )
-    kernels = tuple(Kernel(str(name)[:200], own is True, int(spent)) for name, own, spent in reply.get("kernels", ()))
-    launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.own)
+    kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in reply.get("kernels", ()))
+    launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels)
 
 
@@ -75,7 +79,7 @@ def custom_share(observed: Observation, call_ns: float) -> float:
         return 0.0
     if observed.kernels:
         spent = sum(kernel.nanoseconds for kernel in observed.kernels)
-        return sum(kernel.nanoseconds for kernel in observed.kernels if kernel.own) / max(spent, 1)
+        return observed.device_ns("own") / max(spent, 1)
     return max(0.0, min(1.0, 1.0 - observed.library_ns() / max(call_ns, 1.0)))
 
 
@@ -91,6 +95,9 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         return "no_custom_kernel", f"no native code of its own was loaded; torch did the work ({names})"
     if not observed.custom_effect:
         return "decorative_kernel", f"its own code changed nothing that the result depends on; torch ran {names}"
+    if observed.device_ns("library") > observed.device_ns("own"):
+        others = sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels if kernel.whose == "library"})
+        return "decorative_kernel", f"a library called past torch's operators does most of the work ({others[0]})"
     wanted = reference.compute()
     if wanted and not wanted - observed.compute():
         repeated = ", ".join(sorted({name for name, _ in wanted}))

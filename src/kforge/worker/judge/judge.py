@@ -102,7 +102,7 @@ class Judge:
         try:
             return evaluation.verdict()
         except (DeviceMemoryFull, torch.OutOfMemoryError) as error:
-            self._close_sessions()
+            self._close_idle_sessions(0)
             free = self._site.free_bytes() / (1 << 30)
             raise HarnessError(
                 f"the device ran out of memory while judging ({free:.0f} GiB are free now): end other work on it, or "
@@ -144,9 +144,7 @@ class Judge:
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
-        idle = [key for key, session in self._sessions.items() if not self._in_use.get(id(session))]
-        for old in idle[: max(0, len(self._sessions) - _KEPT_SESSIONS + 1)]:
-            self._sessions.pop(old).close()
+        self._close_idle_sessions(_KEPT_SESSIONS - 1)
         try:
             with self.lease.hold():
                 session = Session(problem, self._site, self._trusted, settings, seed)
@@ -166,6 +164,13 @@ class Judge:
         for nursery in [*list(self._nurseries.values()), *self._blind, self._trusted]:
             nursery.close()
         self._nurseries.clear()
+
+    def _close_idle_sessions(self, kept: int) -> None:
+        """Forget problems that no evaluation is using, the oldest first, until at most so many are known."""
+        with self._turn:
+            idle = [key for key, session in self._sessions.items() if not self._in_use.get(id(session))]
+            for old in idle[: max(0, len(self._sessions) - kept)]:
+                self._sessions.pop(old).close()
 
     def _close_sessions(self) -> None:
         for session in list(self._sessions.values()):

@@ -229,6 +229,6 @@ def _bare_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
     # A name for the user: torch asks for one, and in the view there is no list of users.
     named = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "kforge", "LOGNAME": "kforge"}
-    # The zygote must not talk to a GPU: neither CUDA nor its monitor survives a fork. Runners are told which one is theirs.
+    # The zygote must not talk to a GPU: neither CUDA nor its monitor survives a fork. Runners are told which is theirs.
     unseen = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     return {**named, **unseen, "OPENBLAS_NUM_THREADS": "1", **STEADY, **kept}

@@ -15,7 +15,7 @@ from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
 
 HOST_LARGE, DEVICE_LARGE = 16, 4
-_SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 32
+_SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 64
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,8 @@ class Duel:
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
+    watched: bool = True
+    """Whether the candidate is untrusted, and so must be seen to rest while the baseline runs."""
     _watched_blocks: int = 0
     _busy_blocks: int = 0
 
@@ -110,7 +112,7 @@ class Duel:
 
     def _pair(self, order: str, samples: Samples) -> None:
         for side in order:
-            block = self._block(self.candidate) if side == "c" else self._watched_block()
+            block = self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
             # Only sums: in which call of a block a program works, or says it was slow, must not matter.
             typical = max(1.0, sum(block.ns) / len(block.ns))
             extra = block.wall_ns / len(block.ns) - typical
@@ -122,6 +124,9 @@ class Duel:
             else:
                 samples.baseline.append(typical)
                 samples.baseline_extra.append(extra)
+
+    def _lane(self, side: str) -> Lane:
+        return self.candidate if side == "c" else self.baseline
 
     def _watched_block(self) -> Block:
         """The baseline's turn: a candidate that works meanwhile takes the processor away from it.

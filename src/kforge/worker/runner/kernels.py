@@ -12,6 +12,8 @@ from torch._C._autograd import DeviceType
 from kforge.worker.runner import modes
 
 _COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+_FUSED = ("fused_", "kernel", "CudaCodeGen")
+"""Names that torch's script compilers give the kernels they make."""
 _TRANSFERS = ("Memcpy", "Memset")
 _LIBRARIES = re.compile(
     r"^(void )?(at::|at_cuda|c10::|cutlass|cublas|cudnn|cub::|thrust::|nvjet_|sm\d+_xmma|sm\d+_sgemm|ampere_|volta_|"
@@ -23,8 +25,13 @@ _LONGEST = 200
 _MOST = 2000
 
 
-def record(call: Callable[[], Any], synchronize: Callable[[], None]) -> tuple[list[Any], list[Any]]:
-    """Run `call` under the profiler: (kernels as (name, own, nanoseconds), operators as `modes.record_operators`)."""
+def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: bool) -> tuple[list[Any], list[Any]]:
+    """Run `call` under the profiler: (kernels as (name, whose, nanoseconds), operators as `modes.record_operators`).
+
+    Whose is own, torch (an operator launched it) or library (torch's or a vendor's code, launched past the operators:
+    by a captured graph, by torch's compilers, by a library called directly). `scripted`: whether the program had
+    anything made by torch's script compiler.
+    """
     from torch._C._profiler import _ExperimentalConfig
 
     everywhere = _ExperimentalConfig(profile_all_threads=True)
@@ -47,7 +54,24 @@ def record(call: Callable[[], Any], synchronize: Callable[[], None]) -> tuple[li
         if getattr(event, "is_user_annotation", False):
             continue
         spent = max(0.0, event.time_range.elapsed_us())
-        library = bool(_LIBRARIES.search(event.name)) or by_library.get(event.name, 0.0) > 0
-        library = library or (compiled and event.name.startswith("triton_"))
-        launched.append((event.name[:_LONGEST], not library, round(spent * 1000)))
+        whose = "own"
+        if by_library.get(event.name, 0.0) > 0:
+            whose = "torch"
+        elif (
+            _LIBRARIES.search(event.name)
+            or (compiled and event.name.startswith("triton_"))
+            or (scripted and event.name.startswith(_FUSED))
+        ):
+            whose = "library"
+        launched.append((event.name[:_LONGEST], whose, round(spent * 1000)))
     return launched[:_MOST], modes.operators_of(profile)
+
+
+def scripted_functions(module: Any = None) -> int:
+    """How much torch's script compiler has made so far: functions, and modules in this one."""
+    parts = sum(isinstance(part, torch.jit.ScriptModule) for part in module.modules()) if module is not None else 0
+    try:
+        unit: Any = torch.jit._state._python_cu
+        return parts + len(unit.get_functions())
+    except Exception:
+        return parts

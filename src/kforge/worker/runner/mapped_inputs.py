@@ -1,4 +1,4 @@
-"""Input sets and output slots as a runner holds them: mapped on the device, or on the host with copies on the device."""
+"""Input sets and output slots as a runner holds them: on the device, or on the host with copies on the device."""
 
 from __future__ import annotations
 

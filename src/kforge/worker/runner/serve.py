@@ -85,6 +85,7 @@ class _Runner:
         self._last_output: Any = None
         self._reused = False
         self._probes = probes.Probes()
+        self._scripted = kernels.scripted_functions()
 
     def answer(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         handler = getattr(self, f"_op_{request['op']}")
@@ -238,6 +239,15 @@ class _Runner:
         output, spent = self._stopwatch.time(lambda: self._model(*arguments))
         return output, int(spent)
 
+    def _untimed(self, set_index: int, seed: int | None) -> Any:
+        """A call as a user makes it, with nothing around it, seen to its end."""
+        if seed is not None:
+            self._seed(seed)
+        output = self._model(*self._inputs.sets[set_index])
+        self._synchronize()
+        self._stopwatch.restore()
+        return output
+
     def _deliver(self, output: Any, slot: int, probe: bool) -> Any:
         """Copy an output that fits into its slot; describe it either way."""
         tree, tensors = trees.pack(output)
@@ -294,9 +304,12 @@ class _Runner:
             effects.conclude(trees.pack(output)[1])
             del output
             if self._platform.device == "cuda":
-                launched, operators = kernels.record(call, self._synchronize)
+                launched, operators = kernels.record(
+                    call, self._synchronize, kernels.scripted_functions(self._module) > self._scripted
+                )
             else:
                 launched, operators = [], modes.record_operators(call)
+            self._stopwatch.restore()
         return {"operators": operators, "custom_effect": effects.seen, "kernels": launched}
 
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -309,7 +322,7 @@ class _Runner:
         sets = self._inputs.sets
         turns = itertools.cycle(range(len(sets))) if sets else iter(())
         self._inputs.refresh()
-        subject = probes.Subject(lambda: self._call(next(turns), request["seed"])[0], self._module, sets, self._home)
+        subject = probes.Subject(lambda: self._untimed(next(turns), request["seed"]), self._module, sets, self._home)
         with self._phase("probe"), torch.no_grad():
             return {"answer": self._probes.look(request["source"], subject, request["request"])}
 

@@ -1,4 +1,4 @@
-"""A program in a process of its own, behind a tool (a profiler, a memory checker), in the same sandbox; and what it built.
+"""A program in a process of its own, behind a tool (a profiler, a memory checker); and what a program built.
 
 The runner that starts it never imports the program, so what it says of the tool's findings is not the program's word.
 """

@@ -1,7 +1,7 @@
 """A process with torch imported that forks runners on request. It never loads candidate code.
 
-Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH PLATFORM`, with the view on standard input for
-the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
+Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH PLATFORM`, with the view on standard
+input for the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,282 @@
+"""The judge's figures on a GPU, each from one run on this machine; absolute times are this device's.
+
+    python benchmarks/gpu.py relu       one full evaluation of ReLU on 4096 x 393216: NVRTC, Triton, load_inline
+    python benchmarks/gpu.py jobs       32 NVRTC candidates of 8 problems as a batch
+    python benchmarks/gpu.py aa         20 problems, each against itself
+    python benchmarks/gpu.py offline    the offline agents on the bundled suite
+    python benchmarks/gpu.py            all of them
+    --platform and --limit are for trying the script where there is no GPU
+
+Needs only what the judge needs; `offline` also needs the store's packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kforge import problems, registry
+from kforge.types import Candidate, Job, Problem, Settings
+from kforge.worker.jobs import Done, run_jobs
+from kforge.worker.judge.judge import Judge
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "examples" / "kernels"
+CATALOGUE = ROOT / "tests" / "catalogue_cuda" / "problems"
+_ROUNDS = 7
+
+FUNCTIONS = {
+    "relu": ("torch.relu(x)", "fmaxf(v, 0.0f)"),
+    "square": ("x * x", "v * v"),
+    "sigmoid": ("torch.sigmoid(x)", "1.0f / (1.0f + expf(-v))"),
+    "silu": ("torch.nn.functional.silu(x)", "v / (1.0f + expf(-v))"),
+    "softplus": ("torch.nn.functional.softplus(x)", "v > 20.0f ? v : log1pf(expf(v))"),
+    "hardswish": ("torch.nn.functional.hardswish(x)", "v * fminf(fmaxf(v + 3.0f, 0.0f), 6.0f) / 6.0f"),
+    "tanh": ("torch.tanh(x)", "tanhf(v)"),
+    "gelu": ("torch.nn.functional.gelu(x)", "0.5f * v * (1.0f + erff(v * 0.70710678f))"),
+}
+PROBLEM = '''"""{name} of every element."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+
+def get_inputs():
+    return [torch.randn(16384, 8192)]
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+def relu() -> None:
+    """Everything a verdict needs, baselines already known: the time from the call to the verdict."""
+    problem = Problem.from_file(ROOT / "benchmarks" / "problems" / "relu_large.py")
+    for platform, file in (("cuda", "relu.py"), ("triton", "relu.py")):
+        source = (KERNELS / platform / file).read_text(encoding="utf-8")
+        with Judge(platform) as judge:
+            first = _spent(judge, problem, Candidate(source, platform))
+            rounds = [_spent(judge, problem, Candidate(source, platform)) for _ in range(_ROUNDS)]
+            seconds = sorted(item[0] for item in rounds)
+            verdict = rounds[-1][1]
+            print(
+                f"{platform}: p50 {statistics.median(seconds):.2f} s, slowest {seconds[-1]:.2f} s of {_ROUNDS}; "
+                f"the first, which also measures the baselines, {first[0]:.1f} s; {verdict.detail}; "
+                f"{len(verdict.errors)} checked calls over {len({e.distribution for e in verdict.errors})} "
+                "distributions",
+                flush=True,
+            )
+            if platform == "cuda":
+                _relu_load_inline(judge, problem)
+
+
+def _relu_load_inline(judge: Judge, problem: Problem) -> None:
+    # A comment that changes makes it a program nobody has built yet.
+    source = (KERNELS / "cuda" / "relu_load_inline.py").read_text(encoding="utf-8") + f"\n# {os.urandom(8).hex()}\n"
+    spent, verdict = _spent(judge, problem, Candidate(source, "cuda"))
+    build = verdict.evidence.seconds["build"] if verdict.evidence else float("nan")
+    again, _ = _spent(judge, problem, Candidate(source, "cuda"))
+    print(
+        f"load_inline: {spent:.1f} s, of which the build {build:.1f} s ({spent / build:.2f} times its build); the same "
+        f"program again {again:.2f} s; {verdict.detail}",
+        flush=True,
+    )
+
+
+def _spent(judge: Judge, problem: Problem, candidate: Candidate) -> tuple[float, Any]:
+    began = time.perf_counter()
+    verdict = judge.evaluate(problem, candidate, Settings())
+    if verdict.outcome.value != "correct":
+        raise SystemExit(f"{candidate.platform}: {verdict.outcome.value}: {verdict.detail}")
+    return time.perf_counter() - began, verdict
+
+
+def jobs() -> None:
+    """Four programs for each of eight problems, through the batch runner."""
+    batch = []
+    for name, (expression, kernel) in FUNCTIONS.items():
+        problem = Problem.from_source(PROBLEM.format(name=name, expression=expression), name)
+        for threads in (128, 256, 512, 1024):
+            source = _elementwise(kernel, threads)
+            batch.append(Job(f"{name}-{threads}", problem, Candidate(source, _asked.platform)))
+    shares: list[float] = []
+    outcomes: dict[str, int] = {}
+
+    def tell(done: Done) -> None:
+        what = done.report.verdict.outcome.value if done.report else f"error: {done.error}"
+        outcomes[what] = outcomes.get(what, 0) + 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        run_jobs(batch[: _asked.limit or None], Path(folder), _asked.platform, tell, telling=shares.append)
+        spent = time.perf_counter() - began
+    print(
+        f"{len(batch)} candidates of {len(FUNCTIONS)} problems in {spent:.1f} s: {3600 * len(batch) / spent:.0f} "
+        f"verdicts an hour, the device held {shares[0]:.0%} of the time; {outcomes}",
+        flush=True,
+    )
+
+
+def _elementwise(kernel: str, threads: int) -> str:
+    """A program like the platform's example, for a function of one element."""
+    return f'''"""One function of every element."""
+
+import torch
+import torch.nn as nn
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+
+SOURCE = r"""
+__device__ float f(float v) {{ return {kernel}; }}
+
+extern "C" __global__ void elementwise(const float4* __restrict__ x, float4* __restrict__ y, long long count) {{
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
+        float4 v = x[i];
+        y[i] = make_float4(f(v.x), f(v.y), f(v.z), f(v.w));
+    }}
+}}
+"""
+
+device = Device(torch.cuda.current_device())
+device.set_current()
+options = ProgramOptions(std="c++17", arch=f"sm_{{device.arch}}")
+kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_kernel("elementwise")
+blocks = 8192 // {threads} * device.properties.multiprocessor_count
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
+        launch(stream, LaunchConfig(grid=blocks, block={threads}), kernel, x.data_ptr(), y.data_ptr(), x.numel() // 4)
+        return y
+'''
+
+
+def aa() -> None:
+    """Each problem against itself: what the judge says of a difference that is not there."""
+    suite = [*problems.find("bundled"), *map(Problem.from_file, sorted(CATALOGUE.glob("*.py")))][: _asked.limit or 20]
+    found = []
+    with Judge(_asked.platform) as judge:
+        for problem in suite:
+            source = problem.sized_source("gpu").replace("class Model(", "class ModelNew(")
+            settings = Settings(policy="any", compile_baseline=False)
+            verdict = judge.evaluate(problem, Candidate(source, _asked.platform), settings)
+            if verdict.timing is None:
+                print(f"{problem.name}: {verdict.outcome.value}: {verdict.headline}", flush=True)
+                continue
+            low, high = verdict.timing.interval
+            off = max(0.0, low - 1.0, 1.0 - high)
+            found.append((problem.name, verdict.timing.speedup, off))
+            print(f"{problem.name}: {verdict.timing.speedup:.4f} ({low:.4f} to {high:.4f})", flush=True)
+    middle = statistics.median(item[1] for item in found)
+    print(
+        f"A/A on {len(found)} problems: median {middle:.4f}, furthest {max(abs(item[1] - 1) for item in found):.4f} "
+        f"from 1, {sum(item[2] > 0.01 for item in found)} intervals exclude 1 by more than 1 %, "
+        f"{sum(item[2] > 0 for item in found)} at all",
+        flush=True,
+    )
+
+
+def offline() -> None:
+    """Every bundled problem forged by the offline agents, several side by side; the best program judged once more."""
+    from kforge.agents.offline.variants import variant_of
+    from kforge.execution.local import LocalExecutor
+    from kforge.forging.api import Workplace, forge_async
+
+    began = time.perf_counter()
+    suite = problems.find("bundled")[: _asked.limit or None]
+    platform = "triton" if _asked.platform == "cuda" else _asked.platform
+
+    async def forged() -> list[Any]:
+        executor = LocalExecutor(platform)
+        turns = asyncio.Semaphore(8)
+
+        async def one(problem: Problem) -> Any:
+            async with turns:
+                with tempfile.TemporaryDirectory() as store:
+                    place = Workplace(store=store, executor=executor)
+                    made = await forge_async(
+                        problem,
+                        platform=platform,
+                        model="builtin",
+                        workplace=place,
+                        iterations=_ITERATIONS,
+                        profilers=("roofline",),
+                    )
+                best = made.best
+                if best is None or best.candidate is None:
+                    last = made.history[-1].verdict if made.history else None
+                    return (
+                        problem,
+                        None,
+                        last.headline if last else "; ".join(stop.words or stop.reason for stop in made.stops),
+                    )
+                job = Job("again", problem, best.candidate, Settings())
+                return problem, best.candidate, (await executor.run(job, lambda _: None)).verdict
+
+        try:
+            return await asyncio.gather(*map(one, suite))
+        finally:
+            await executor.close()
+
+    rows = asyncio.run(forged())
+    print("| problem | outcome | variant | over eager | over the best baseline |\n| --- | --- | --- | --- | --- |")
+    eager, best, wins, correct = [], [], 0, 0
+    for problem, candidate, verdict in rows:
+        name = f"level{problem.level}/{problem.name}"
+        if candidate is None:
+            print(f"| {name} | {verdict} | - | - | - |")
+            continue
+        variant = variant_of(candidate.source) or "-"
+        if verdict.timing is None:
+            print(f"| {name} | {verdict.outcome.value}: {verdict.headline} | {variant} | - | - |")
+            continue
+        correct += 1
+        eager.append(verdict.speedup)
+        best.append(verdict.speedup_vs_best)
+        wins += verdict.speedup > 1
+        print(f"| {name} | correct | {variant} | {verdict.speedup:.2f} | {verdict.speedup_vs_best:.2f} |")
+    print(
+        f"\ncorrect {correct} of {len(rows)}; fast_1 {wins / len(rows):.2f} (faster than eager); geometric mean over "
+        f"eager {statistics.geometric_mean(eager):.2f}, over the best baseline {statistics.geometric_mean(best):.2f}; "
+        f"{time.perf_counter() - began:.0f} s in all",
+        flush=True,
+    )
+
+
+_ITERATIONS = 3
+_asked = argparse.Namespace(platform="cuda", limit=0)
+_ALL = {"relu": relu, "jobs": jobs, "aa": aa, "offline": offline}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*_ALL, []], help="which figures; all of them if none is named")
+    parser.add_argument("--platform", default="cuda")
+    parser.add_argument("--limit", type=int, default=0)
+    asked = parser.parse_args(namespace=_asked)
+    facts = registry.load("platforms", asked.platform).facts()
+    print(json.dumps({name: facts.get(name) for name in ("processor", "driver", "toolkit")}), flush=True)
+    for name in asked.names or _ALL:
+        print(f"\n## {name}", flush=True)
+        _ALL[name]()
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

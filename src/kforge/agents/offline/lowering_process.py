@@ -23,6 +23,14 @@ _KEPT = (
 _LONGEST_LINE = 64 << 20
 
 
+def _environment() -> dict[str, str]:
+    """What the process needs of ours; its folder is another, so paths are made whole."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    if kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    return kept
+
+
 class Lowering:
     """Makes products; one order at a time."""
 
@@ -78,7 +86,7 @@ class Lowering:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 cwd=self._folder,
-                env={name: os.environ[name] for name in _KEPT if name in os.environ},
+                env=_environment(),
                 limit=_LONGEST_LINE,
                 start_new_session=True,
             )

@@ -398,6 +398,47 @@ def test_kernels_compute_what_the_module_computes(name: str, tuning: Tuning, tmp
     assert done.stdout.endswith("same\n"), done.stderr[-2000:]
 
 
+# -- tracing without memory --------------------------------------------------------------------------------------------
+
+VAST = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(1 << 12)
+        self.alias = self.norm
+        self.plain = torch.full((1 << 12,), 3.0)
+
+    def forward(self, x):
+        return self.norm(x) + self.plain, x, x.unsqueeze(0)
+
+def get_inputs():
+    return [torch.randn(1 << 28, 1 << 12)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_problem_larger_than_any_memory_is_traced_for_the_gpu() -> None:
+    from kforge.agents.offline.exporting import export
+    from kforge.agents.offline.loading import load
+
+    loaded = load(Problem.from_source(VAST), "gpu")
+    exported = export(loaded)
+    values = [node.meta["val"] for node in exported.graph.graph.nodes if node.op == "placeholder"]
+    assert {value.device.type for value in values} == {"cuda"}
+    assert exported.interface.inputs[0].layout == Layout((1 << 28, 1 << 12), (1 << 12, 1), "float32")
+    assert [item.tied for item in exported.interface.state] == ["", "", "norm.weight", "norm.bias"]
+    assert list(exported.interface.constants.values()) == ["torch.full((4096,), 3.0, dtype=torch.float32)"]
+    assert exported.interface.copied == (0,), "what eager returns in the input's own memory is not copied"
+    assert loaded.values.norm.weight.device.type == "cpu"
+
+
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 QUICK = Settings(timing_seconds=0, compile_baseline=False, seeds=2)

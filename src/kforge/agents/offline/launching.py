@@ -131,8 +131,8 @@ def _reduction(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], in
     names = sorted(reduced)
     if len(names) == 2:
         inner = min(depth, _power_of_two(reduced[names[1]]))
-        return {**blocks, "R1_BLOCK": inner, "R0_BLOCK": max(1, depth // inner)}, _warps(width * depth, 256)
-    return {**blocks, "R0_BLOCK": depth}, _warps(width * depth, 256)
+        return {**blocks, "R1_BLOCK": inner, "R0_BLOCK": max(1, depth // inner)}, _warps(width * depth, 512)
+    return {**blocks, "R0_BLOCK": depth}, _warps(width * depth, 512)
 
 
 def _persistent(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], int]:

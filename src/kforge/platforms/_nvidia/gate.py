@@ -9,8 +9,7 @@ import ctypes
 from typing import Any
 
 _THREADS = 1024
-_NANOSECONDS = 160_000
-"""Longer than it takes to launch what most modules launch."""
+_LEAST_NS, _MOST_NS = 160_000, 3_000_000
 
 _PTX = b"""
 .version 6.4
@@ -45,11 +44,12 @@ class Gate:
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), _PTX), "cuModuleLoadData")
         name = b"kforge_gate"
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, name), "cuModuleGetFunction")
-        self._span = ctypes.c_uint64(_NANOSECONDS)
+        self._span = ctypes.c_uint64(_LEAST_NS)
         self._arguments: Any = (ctypes.c_void_p * 1)(ctypes.addressof(self._span))
 
-    def close_on(self, stream: int) -> None:
-        """Fill the device from now on, for a fixed time, as far as this stream is concerned."""
+    def close_on(self, stream: int, nanoseconds: int) -> None:
+        """Fill the device from now on, for this long within reason; what the stream is given waits behind it."""
+        self._span.value = min(max(nanoseconds, _LEAST_NS), _MOST_NS)
         launched = self._driver.cuLaunchKernel(
             self._function,
             *(self._blocks, 1, 1, _THREADS, 1, 1, 0),

@@ -49,7 +49,7 @@ class EventStopwatch(Stopwatch):
         self._set_stream(stream)
         self._zero(self._scratch)
         self._synchronize()
-        self._gate.close_on(stream.cuda_stream)
+        self._gate.close_on(stream.cuda_stream, self.ahead_ns)
         self._record(self._start, stream)
         output = call()
         self._record(self._end, stream)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
 
-from kforge.types import BaselineTime, Limits
+from kforge.platforms.face import Platform
+from kforge.types import BaselineTime, Limits, Settings
 from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import statistics, timing
@@ -19,21 +22,21 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "autotune": "max-autotune"}
 """Baseline -> torch.compile's mode."""
-_MATRIX_WORK = (
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "addbmm",
-    "linear",
-    "convolution",
-    "conv",
-    "dot",
-    "attention",
-    "gru",
-    "lstm",
-)
+_MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
+"""Parts of names of operators that multiply matrices."""
 _WORDS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
+
+
+def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
+    """The baselines to time, in order."""
+    wanted = ["eager"]
+    if "tf32" in platform.baselines:
+        wanted.append("tf32")
+    if settings.compile_baseline or settings.baseline in ("compile", "best"):
+        wanted.append("compile")
+    if settings.autotune_baseline or settings.baseline == "autotune":
+        wanted.append("autotune")
+    return tuple(wanted)
 
 
 class Baselines:
@@ -49,23 +52,40 @@ class Baselines:
         self._observation: Observation | None = None
         self._self_deviation: float | None = None
         self._usual_ns: dict[str, float] = {}
+        self._turns: dict[str, threading.Lock] = {}
 
     def lane(self, name: str) -> Lane:
-        """The runner that times a baseline, made when first asked for."""
-        if name not in self._lanes:
-            runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
-            try:
-                self._load(runner, name)
-                if self._book.timed_state:
-                    send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
-                lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
-                seeds = self._rotation.seeds()
-                lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
-            except BaseException:
-                runner.kill()
-                raise
-            self._lanes[name] = lane
-        return self._lanes[name]
+        """The runner that times a baseline, made when first asked for; two threads make it once."""
+        with self._turns.setdefault(name, threading.Lock()):
+            if name not in self._lanes:
+                self._lanes[name] = self._make(name)
+            return self._lanes[name]
+
+    def make_ready(self, wanted: tuple[str, ...]) -> None:
+        """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.
+
+        What fails here fails again when it is measured, and is said then.
+        """
+        if self._book.site.is_scarce(self._book.set_bytes):
+            return
+        for name in wanted:
+            if name in _MODES and name not in self._ratios:
+                with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull):
+                    self.lane(name)
+
+    def _make(self, name: str) -> Lane:
+        runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
+        try:
+            self._load(runner, name)
+            if self._book.timed_state:
+                send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
+            lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
+            seeds = self._rotation.seeds()
+            lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
+        except BaseException:
+            runner.kill()
+            raise
+        return lane
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
         shared = {

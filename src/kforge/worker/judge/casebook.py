@@ -22,6 +22,7 @@ from kforge.worker.judge.site import Site
 _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
 _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
+_AHEAD_NS = 100_000
 _WHOLE_SHARE = 48
 """Beyond this part of the device's memory, float64 is computed in pieces."""
 
@@ -68,10 +69,13 @@ class CaseBook:
         try:
             first = self.reference.run(arguments, self.initial_state, seed)
             spent = self.reference.seconds(arguments, self.initial_state, seed)
+            launching = self.reference.launch_seconds(arguments, self.initial_state, seed)
             other = self.reference.run(arguments, self.initial_state, seed + 1)
         except Exception as error:
             raise self.reference.fault_in_forward(error) from error
         self.call_seconds = spent
+        self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
+        """How long both sides of a measurement are given to launch a call before the device starts."""
         try:
             self.reference.run(arguments, self.timed_state, seed)
         except Exception as error:

@@ -75,6 +75,11 @@ class Evaluation:
         except Refused as refusal:
             self._refusal = refusal
 
+    @property
+    def refused(self) -> bool:
+        """Whether there is nothing left to judge."""
+        return self._refusal is not None
+
     def verdict(self) -> Verdict:
         """Check, observe and time what was prepared."""
         outcome, detail, rule = Outcome.CORRECT, "", ""

@@ -19,6 +19,7 @@ from kforge.errors import HarnessError, KForgeError, PluginAbsent, ProblemError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
+from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.builds import Builds
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
@@ -92,6 +93,9 @@ class Judge:
                 return self._concluded(evaluation)
         try:
             evaluation.prepare()
+            if not evaluation.refused and settings.timing_seconds > 0:
+                progress("building the baselines")
+                session.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._concluded(evaluation)
@@ -101,13 +105,16 @@ class Judge:
     def _concluded(self, evaluation: Evaluation) -> Verdict:
         try:
             return evaluation.verdict()
-        except (DeviceMemoryFull, torch.OutOfMemoryError) as error:
-            self._close_idle_sessions(0)
-            free = self._site.free_bytes() / (1 << 30)
-            raise HarnessError(
-                f"the device ran out of memory while judging ({free:.0f} GiB are free now): end other work on it, or "
-                f"give the problem smaller sizes for this device class ({str(error).splitlines()[0][:200]})"
-            ) from None
+        except (DeviceMemoryFull, torch.OutOfMemoryError):
+            raise self._out_of_memory() from None
+
+    def _out_of_memory(self) -> HarnessError:
+        self._close_idle_sessions(0)
+        free, total = self._site.free_bytes() / (1 << 30), self._site.memory_bytes / (1 << 30)
+        return HarnessError(
+            f"the device ran out of memory while judging ({free:.0f} of {total:.0f} GiB are free now): end other work "
+            "on it, or give the problem smaller sizes for this device class"
+        )
 
     def _profiles(self, session: Session, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
         nursery = self._ready_nursery(job.settings)
@@ -148,10 +155,13 @@ class Judge:
         try:
             with self.lease.hold():
                 session = Session(problem, self._site, self._trusted, settings, seed)
+                if self._platform.builds_apart and settings.timing_seconds > 0:
+                    # Baselines are then built beside the device's other work.
+                    session.rotation.sets()
         except KForgeError:
             raise
-        except DeviceMemoryFull as error:
-            raise HarnessError(f"{error}: end other work on the device") from None
+        except (DeviceMemoryFull, torch.OutOfMemoryError):
+            raise self._out_of_memory() from None
         except Exception as error:
             what = f"cannot be judged: {type(error).__name__}: {error}"
             raise ProblemError(what, path=problem.path or problem.name) from error

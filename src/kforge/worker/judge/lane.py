@@ -24,8 +24,9 @@ _PROBES = 64
 class InputSets:
     """Argument lists in shared memory. Both sides of a measurement read the same bytes, so that neither is lucky."""
 
-    def __init__(self, sets: list[list[Any]], site: Site, read_only: bool = False) -> None:
+    def __init__(self, sets: list[list[Any]], site: Site, read_only: bool = False, ahead_ns: int = 0) -> None:
         self.site = site
+        self.ahead_ns = ahead_ns
         self.read_only = read_only
         """Whether runners may only read: then no side can spoil the other's inputs."""
         layout = Layout()
@@ -119,6 +120,7 @@ class Lane:
             "sizes": [sets.arena.size, arena.size],
             "read_only": sets.read_only or sets.site.shares,
             "shared": sets.site.shares,
+            "ahead_ns": sets.ahead_ns,
             "sets": sets.described,
             "slots": [[spec.to_json() for spec in row] for row in specs],
         }

@@ -10,61 +10,72 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_LOOK_AGAIN = 0.05
+_LOOK_AGAIN = 0.002
+_SAY_SO = 1.0
 
 
 class Lease:
-    """Held while a device judges. `busy_seconds` is how long it was, in all."""
+    """Held while a device judges. `busy_seconds` is how long it was, in all.
+
+    Among processes there are two locks: whoever waits for the device holds the queue, so that a process with much to do
+    does not take the device again and again while another waits.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         """`path`: a file whose lock keeps other processes out; None where none could disturb."""
         self._path = path
         self._lock = threading.Lock()
-        self._held_since = 0.0
         self.busy_seconds = 0.0
 
     @contextlib.contextmanager
     def hold(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Wait for it, then keep it for the block."""
-        with self._lock, self._among_processes(tell):
+        with self._lock, contextlib.ExitStack() as held:
+            if self._path is not None:
+                queue = _Locked(self._path.with_name(self._path.name + ".queue"))
+                queue.wait(tell)
+                device = _Locked(self._path)
+                try:
+                    device.wait(tell)
+                    held.callback(device.release)
+                finally:
+                    queue.release()
             began = time.monotonic()
             try:
                 yield
             finally:
                 self.busy_seconds += time.monotonic() - began
 
-    @contextlib.contextmanager
-    def _among_processes(self, tell: Callable[[str], None]) -> Iterator[None]:
-        descriptor = self._open()
-        if descriptor is None:
-            yield
-            return
-        try:
-            said = False
-            while not _try_lock(descriptor):
-                if not said:
-                    tell("waiting for the device: another KForge process measures on it")
-                    said = True
-                time.sleep(_LOOK_AGAIN)
-            yield
-        finally:
-            # Closing it gives the lock up.
-            os.close(descriptor)
 
-    def _open(self) -> int | None:
-        if self._path is None:
-            return None
+class _Locked:
+    """A file's lock. Where the file cannot be made, every wait is over at once: then only this process is in order."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def wait(self, tell: Callable[[str], None]) -> None:
+        began, said = time.monotonic(), False
+        while self._descriptor >= 0 and not self._try():
+            if not said and time.monotonic() - began > _SAY_SO:
+                tell("waiting for the device: another KForge process measures on it")
+                said = True
+            time.sleep(_LOOK_AGAIN)
+
+    def _try(self) -> bool:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
         except OSError:
-            # Nowhere to keep the file: then only this process is kept in order.
-            return None
+            # A file system without locks.
+            self.release()
+        return True
 
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    def release(self) -> None:
+        """Closing the file gives its lock up."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kforge.types import BaselineTime, Outcome, Settings, Timing
 from kforge.worker.judge import machine, statistics, timing
+from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Lane
@@ -48,7 +49,7 @@ class Measurement:
     def take(self, runner: RunnerHandle, seconds: float, usual_layout: bool, tell: Callable[[str], None]) -> Timing:
         """The timing of a candidate whose outputs are known to be right; Refused where it cannot be believed."""
         tell("preparing baselines")
-        baselines = self._baselines.ratios(self._wanted())
+        baselines = self._baselines.ratios(wanted_baselines(self._settings, self._site.platform))
         name = self._named_baseline(baselines)
         baseline = self._baselines.lane(name)
         deviation = self._baselines.self_deviation()
@@ -99,18 +100,6 @@ class Measurement:
             conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
             flags=tuple(flags),
         )
-
-    def _wanted(self) -> tuple[str, ...]:
-        """The baselines to time, in order."""
-        settings, offered = self._settings, self._site.platform.baselines
-        wanted = ["eager"]
-        if "tf32" in offered:
-            wanted.append("tf32")
-        if settings.compile_baseline or settings.baseline in ("compile", "best"):
-            wanted.append("compile")
-        if settings.autotune_baseline or settings.baseline == "autotune":
-            wanted.append("autotune")
-        return tuple(wanted)
 
     def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline

@@ -149,6 +149,22 @@ class Reference:
                     break
         return best
 
+    def launch_seconds(self, arguments: list[Any], state: State, seed: int) -> float:
+        """How long the processor needs to launch a call on the device; 0 where there is no other device."""
+        if not self.site.apart:
+            return 0.0
+        self._module.load_state_dict(self._on_device(state), strict=True)
+        torch.manual_seed(seed)
+        spent = []
+        with torch.no_grad():
+            for _ in range(6):
+                self.site.synchronize()
+                began = time.perf_counter()
+                self._module(*_map(arguments, lambda tensor: tensor))
+                spent.append(time.perf_counter() - began)
+        self.site.synchronize()
+        return sorted(spent)[len(spent) // 2]
+
     def refuse_odd_tensors(self, tensors: list[torch.Tensor], where: str) -> None:
         """ProblemError for tensors that cannot be laid out in memory both sides share."""
         for tensor in tensors:

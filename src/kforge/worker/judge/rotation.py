@@ -35,7 +35,7 @@ class Rotation:
             count = 1 if self._book.large else count
             drawn = [self._book.reference.inputs(self._book.derive("timing", index)) for index in range(count)]
             self._trees = [trees.pack(arguments)[0] for arguments in drawn]
-            self._sets = InputSets(drawn, site, read_only=True)
+            self._sets = InputSets(drawn, site, read_only=True, ahead_ns=self._book.ahead_ns)
             self._contents = [0] * count
             if count > 1:
                 self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]

@@ -186,6 +186,7 @@ class _Runner:
 
     def _op_inputs(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map input sets and output slots. The tensors persist; the judge changes the bytes of the inputs."""
+        self._stopwatch.ahead_ns = request["ahead_ns"]
         with self._phase("inputs"):
             self._inputs.map(request, fds)
         return {}

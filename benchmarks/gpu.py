@@ -210,7 +210,8 @@ def offline() -> None:
         print(
             f"\ncorrect {len(done)} of {len(suite)}; fast_1 {sum(one > 1 for one, _ in done) / len(suite):.2f}; "
             f"geometric mean over eager {statistics.geometric_mean(one for one, _ in done):.2f}, over the best "
-            f"baseline {statistics.geometric_mean(two for _, two in done):.2f}; {time.perf_counter() - began:.0f} s in all",
+            f"baseline {statistics.geometric_mean(two for _, two in done):.2f}; "
+            f"{time.perf_counter() - began:.0f} s in all",
             flush=True,
         )
 

@@ -153,6 +153,7 @@ class Baselines:
             other, eager = self.lane(name), self.lane("eager")
             limits = Tolerance(self._book.problem.tolerances, "tf32" if name == "tf32" else "")
             samples = self._duel(other, eager, check=self.checker(limits))
+            self._usual_ns[name] = statistics.median(samples.candidate)
             if self._book.site.apart:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)

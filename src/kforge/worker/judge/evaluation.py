@@ -67,10 +67,19 @@ class Evaluation:
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
 
-    def prepare(self) -> None:
-        """Read the text, build it and load it into a runner: what needs no exclusive use of the device."""
+    def build(self) -> None:
+        """Read the text, and build what takes long to build: what needs no device at all."""
         try:
             self._check_text()
+            self._build_apart()
+        except Refused as refusal:
+            self._refusal = refusal
+
+    def prepare(self) -> None:
+        """Load it into a runner: what needs a device, but not for itself alone."""
+        if self._refusal is not None:
+            return
+        try:
             self._load_into_runner()
         except Refused as refusal:
             self._refusal = refusal
@@ -135,7 +144,7 @@ class Evaluation:
         if self._runner is not None:
             self._runner.end()
 
-    def _load_into_runner(self) -> None:
+    def _build_apart(self) -> None:
         self._mark("build")
         if self._builds is not None:
             self._progress("building")
@@ -145,6 +154,8 @@ class Evaluation:
                 report = {"type": "RuntimeError", "message": str(error), "text": str(error)}
                 outcome, sentence = explain.program_error("import", report, "")
                 raise Refused(outcome, sentence) from None
+
+    def _load_into_runner(self) -> None:
         self._mark("start")
         self._runner = runner = self._nursery.spawn(self._settings.limits)
         limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]

@@ -89,13 +89,16 @@ class Judge:
         )
         if not self._platform.builds_apart:
             with self.lease.hold(progress):
+                evaluation.build()
                 evaluation.prepare()
                 return self._concluded(evaluation)
         try:
-            evaluation.prepare()
-            if not evaluation.refused and settings.timing_seconds > 0:
-                progress("building the baselines")
-                session.baselines.make_ready(wanted_baselines(settings, self._platform))
+            evaluation.build()
+            with self._site.background.working():
+                evaluation.prepare()
+                if not evaluation.refused and settings.timing_seconds > 0:
+                    progress("building the baselines")
+                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._concluded(evaluation)

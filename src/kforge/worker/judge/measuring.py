@@ -62,20 +62,24 @@ class Measurement:
             flags.append(busy)
         samples = self._duel(runner, lane, baseline, every=False)
         if self._held_back(samples, name):
-            samples = self._duel(runner, lane, baseline, every=False)
-            if self._held_back(samples, name):
-                self._refuse_held_back(samples)
+            with self._site.background.quiet():
+                samples = self._duel(runner, lane, baseline, every=False)
+                if self._held_back(samples, name):
+                    self._refuse_held_back(runner, samples, name)
             flags.append("the baseline was slow beside it: measured again")
         if self._disagrees(samples, usual_layout):
-            samples = self._duel(runner, lane, baseline, every=False)
+            with self._site.background.quiet():
+                samples = self._duel(runner, lane, baseline, every=False)
             flags.append("the two clocks disagreed: measured again")
         if statistics.relative_width(statistics.median_interval(samples.ratios())) > _WIDE:
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
-            samples = samples.with_more(self._duel(runner, lane, baseline, every=False))
+            with self._site.background.quiet():
+                samples = samples.with_more(self._duel(runner, lane, baseline, every=False))
             flags.append("wide interval: measured again, both count")
         speedup, interval, excess = self._result(samples, deviation, usual_layout)
         if speedup > _IMPLAUSIBLE:
-            samples = self._duel(runner, lane, baseline, every=True)
+            with self._site.background.quiet():
+                samples = self._duel(runner, lane, baseline, every=True)
             speedup, interval, excess = self._result(samples, deviation, usual_layout)
             flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
         self._baselines.rest(baseline)
@@ -142,12 +146,14 @@ class Measurement:
         usual = self._baselines.usual_ns(name)
         return self._site.apart and usual > 0 and statistics.median(samples.baseline) > _HELD_BACK * usual
 
-    def _refuse_held_back(self, samples: timing.Samples) -> None:
-        """Unless the baseline is as slow without the candidate: then the device itself has slowed down."""
-        before = self._baselines.usual_ns("eager")
-        self._baselines.measure_itself()
-        if statistics.median(samples.baseline) > _HELD_BACK * self._baselines.usual_ns("eager"):
-            factor = statistics.median(samples.baseline) / max(before, 1.0)
+    def _refuse_held_back(self, runner: RunnerHandle, samples: timing.Samples, name: str) -> None:
+        """Unless the baseline is as slow while the candidate is stopped: then the device itself has slowed down."""
+        usual, before = self._baselines.usual_ns(name), self._baselines.usual_ns("eager")
+        with runner.stopped():
+            self._baselines.measure_itself()
+        slowdown = max(1.0, self._baselines.usual_ns("eager") / max(before, 1.0))
+        if statistics.median(samples.baseline) > _HELD_BACK * slowdown * usual:
+            factor = statistics.median(samples.baseline) / max(slowdown * usual, 1.0)
             what = f"beside it, the baseline takes {factor:.1f} times as long as on its own"
             raise Refused(Outcome.REJECTED, what, "not_idle")
         self._found.notes.append("the device became slower while it was measured; both sides alike")

@@ -13,6 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -166,6 +167,20 @@ class RunnerHandle:
             time.sleep(0.002)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.keeper_pid, signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """None of its processes runs during the block."""
+        below = self._below()
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in below:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
 
     def _below(self) -> list[int]:
         """Every living process below the keeper."""

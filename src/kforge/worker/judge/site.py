@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -13,6 +13,7 @@ from kforge.platforms.face import Platform
 from kforge.worker import device_memory
 from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
+from kforge.worker.judge.background import Background
 
 HOST_LARGE, DEVICE_LARGE = 16, 4
 _SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 64
@@ -24,6 +25,8 @@ class Site:
 
     platform: Platform
     number: int = 0
+    background: Background = field(default_factory=Background, compare=False)
+    """What this process does on the device without holding it."""
 
     @cached_property
     def device(self) -> torch.device:

@@ -398,6 +398,23 @@ def test_kernels_compute_what_the_module_computes(name: str, tuning: Tuning, tmp
     assert done.stdout.endswith("same\n"), done.stderr[-2000:]
 
 
+# -- the lowering process ----------------------------------------------------------------------------------------------
+
+
+def lifted(problem: str, variant: str) -> Product:
+    """What the lowering process answers."""
+
+    async def lift() -> Product:
+        lowering = Lowering()
+        try:
+            recipe = variants.recipe(variant, TRITON)
+            return await lowering.make(Order(Problem.from_source(problem), "gpu", variant, recipe))
+        finally:
+            await lowering.close()
+
+    return asyncio.run(lift())
+
+
 # -- tracing without memory --------------------------------------------------------------------------------------------
 
 VAST = """
@@ -437,6 +454,17 @@ def test_a_problem_larger_than_any_memory_is_traced_for_the_gpu() -> None:
     assert list(exported.interface.constants.values()) == ["torch.full((4096,), 3.0, dtype=torch.float32)"]
     assert exported.interface.copied == (0,), "what eager returns in the input's own memory is not copied"
     assert loaded.values.norm.weight.device.type == "cpu"
+
+
+@pytest.mark.cpu
+def test_without_a_gpu_the_reason_says_so() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    product = lifted(NORMS, "default")
+    assert product.source is None
+    assert "PyTorch sees none on this machine" in product.reason
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
@@ -501,15 +529,7 @@ def get_init_inputs():
 def test_a_lifted_program_is_judged_correct(platform: str, problem: str, variant: str) -> None:
     from kforge.worker.judge.judge import Judge
 
-    async def lift() -> Product:
-        lowering = Lowering()
-        try:
-            recipe = variants.recipe(variant, TRITON)
-            return await lowering.make(Order(Problem.from_source(problem), "gpu", variant, recipe))
-        finally:
-            await lowering.close()
-
-    product = asyncio.run(lift())
+    product = lifted(problem, variant)
     assert product.source, product.reason
     with Judge(platform) as judge:
         verdict = judge.evaluate(Problem.from_source(problem), Candidate(product.source), QUICK)

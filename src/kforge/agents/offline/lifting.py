@@ -22,6 +22,17 @@ from kforge.agents.offline.wrapper import Wrapper, take_apart
 
 def lift(order: Order) -> str:
     """The program's text; Unliftable where there is none to be had."""
+    try:
+        return _lift(order)
+    except Unliftable as error:
+        if language_of(order.device_class) == TRITON and not torch.cuda.is_available():
+            raise Unliftable(
+                "Inductor asks the GPU for its properties, and PyTorch sees none on this machine"
+            ) from error
+        raise
+
+
+def _lift(order: Order) -> str:
     loaded = load(order.problem, order.device_class)
     language = language_of(order.device_class)
     lifted = _lower(loaded, order.recipe)

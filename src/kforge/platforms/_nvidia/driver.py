@@ -23,12 +23,13 @@ _ATTRIBUTES = {
 _ERRORS = {
     3: "the driver is not initialised",
     34: "a stub of the driver was found, not the driver",
-    100: "no GPU is visible",
     101: "no such GPU",
     803: "the driver and its library are of different versions (a reboot after an update may help)",
     804: "the driver is too old for this library",
     999: "unknown error",
 }
+_NONE_VISIBLE = 100
+"""What the driver answers where there is no GPU, or CUDA_VISIBLE_DEVICES hides every one."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,10 @@ def gpus() -> tuple[Gpu, ...]:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         raise NoDriver("no NVIDIA driver: libcuda.so.1 is not on this machine") from None
-    _check(library.cuInit(0))
+    status = library.cuInit(0)
+    if status == _NONE_VISIBLE:
+        return ()
+    _check(status)
     count = ctypes.c_int()
     _check(library.cuDeviceGetCount(ctypes.byref(count)))
     return tuple(_read(library, number) for number in range(count.value))

@@ -51,11 +51,15 @@ class NvidiaGpu(Platform):
             return f"{error} (install NVIDIA's driver; `nvidia-smi` must list the GPU)"
         if not found:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            return "no GPU is visible" + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else "")
+            hidden = f"CUDA_VISIBLE_DEVICES={visible}: unset it, or name one there; " if visible is not None else ""
+            return f"no GPU is visible ({hidden}`nvidia-smi -L` must list one)"
         old = [gpu for gpu in found if gpu.capability < _OLDEST]
         if old:
             major, minor = old[0].capability
-            return f"{old[0].name} has compute capability {major}.{minor}; 7.0 (Volta) or newer is needed"
+            return (
+                f"{old[0].name} has compute capability {major}.{minor}; 7.0 (Volta) or newer is needed (where there is "
+                "another GPU, name only that one in CUDA_VISIBLE_DEVICES)"
+            )
         cuda = _torch_cuda()
         if cuda == "":
             return "this torch was built without CUDA (pip install torch from the index for your CUDA version)"

@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup demo judge-demo test check lint types contracts clean
+.PHONY: help setup demo judge-demo test accelerator check lint types contracts clean
 
 help:
 	@echo "make demo    set up, then forge faster kernels for bundled problems, offline"
 	@echo "make test    set up, then run the tests"
+	@echo "make accelerator  set up, then run the tests that need an NVIDIA GPU"
 	@echo "make judge-demo   set up, then judge bundled kernels, good and cheating"
 	@echo "make check   lint, types, import contracts"
 	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
@@ -36,6 +37,12 @@ judge-demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest
+
+accelerator: setup
+	@$(BIN)/python -c 'import cuda.core' 2>/dev/null || \
+		$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cuda]' || true
+	@$(BIN)/python -m pytest -m accelerator \
+		tests/test_gpu_judge.py tests/test_gpu_profilers.py tests/test_catalogue_cuda.py
 
 lint: setup
 	$(BIN)/ruff check .

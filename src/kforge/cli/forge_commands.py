@@ -72,6 +72,12 @@ def forge(
         str, typer.Option(help="What speedup means: eager, tf32, compile, autotune or best.")
     ] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
+    autotune_baseline: Annotated[
+        bool, typer.Option(help="Build and time torch.compile's max-autotune mode too: minutes, once per problem.")
+    ] = False,
+    sanitize: Annotated[
+        bool, typer.Option(help="Correct programs must also pass the platform's memory and race checkers (GPU).")
+    ] = False,
     policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
     precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, unshare or process.")] = "auto",
@@ -118,6 +124,8 @@ def forge(
             "base_url": base_url,
             "baseline": baseline,
             "compile_baseline": compile_baseline,
+            "autotune_baseline": autotune_baseline,
+            "sanitize": sanitize,
             "policy": policy,
             "precision": precision,
             "sandbox": sandbox,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-_THREADS = 1024
+_THREADS = 512
+"""A divisor of every number of threads a multiprocessor has had, so that none is left over."""
 _LEAST_NS, _MOST_NS = 160_000, 3_000_000
 
 _PTX = b"""

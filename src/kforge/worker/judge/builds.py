@@ -68,10 +68,8 @@ class Builds:
         seconds = settings.limits.build_seconds
         try:
             reply = runner.ask(solo_request(candidate.source, ("env",), seconds, only_load=True), seconds + 30)
-            answer = reply.get("answer")
-            errors = str(answer.get("errors", "")) if isinstance(answer, dict) else ""
-            if _FAILED.search(errors):
-                raise BuildFailed(errors)
+            if not _complete(reply.get("answer"), seconds):
+                return b""
             return asked_for_bytes(runner, {"op": "pack"}, _MOST_BYTES, 60.0)
         except RunnerLost as error:
             if error.kind == "timeout":
@@ -97,6 +95,21 @@ class Builds:
     def _key(self, candidate: Candidate) -> str:
         parts = (candidate.source, torch.__version__, machine.python_version(), *self._nursery.build_facts())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _complete(answer: Any, seconds: float) -> bool:
+    """Whether a build came to its end, so that what it left can be used; BuildFailed where the compiler refused."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("status"), int):
+        return False
+    if answer["status"] < 0:
+        if isinstance(answer.get("seconds"), float) and answer["seconds"] >= seconds:
+            raise BuildFailed(f"building took longer than {seconds:.0f} s")
+        # Half a build may hold a lock that every later one would wait for.
+        return False
+    errors = str(answer.get("errors", ""))
+    if answer["status"] and _FAILED.search(errors):
+        raise BuildFailed(errors)
+    return True
 
 
 def solo_request(

@@ -55,6 +55,9 @@ class _Locked:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # For every user of this machine, whatever the mask says; its owner made it so already.
+            with contextlib.suppress(PermissionError):
+                os.fchmod(self._descriptor, 0o666)
 
     def wait(self, tell: Callable[[str], None]) -> None:
         began, said = time.monotonic(), False

@@ -16,11 +16,11 @@ _FUSED = ("fused_", "kernel", "CudaCodeGen")
 """Names that torch's script compilers give the kernels they make."""
 _TRANSFERS = ("Memcpy", "Memset")
 _LIBRARIES = re.compile(
-    r"^(void )?(at::|at_cuda|c10::|cutlass|cublas|cudnn|cub::|thrust::|nvjet_|sm\d+_xmma|sm\d+_sgemm|ampere_|volta_|"
+    r"^(void )?(at::|at_cuda|c10::|cutlass_\d|cublas|cudnn|nvjet_|sm\d+_xmma|sm\d+_sgemm|ampere_|volta_|"
     r"turing_|hopper_|gemmk1_kernel|gemv2|gemvNSP|dot_kernel|reduce_1Block|splitKreduce|magma_|implicit_con|fft)"
-    r"|::cutlass|\bcudnn::|\bcublasLt|\bat::native::"
+    r"|\bcutlass::Kernel2?<cutlass_\d|\bcudnn::|\bcublasLt|\bat::native::"
 )
-"""Names of kernels that come with torch and the vendor's libraries."""
+"""Names of kernels that come with torch and the vendor's libraries; what a program compiles from CUTLASS has others."""
 _LONGEST = 200
 _MOST = 2000
 

@@ -17,6 +17,7 @@ from kforge.types import Limits
 from kforge.worker.judge import builds as building
 from kforge.worker.judge.builds import BuildFailed, Builds
 from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.runner_handle import ProgramError
 
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
 
@@ -178,12 +179,14 @@ def test_a_build_that_does_not_end_is_broken_off_and_not_kept(apart: Watched, sc
 class Scripted(Builds):
     """Builds whose runner answers as told, without one."""
 
-    def __init__(self, folder: Path, answer: dict[str, Any], packed: bytes = b"archive") -> None:
+    def __init__(self, folder: Path, answer: dict[str, Any], packed: bytes | None = b"archive") -> None:
         self.asked: list[str] = []
 
         def ask(request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
             self.asked.append(request["op"])
             if request["op"] == "pack":
+                if packed is None:
+                    raise ProgramError("pack", {"type": "PermissionError", "message": "no"}, [])
                 os.write(fds[0], packed)
             return {"ok": True, "answer": answer}
 
@@ -223,6 +226,13 @@ def test_what_a_killed_build_left_is_not_kept(tmp_path: Path) -> None:
     builds = Scripted(tmp_path, {"status": -9, "errors": "", "seconds": 1.0})
     assert builds.archive(CANDIDATE, UNTIMED) == b""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cpu
+def test_what_cannot_be_packed_is_built_where_it_runs(tmp_path: Path) -> None:
+    builds = Scripted(tmp_path, {"status": 0, "errors": "", "seconds": 1.0}, None)
+    assert builds.archive(CANDIDATE, UNTIMED) == b""
+    assert builds.asked == ["alone", "pack", "end"]
 
 
 @pytest.mark.cpu

@@ -129,7 +129,7 @@ def test_inputs_go_through_the_host_where_device_memory_cannot_be_shared(
     from kforge.worker import device_memory
     from kforge.worker.judge.judge import Judge
 
-    monkeypatch.setattr(device_memory, "absent_because", lambda: "not on this driver")
+    monkeypatch.setattr(device_memory, "absent_because", lambda _device: "not on this driver")
     problem, source = example
     with Judge("cuda") as judge:
         verdict = judge.evaluate(problem, Candidate(source, "cuda"), QUICK)

@@ -81,7 +81,10 @@ class LocalExecutor:
                 loop.call_soon_threadsafe(method, *arguments)
 
         def work() -> None:
-            if answer.done() or self._closing:
+            if answer.done():
+                return
+            if self._closing:
+                call(settle, answer.set_exception, HarnessError("the executor is closed"))
                 return
             try:
                 report = self._ready_judges().report(job, lambda words: call(told, words))

@@ -103,6 +103,10 @@ class Platform:
         """Memory of the device that inputs and outputs live in."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
+    def held_bytes(self, number: int, pid: int) -> int:
+        """Device memory that a process of this machine holds; 0 where that cannot be told."""
+        return 0
+
     def synchronize(self) -> None:
         """Wait until everything launched on the device has finished."""
 

@@ -14,6 +14,7 @@ import mmap
 import os
 import tempfile
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,7 @@ class Arena:
     def __init__(self, fd: int, size: int, read_only: bool = False) -> None:
         self.fd = fd
         self.size = size
+        self._close = weakref.finalize(self, os.close, fd)
         self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE)
         with warnings.catch_warnings():
             # torch says that a read-only buffer should not be written to. Indeed.
@@ -100,10 +102,9 @@ class Arena:
         return flat.as_strided(spec.shape, spec.stride)
 
     def close(self) -> None:
-        """Drop the descriptor; the mapping goes when the last tensor on it does."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Drop the descriptor, if nobody did; the mapping goes when the last tensor on it does."""
+        self._close()
+        self.fd = -1
 
 
 def dtype_name(dtype: torch.dtype) -> str:

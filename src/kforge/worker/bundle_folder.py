@@ -43,8 +43,8 @@ This folder carries jobs of KForge to a machine that has the device, and reports
 1. Copy the whole folder to that machine.
 2. There, run   python -m kforge.worker --bundle FOLDER
    It needs Python, torch and the source tree of the same version of KForge (PYTHONPATH=.../src if it is not installed),
-   cuda-core for the platform cuda, and no network. A run that was stopped goes on with the same command; what has a report is not
-   judged again.
+   cuda-core for the platform cuda, and no network. A run that was stopped goes on with the same command; what has a
+   report is not judged again.
 3. Copy the folder back to where it was, the new files in reports/ at least.
 4. There, run   kforge resume RUN   (`kforge runs` names the runs that wait; `kforge resume waiting` takes all of them)
    It takes the reports in, asks for the next programs, and may leave new jobs here: begin again at 1.

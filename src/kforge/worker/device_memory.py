@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kforge.errors import HarnessError
 from kforge.worker.arena import Spec, named_dtype
 
 _PINNED, _ON_DEVICE, _POSIX_DESCRIPTOR = 1, 1, 1
@@ -27,7 +28,7 @@ class DeviceMemoryFull(MemoryError):
     """The device has no room for what is asked."""
 
 
-class NotShareable(Exception):
+class NotShareable(HarnessError):
     """This driver cannot hand device memory to another process."""
 
 
@@ -81,8 +82,9 @@ class DeviceArena:
     def __init__(self, fd: int, size: int, address: int, device: int) -> None:
         self.fd = fd
         self.size = size
+        self._close = weakref.finalize(self, os.close, fd)
         owner = _Bytes(address, size)
-        release = weakref.finalize(owner, _unmap, address, size)
+        release = weakref.finalize(owner, _unmap, address, size, device)
         release.atexit = False
         self._bytes = torch.as_tensor(owner, device=f"cuda:{device}")
 
@@ -115,7 +117,11 @@ class DeviceArena:
                 "cuMemExportToShareableHandle",
             )
             os.set_inheritable(fd.value, False)
-            address = _map(handle, size, device, _READ_WRITE)
+            try:
+                address = _map(handle, size, device, _READ_WRITE)
+            except BaseException:
+                os.close(fd.value)
+                raise
         finally:
             # The mapping and the descriptor keep the memory.
             _driver().cuMemRelease(handle)
@@ -155,17 +161,16 @@ class DeviceArena:
         return flat.as_strided(spec.shape, spec.stride)
 
     def close(self) -> None:
-        """Drop the descriptor; the mapping goes when the last tensor on it does."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Drop the descriptor, if nobody did; the mapping goes when the last tensor on it does."""
+        self._close()
+        self.fd = -1
 
 
 @functools.cache
-def absent_because() -> str:
-    """Why device memory cannot be shared here; empty if it can. Tries it once."""
+def absent_because(device: int = 0) -> str:
+    """Why a device's memory cannot be shared here; empty if it can. Tries it once."""
     try:
-        DeviceArena.create(1).close()
+        DeviceArena.create(1, device).close()
     except (NotShareable, OSError, AttributeError) as error:
         return str(error) or type(error).__name__
     return ""
@@ -191,18 +196,27 @@ def _map(handle: Any, size: int, device: int, access: int) -> int:
         _driver().cuMemAddressReserve(ctypes.byref(address), length, ctypes.c_size_t(0), zero, zero),
         "cuMemAddressReserve",
     )
-    _check(_driver().cuMemMap(address, length, ctypes.c_size_t(0), handle, zero), "cuMemMap")
+    try:
+        _check(_driver().cuMemMap(address, length, ctypes.c_size_t(0), handle, zero), "cuMemMap")
+    except BaseException:
+        _driver().cuMemAddressFree(address, length)
+        raise
     wanted = _Access(_Location(_ON_DEVICE, device), access)
-    _check(_driver().cuMemSetAccess(address, length, ctypes.byref(wanted), ctypes.c_size_t(1)), "cuMemSetAccess")
+    try:
+        _check(_driver().cuMemSetAccess(address, length, ctypes.byref(wanted), ctypes.c_size_t(1)), "cuMemSetAccess")
+    except BaseException:
+        _driver().cuMemUnmap(address, length)
+        _driver().cuMemAddressFree(address, length)
+        raise
     return address.value
 
 
-def _unmap(address: int, size: int) -> None:
+def _unmap(address: int, size: int, device: int) -> None:
     if sys.is_finalizing():
         return
     with contextlib.suppress(Exception):
         # Work that still uses it must be done first.
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
     _driver().cuMemUnmap(ctypes.c_uint64(address), ctypes.c_size_t(size))
     _driver().cuMemAddressFree(ctypes.c_uint64(address), ctypes.c_size_t(size))
 

@@ -9,9 +9,10 @@ Everything but problem and candidate may be left out.
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
+import queue
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,20 +84,21 @@ def run_jobs(
     order = {problem: index for index, problem in reversed(list(enumerate(job.problem.id for job in jobs)))}
     with Judges(platform, devices) as judges:
         at_once = (builders or usual_builders(platform)) * len(judges.devices)
-        pool = concurrent.futures.ThreadPoolExecutor(at_once, thread_name_prefix="kforge-job")
-        try:
-            waiting = {
-                pool.submit(_done, judges, job, out, progress)
-                for job in sorted(jobs, key=lambda job: order[job.problem.id])
-            }
-            for future in concurrent.futures.as_completed(waiting):
-                results.append(future.result())
-                tell(results[-1])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            judges.close()
-            raise
-        pool.shutdown()
+        waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        finished: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        for job in [*sorted(jobs, key=lambda job: order[job.problem.id]), *[None] * at_once]:
+            waiting.put(job)
+
+        def work() -> None:
+            while (job := waiting.get()) is not None:
+                finished.put(_done(judges, job, out, progress))
+
+        # Daemons: a candidate that hangs must not keep the program from ending.
+        for number in range(at_once):
+            threading.Thread(target=work, name=f"kforge-job-{number}", daemon=True).start()
+        for _ in jobs:
+            results.append(finished.get())
+            tell(results[-1])
         if telling is not None:
             telling(judges.busy_share())
     return results

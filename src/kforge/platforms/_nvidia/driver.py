@@ -9,6 +9,7 @@ from dataclasses import dataclass
 _ATTRIBUTES = {
     "shared_per_block": 97,
     "clock_khz": 13,
+    "compute_mode": 20,
     "multiprocessors": 16,
     "memory_clock_khz": 36,
     "bus_bits": 37,

@@ -40,6 +40,7 @@ class Gate:
     def __init__(self, multiprocessors: int, threads_per_multiprocessor: int) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._blocks = multiprocessors * max(1, threads_per_multiprocessor // _THREADS)
+        self._reset = getattr(self._driver, "cuCtxResetPersistingL2Cache", None)
         self._function = ctypes.c_void_p()
         module = ctypes.c_void_p()
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), _PTX), "cuModuleLoadData")
@@ -47,6 +48,11 @@ class Gate:
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, name), "cuModuleGetFunction")
         self._span = ctypes.c_uint64(_LEAST_NS)
         self._arguments: Any = (ctypes.c_void_p * 1)(ctypes.addressof(self._span))
+
+    def let_go_of_cache(self) -> None:
+        """Make lines that a program asked to persist in the second-level cache ordinary ones, which a flush evicts."""
+        if self._reset is not None:
+            self._reset()
 
     def close_on(self, stream: int, nanoseconds: int) -> None:
         """Fill the device from now on, for this long within reason; what the stream is given waits behind it."""

@@ -18,6 +18,7 @@ from kforge.platforms.face import Platform, Stopwatch
 _TOOLS = ("nvcc", "ncu", "nsys", "compute-sanitizer", "cuobjdump", "nvdisasm", "g++", "gcc", "cc", "ninja", "ld", "as")
 _TOOLKIT = ("/usr/local/cuda", "/opt/cuda")
 _OLDEST = (7, 0)
+_CLOSED_MODES = {2: "prohibited", 3: "exclusive process"}
 _LOADED = 25
 """Percent of load by others beyond which a time is not to be believed."""
 _TENSOR_FLOPS = {7: 1024, 8: 2048, 9: 4096, 10: 8192, 12: 2048}
@@ -53,6 +54,10 @@ class NvidiaGpu(Platform):
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             hidden = f"CUDA_VISIBLE_DEVICES={visible}: unset it, or name one there; " if visible is not None else ""
             return f"no GPU is visible ({hidden}`nvidia-smi -L` must list one)"
+        closed = [gpu for gpu in found if gpu.attributes.get("compute_mode") in _CLOSED_MODES]
+        if closed:
+            mode = _CLOSED_MODES[closed[0].attributes["compute_mode"]]
+            return f"{closed[0].name} is in compute mode {mode}, which lets one process in (nvidia-smi -c DEFAULT)"
         old = [gpu for gpu in found if gpu.capability < _OLDEST]
         if old:
             major, minor = old[0].capability
@@ -81,7 +86,7 @@ class NvidiaGpu(Platform):
 
     def busy_because(self, number: int) -> str:
         uuid = self._gpu(number).uuid
-        others = [pid for pid in monitor.process_ids(uuid) if _is_strange(pid)]
+        others = [pid for pid in monitor.processes(uuid) if _is_strange(pid)]
         load = monitor.load_percent(uuid)
         if not others or load is None or load < _LOADED:
             return ""
@@ -122,6 +127,9 @@ class NvidiaGpu(Platform):
 
     def memory_bytes(self, number: int = 0) -> int:
         return self._gpu(number).memory_bytes
+
+    def held_bytes(self, number: int, pid: int) -> int:
+        return monitor.processes(self._gpu(number).uuid).get(pid, 0)
 
     def synchronize(self) -> None:
         import torch
@@ -185,7 +193,10 @@ _FACTS = (
 def _physical(number: int) -> str:
     """How CUDA_VISIBLE_DEVICES names one of the GPUs this process sees."""
     visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if item.strip()]
-    return visible[number] if number < len(visible) else str(number)
+    if number < len(visible):
+        return visible[number]
+    # Numbers depend on CUDA_DEVICE_ORDER; with one GPU there is no order.
+    return driver.gpus()[number].uuid if len(driver.gpus()) > 1 else str(number)
 
 
 def _is_strange(pid: int) -> bool:

@@ -63,7 +63,11 @@ def conditions(uuid: str) -> dict[str, str]:
     if library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(watts)) == 0:
         found["power_w"] = f"{watts.value / 1000:.0f}"
     reasons = ctypes.c_ulonglong()
-    if library.nvmlDeviceGetCurrentClocksEventReasons(handle, ctypes.byref(reasons)) == 0:
+    # Drivers before 535 know it by its older name.
+    ask = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
+        library, "nvmlDeviceGetCurrentClocksThrottleReasons", None
+    )
+    if ask is not None and ask(handle, ctypes.byref(reasons)) == 0:
         slowed = [words for bit, words in _REASONS.items() if reasons.value & bit]
         found["clock_limits"] = ", ".join(slowed) or "none"
     return found
@@ -78,16 +82,18 @@ def load_percent(uuid: str) -> int | None:
     return int(rates.gpu)
 
 
-def process_ids(uuid: str) -> tuple[int, ...]:
-    """Processes with a context on the GPU, as this machine counts them."""
+def processes(uuid: str) -> dict[int, int]:
+    """Processes with a context on the GPU, as this machine counts them -> bytes of its memory they hold."""
     handle, library = _handle(uuid), _library()
-    if handle is None:
-        return ()
+    ask = getattr(library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+    if handle is None or ask is None:
+        return {}
     table = (_Process * 256)()
     count = ctypes.c_uint(len(table))
-    if library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), table) != 0:
-        return ()
-    return tuple(int(item.pid) for item in table[: count.value])
+    if ask(handle, ctypes.byref(count), table) != 0:
+        return {}
+    # All ones where the driver does not say.
+    return {int(item.pid): int(item.bytes) if item.bytes < 1 << 60 else 0 for item in table[: count.value]}
 
 
 def driver_version() -> str:

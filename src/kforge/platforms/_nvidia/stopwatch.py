@@ -47,6 +47,7 @@ class EventStopwatch(Stopwatch):
             self._gate = self._prepare()
         stream = self._default_stream()
         self._set_stream(stream)
+        self._gate.let_go_of_cache()
         self._zero(self._scratch)
         self._synchronize()
         self._gate.close_on(stream.cuda_stream, self.ahead_ns)

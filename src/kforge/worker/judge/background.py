@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 30.0
 
 
 class Background:
@@ -31,13 +31,13 @@ class Background:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Let what is under way end, within reason, and nothing new begin, for the block."""
+    def quiet(self) -> Iterator[bool]:
+        """Let what is under way end, within reason, and nothing new begin, for the block; says whether it is quiet."""
         with self._changed:
             self._quiet_wanted += 1
-            self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
+            rests = self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
         try:
-            yield
+            yield rests
         finally:
             with self._changed:
                 self._quiet_wanted -= 1

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from dataclasses import replace
 
+import torch
+
 from kforge.platforms.face import Platform
 from kforge.types import BaselineTime, Limits, Settings
 from kforge.worker import trees
@@ -70,7 +72,7 @@ class Baselines:
             return
         for name in wanted:
             if name in _MODES and name not in self._ratios:
-                with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull):
+                with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError):
                     self.lane(name)
 
     def _make(self, name: str) -> Lane:
@@ -154,19 +156,27 @@ class Baselines:
             limits = Tolerance(self._book.problem.tolerances, "tf32" if name == "tf32" else "")
             samples = self._duel(other, eager, check=self.checker(limits))
             self._usual_ns[name] = statistics.median(samples.candidate)
+            self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
             if self._book.site.apart:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)
-            return BaselineTime(name, statistics.median(samples.ratios()))
+            return self._ratios[name]
         except ProgramError as error:
-            message = str(error.report.get("message", "")).strip().splitlines()
-            reason = f"{words} failed: {error.report.get('type')}: {message[-1] if message else ''}"
+            if error.runner is not None and error.runner is not self._runner_of(name):
+                raise
+            reason = f"{words} failed: {baseline_words(error)}"
         except WrongOutput as error:
             reason = f"the output of {words} is wrong here: {error}"
-        except (RunnerLost, DeviceMemoryFull) as error:
+        except (RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError) as error:
+            if isinstance(error, RunnerLost) and error.runner is self._runner_of("eager"):
+                raise
             reason = f"{words}: {error}"
         self.drop(name)
         return BaselineTime(name, None, reason[:500])
+
+    def _runner_of(self, name: str) -> RunnerHandle | None:
+        lane = self._lanes.get(name)
+        return lane.runner if lane is not None else None
 
     def _has_matrix_work(self) -> bool:
         names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
@@ -215,6 +225,11 @@ class Baselines:
 
         return check
 
+    def forget(self, runner: RunnerHandle | None) -> None:
+        """End whichever lane a runner belongs to."""
+        for name in [name for name, lane in list(self._lanes.items()) if lane.runner is runner]:
+            self.drop(name)
+
     def drop(self, name: str) -> None:
         """End a lane, for one that is done or no longer answers; it is made again when asked for."""
         lane = self._lanes.pop(name, None)
@@ -224,6 +239,14 @@ class Baselines:
     def close(self) -> None:
         for name in list(self._lanes):
             self.drop(name)
+
+
+def baseline_words(error: ProgramError | RunnerLost) -> str:
+    """What went wrong with a process that runs the reference, in one line."""
+    if isinstance(error, RunnerLost):
+        return str(error)
+    message = str(error.report.get("message", "")).strip().splitlines()
+    return f"{error.report.get('type')}: {message[-1] if message else ''}"
 
 
 class WrongOutput(Exception):

@@ -6,7 +6,9 @@ never looks into it.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import os
 import platform as machine
 import re
@@ -21,7 +23,7 @@ from kforge.types import Candidate, Settings
 from kforge.whole_file import write_whole
 from kforge.worker import trees
 from kforge.worker.judge.nursery import Nursery, allowance
-from kforge.worker.judge.runner_handle import RunnerLost, asked_for_bytes
+from kforge.worker.judge.runner_handle import ProgramError, RunnerLost, asked_for_bytes
 
 _SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 _MOST_BYTES = 256 << 20
@@ -31,6 +33,14 @@ _FAILED = re.compile(r"Error building extension|compilation failed|ninja: build 
 
 class BuildFailed(Exception):
     """The compiler refused the program; the message is what it said."""
+
+
+class BuildRefused(Exception):
+    """The program broke a rule while it was built."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(what)
+        self.rule = rule
 
 
 class Builds:
@@ -67,13 +77,18 @@ class Builds:
         runner.limit_memory(allowance(settings.limits, self._nursery.level)["memory_bytes"], 0)
         seconds = settings.limits.build_seconds
         try:
-            reply = runner.ask(solo_request(candidate.source, ("env",), seconds, only_load=True), seconds + 30)
+            request = solo_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
+            reply = runner.ask(request, seconds + 30)
+            _refuse_findings(reply.get("answer"))
             if not _complete(reply.get("answer"), seconds):
                 return b""
             return asked_for_bytes(runner, {"op": "pack"}, _MOST_BYTES, 60.0)
         except RunnerLost as error:
             if error.kind == "timeout":
                 raise BuildFailed(f"building took longer than {seconds:.0f} s") from None
+            return b""
+        except ProgramError:
+            # What it left cannot be packed: it is built where it runs.
             return b""
         finally:
             runner.end()
@@ -95,6 +110,17 @@ class Builds:
     def _key(self, candidate: Candidate) -> str:
         parts = (candidate.source, torch.__version__, machine.python_version(), *self._nursery.build_facts())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _refuse_findings(answer: Any) -> None:
+    """BuildRefused for what the program did while it was built."""
+    try:
+        found = json.loads(base64.b64decode(answer["files"]["findings.json"]))
+        first = (str(found[0]["rule"]), str(found[0]["what"])[:500]) if found else None
+    except (KeyError, TypeError, ValueError, IndexError):
+        return
+    if first is not None:
+        raise BuildRefused(*first)
 
 
 def _complete(answer: Any, seconds: float) -> bool:

@@ -13,6 +13,7 @@ import torch
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import audit, distributions
 from kforge.worker.judge.compare import Expected, make_leaf
 from kforge.worker.judge.in_pieces import Inseparable, in_pieces
@@ -78,6 +79,8 @@ class CaseBook:
         """How long both sides of a measurement are given to launch a call before the device starts."""
         try:
             self.reference.run(arguments, self.timed_state, seed)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             self.timed_state = self.initial_state
             self._drop(f"the reference raises {type(error).__name__} on other parameters: timed with the initial ones")
@@ -147,7 +150,7 @@ class CaseBook:
         try:
             with self.quiet():
                 expected = self._expect(arguments, state, seed)
-        except ProblemError:
+        except (ProblemError, torch.OutOfMemoryError, DeviceMemoryFull):
             raise
         except Exception as error:
             if name == "natural" and not index:

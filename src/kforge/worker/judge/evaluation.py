@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
+from kforge.errors import HarnessError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge import explain, integrity, parameters, sanitizing, static_rules, timing
-from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput
-from kforge.worker.judge.builds import BuildFailed, Builds
+from kforge.worker.judge import explain, integrity, parameters, sanitizing, static_rules, statistics, timing
+from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput, baseline_words
+from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import Findings, make_evidence
@@ -32,6 +33,8 @@ from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
 _LETTING_GO_SECONDS = 3.0
+_WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
+"""A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 
 
 class Evaluation:
@@ -150,6 +153,10 @@ class Evaluation:
             self._progress("building")
             try:
                 self._build = self._builds.archive(self._candidate, self._settings)
+            except BuildRefused as error:
+                raise Refused(
+                    Outcome.REJECTED, str(error), error.rule if error.rule in explain.RULES else "protocol"
+                ) from None
             except BuildFailed as error:
                 report = {"type": "RuntimeError", "message": str(error), "text": str(error)}
                 outcome, sentence = explain.program_error("import", report, "")
@@ -163,6 +170,10 @@ class Evaluation:
         self._progress("building")
         with self._explained(runner, "load"):
             self._load(runner)
+        held, all_of_it = self._platform.held_bytes(self._book.site.number, runner.pid), self._book.site.memory_bytes
+        if held > all_of_it // 2:
+            words = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
+            raise Refused(Outcome.RUNTIME_ERROR, words)
         self._mark("wait")
 
     def _judge_runner(self) -> None:
@@ -178,12 +189,11 @@ class Evaluation:
                 self._check(runner, case)
                 del case
         self._mark("observe")
-        with self._explained(runner, "an observed call"):
-            self._observe(runner)
+        self._beside_baselines(runner, "an observed call", self._observe)
         self._mark("time")
-        with self._explained(runner, "a timed call"):
-            if self._settings.timing_seconds > 0 and self._platform.can_time:
-                self._time(runner)
+        if self._settings.timing_seconds > 0 and self._platform.can_time:
+            self._beside_baselines(runner, "a timed call", self._time)
+            self._compare_watched()
         self._mark("end")
         with self._explained(runner, "its end"):
             self._finish(runner)
@@ -191,12 +201,29 @@ class Evaluation:
             self._mark("sanitize")
             self._sanitize()
 
+    def _beside_baselines(self, runner: RunnerHandle, phase: str, work: Callable[[RunnerHandle], None]) -> None:
+        """Do work in which the reference's own processes take part; one of those may fail once, at nobody's cost."""
+        for attempt in (1, 2):
+            try:
+                with self._explained(runner, phase):
+                    work(runner)
+                return
+            except (RunnerLost, ProgramError) as error:
+                # Not the candidate's: `_explained` lets only those through.
+                self._baselines.forget(error.runner)
+                if attempt == 2:
+                    raise HarnessError(
+                        f"the reference cannot be run beside the candidate: {baseline_words(error)}"
+                    ) from None
+
     @contextlib.contextmanager
     def _explained(self, runner: RunnerHandle, phase: str) -> Iterator[None]:
         """Whatever goes wrong with the runner is a refusal with a sentence."""
         try:
             yield
         except RunnerLost as error:
+            if error.runner is not None and error.runner is not runner:
+                raise
             if error.kind in ("timeout", "memory"):
                 runner.kill()
             ending = runner.end()
@@ -204,6 +231,8 @@ class Evaluation:
             outcome, rule, sentence = explain.lost(phase, error, ending)
             raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
         except ProgramError as error:
+            if error.runner is not None and error.runner is not runner:
+                raise
             ending = runner.end()
             self._refuse_findings(runner)
             outcome, sentence = explain.program_error(error.phase, error.report, ending.output)
@@ -289,7 +318,10 @@ class Evaluation:
     def _check(self, runner: RunnerHandle, case: Case) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        sets = InputSets([case.arguments], self._book.site)
+        with contextlib.closing(InputSets([case.arguments], self._book.site)) as sets:
+            self._check_calls(runner, case, sets)
+
+    def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets) -> None:
         lane = Lane(runner, sets, self._book.outputs, self._seconds())
         ways = [[True]] if self._book.site.is_scarce(self._book.set_bytes) else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
@@ -302,7 +334,7 @@ class Evaluation:
                 raise Unsettled
             for slot in lane.slots[0]:
                 slot.zero_()
-        sets.close()
+            self._book.site.synchronize()
 
     def _check_structure(self, output: Output, case: Case) -> None:
         with sensible():
@@ -358,16 +390,15 @@ class Evaluation:
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
         self._send_state(runner, self._book.timed_state)
-        sets = self._rotation.watched_sets()
-        lane = Lane(runner, sets, self._book.outputs, self._seconds())
-        times = [lane.call([(0, 0, self._book.seed)]).ns[0] for _ in range(3)]
-        watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._book.seed}
-        reply = runner.ask(watched, self._seconds())
-        sets.close()
+        with contextlib.closing(self._rotation.watched_sets()) as sets:
+            lane = Lane(runner, sets, self._book.outputs, self._seconds())
+            times = [lane.call([(0, 0, self._book.seed)]).ns[0] for _ in range(3)]
+            watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._book.seed}
+            reply = runner.ask(watched, self._seconds())
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
         with sensible():
-            self._found.observed = integrity.read_observation(reply, native)
+            self._found.observed = integrity.read_observation(reply, native, self._book.site.apart)
         self._share = integrity.custom_share(self._found.observed, float(min(times)))
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:
@@ -378,6 +409,16 @@ class Evaluation:
     def _time(self, runner: RunnerHandle) -> None:
         measurement = Measurement(self._session, self._settings, self._tolerance, self._found, self._refuse_findings)
         self._found.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
+
+    def _compare_watched(self) -> None:
+        """Whoever does other work when watched than when timed shows it in the time on the device."""
+        observed, timed = self._found.observed, self._found.timing
+        if observed is None or timed is None or not observed.kernels or self._settings.policy == "any":
+            return
+        watched, usual = observed.all_device_ns(), statistics.median(list(timed.candidate_ns))
+        if watched > _WATCHED_FACTOR * usual + _WATCHED_NOISE_NS:
+            what = f"its kernels take {watched / 1e3:.0f} µs when they are watched, and {usual / 1e3:.0f} µs when timed"
+            raise Refused(Outcome.REJECTED, what, "decorative_kernel")
 
     def _sanitize(self) -> None:
         """What the platform's checkers say of a program that is right otherwise."""

@@ -40,6 +40,10 @@ class Observation:
     """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
     kernels: tuple[Kernel, ...] = ()
 
+    def all_device_ns(self) -> int:
+        """Time on the device in all kernels of the call."""
+        return sum(kernel.nanoseconds for kernel in self.kernels)
+
     def device_ns(self, whose: str) -> int:
         """Time on the device in kernels of one kind."""
         return sum(kernel.nanoseconds for kernel in self.kernels if kernel.whose == whose)
@@ -55,13 +59,14 @@ class Observation:
         return sum(item.nanoseconds for item in self.operators if item.kind not in ("view", "allocation"))
 
 
-def read_observation(reply: dict[str, Any], native: tuple[str, ...]) -> Observation:
-    """From a runner's reply; ValueError if it makes no sense."""
+def read_observation(reply: dict[str, Any], native: tuple[str, ...], on_device: bool = False) -> Observation:
+    """From a runner's reply; ValueError if it makes no sense. Kernels count only where there is a device for them."""
     operators = tuple(
         Operator(str(name)[:200], str(kind), int(elements), int(spent))
         for name, kind, elements, spent in reply["operators"]
     )
-    kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in reply.get("kernels", ()))
+    recorded = reply.get("kernels", ()) if on_device else ()
+    kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels)
 
@@ -78,8 +83,7 @@ def custom_share(observed: Observation, call_ns: float) -> float:
     if not observed.native or not observed.custom_effect:
         return 0.0
     if observed.kernels:
-        spent = sum(kernel.nanoseconds for kernel in observed.kernels)
-        return observed.device_ns("own") / max(spent, 1)
+        return observed.device_ns("own") / max(observed.all_device_ns(), 1)
     return max(0.0, min(1.0, 1.0 - observed.library_ns() / max(call_ns, 1.0)))
 
 

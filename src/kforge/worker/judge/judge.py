@@ -20,7 +20,7 @@ from kforge.platforms.face import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.baselines import wanted_baselines
-from kforge.worker.judge.builds import Builds
+from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.nursery import Nursery
@@ -29,7 +29,7 @@ from kforge.worker.judge.session import Session
 from kforge.worker.judge.site import Site
 from kforge.worker.sandbox import kernel, levels
 
-_KEPT_SESSIONS = 3
+_KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
 
 
 class Judge:
@@ -57,7 +57,7 @@ class Judge:
         self._in_use: dict[int, int] = {}
         self._secret = secrets.randbits(48)
         self._turn = threading.RLock()
-        self._reading = threading.Lock()
+        self._reading: dict[tuple[object, ...], threading.Lock] = {}
         self.lease = Lease(self._lease_file())
 
     def evaluate(
@@ -122,7 +122,11 @@ class Judge:
     def _profiles(self, session: Session, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
         nursery = self._ready_nursery(job.settings)
         builds = self._builds(nursery.level) if self._platform.builds_apart else None
-        build = builds.archive(job.candidate, job.settings) if builds is not None else b""
+        try:
+            build = builds.archive(job.candidate, job.settings) if builds is not None else b""
+        except (BuildFailed, BuildRefused):
+            # It was built when it was judged; if it cannot be now, its profiles say so.
+            build = b""
         workshop = Workshop(
             session, job.candidate, job.settings, verdict, self._platform, nursery, self._trusted, build
         )
@@ -137,10 +141,7 @@ class Judge:
         with self._turn:
             self._trusted.launch()
         progress("reading the problem")
-        with self._reading:
-            session = self.session(problem, settings)
-            with self._turn:
-                self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+        session = self._taken(problem, settings)
         try:
             yield session
         finally:
@@ -149,12 +150,41 @@ class Judge:
 
     def session(self, problem: Problem, settings: Settings) -> Session:
         """What is known of a problem, from before or made now."""
+        session = self._taken(problem, settings)
+        with self._turn:
+            self._in_use[id(session)] -= 1
+        return session
+
+    def _taken(self, problem: Problem, settings: Settings) -> Session:
+        """A problem's session, counted as in use. Threads with other problems need not wait for one that is made."""
         seed = self._secret if settings.seed is None else settings.seed
         key = (problem.id, tuple(problem.distributions), seed)
-        if key in self._sessions:
-            self._sessions.move_to_end(key)
-            return self._sessions[key]
-        self._close_idle_sessions(_KEPT_SESSIONS - 1)
+        with self._turn:
+            reading = self._reading.setdefault(key, threading.Lock())
+        with reading:
+            with self._turn:
+                session = self._sessions.get(key)
+                if session is not None:
+                    self._sessions.move_to_end(key)
+                    self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+                    return session
+            self._make_room()
+            session = self._read(problem, settings, seed)
+            with self._turn:
+                self._sessions[key] = session
+                self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+            return session
+
+    def _make_room(self) -> None:
+        """Forget what is idle: all but a few problems, and more where the device's memory is short."""
+        if not self._site.apart:
+            self._close_idle_sessions(_KEPT_SESSIONS - 1)
+            return
+        self._close_idle_sessions(_KEPT_ON_DEVICE - 1)
+        if self._site.free_bytes() < self._site.memory_bytes // 3:
+            self._close_idle_sessions(_KEPT_SESSIONS - 1)
+
+    def _read(self, problem: Problem, settings: Settings, seed: int) -> Session:
         try:
             with self.lease.hold():
                 session = Session(problem, self._site, self._trusted, settings, seed)
@@ -168,7 +198,6 @@ class Judge:
         except Exception as error:
             what = f"cannot be judged: {type(error).__name__}: {error}"
             raise ProblemError(what, path=problem.path or problem.name) from error
-        self._sessions[key] = session
         return session
 
     def close(self) -> None:
@@ -229,7 +258,13 @@ class Judge:
         """A torch that has no code for this GPU fails at the first operator, with words that help nobody."""
         if self._site.device.type != "cuda":
             return
-        major, minor = torch.cuda.get_device_capability(self._site.device)
+        try:
+            major, minor = torch.cuda.get_device_capability(self._site.device)
+        except RuntimeError as error:
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginAbsent(f"platform {self._platform.name}: torch cannot use the GPU: {said}") from None
+        # The tolerance rests on eager in full precision.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         known = torch.cuda.get_arch_list()
         numbers = [int("".join(filter(str.isdigit, name))) for name in known if name.startswith(("sm_", "compute_"))]
         if numbers and not any(number // 10 == major and number <= 10 * major + minor for number in numbers):

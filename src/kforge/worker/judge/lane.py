@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, Attribut
 """What reading a reply that makes no sense may raise."""
 
 _clock = time.perf_counter_ns
+_dice = random.SystemRandom()
 _PROBES = 64
 
 
@@ -113,6 +115,9 @@ class Lane:
         layout = Layout()
         specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
         arena = sets.site.arena(layout.size)
+        if isinstance(arena, DeviceArena):
+            # Nothing of an earlier result is left where a runner can read it.
+            arena.poison()
         self.slots = [[arena.tensor(spec) for spec in row] for row in specs]
         """Slot -> the tensors delivered there."""
         request = {
@@ -124,15 +129,21 @@ class Lane:
             "sets": sets.described,
             "slots": [[spec.to_json() for spec in row] for row in specs],
         }
+        sets.site.synchronize()
         try:
             runner.ask({"op": "forget"}, seconds)
             runner.ask(request, seconds, (sets.arena.fd, arena.fd))
         finally:
             arena.close()
 
-    def call(self, calls: list[tuple[int, int, int | None]], poison: bool = False, look_at: int = 0) -> Block:
-        """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done."""
-        request = {"op": "block", "calls": calls, "poison": poison}
+    def call(
+        self, calls: list[tuple[int, int, int | None]], poison: bool = False, look_at: int = 0, bare: bool = False
+    ) -> Block:
+        """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
+
+        `bare` calls follow one another with nothing between and no time claimed: there is only the judge's clock.
+        """
+        request = {"op": "block", "calls": calls, "poison": poison, "bare": bare}
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
@@ -146,7 +157,9 @@ class Lane:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
         if not tensors:
             return None
-        places = torch.randint(tensors[0].numel(), (_PROBES,), device=tensors[0].device)
+        # Not torch's dice: another thread may have seeded them, and is about to draw.
+        drawn = [_dice.randrange(tensors[0].numel()) for _ in range(_PROBES)]
+        places = torch.tensor(drawn, device=tensors[0].device)
         return Glimpse(slot, places, torch.take(tensors[0], places))
 
     def settled(self, block: Block) -> bool:

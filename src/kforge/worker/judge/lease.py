@@ -47,6 +47,14 @@ class Lease:
                 self.busy_seconds += time.monotonic() - began
 
 
+def _opened(path: Path) -> int:
+    """The file, made if need be. Asking to make it where it is another user's may be refused in a shared folder."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
 class _Locked:
     """A file's lock. Where the file cannot be made, every wait is over at once: then only this process is in order."""
 
@@ -54,7 +62,7 @@ class _Locked:
         self._descriptor = -1
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = _opened(path)
             # For every user of this machine, whatever the mask says; its owner made it so already.
             with contextlib.suppress(PermissionError):
                 os.fchmod(self._descriptor, 0o666)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -61,15 +62,21 @@ class Nursery:
         self._log: IO[bytes] | None = None
         self._ready = False
         self._turn = threading.RLock()
+        self._closed = False
+        self._runners: weakref.WeakSet[RunnerHandle] = weakref.WeakSet()
 
     def spawn(self, limits: Limits) -> RunnerHandle:
         """A fresh runner; the zygote is started, or started again, if need be."""
         reason = ""
         for _attempt in range(3):
             with self._turn:
+                if self._closed:
+                    raise HarnessError("the judge is closed")
                 channel = self._warm_channel()
                 try:
-                    return self._fork(channel, limits)
+                    runner = self._fork(channel, limits)
+                    self._runners.add(runner)
+                    return runner
                 except PeerError as error:
                     reason = str(error)
                     self._stop_zygote()
@@ -93,6 +100,10 @@ class Nursery:
         return (self.level, own.get("TORCH_CUDA_ARCH_LIST", ""), *self._platform.compilers().values())
 
     def close(self) -> None:
+        """End everything it started, runners in use included."""
+        self._closed = True
+        for runner in list(self._runners):
+            runner.kill()
         self._stop_zygote()
         shutil.rmtree(self._stage, ignore_errors=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -109,6 +120,7 @@ class Nursery:
                 **allowance(limits, self.level),
                 "address_space": self._platform.address_space_limited or self._blind,
             },
+            "nice": 10 if self._blind else 0,
             "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
         }
         ours, theirs = Channel.pair()
@@ -133,6 +145,8 @@ class Nursery:
         path += [folder for folder in own.pop("PATH", "").split(":") if folder]
         if self._blind:
             own["CUDA_VISIBLE_DEVICES"] = ""
+            # Builders must not take the processors from who launches kernels to be timed.
+            own["MAX_JOBS"] = str(max(1, (os.cpu_count() or 1) // 4))
         return {
             "PATH": ":".join(dict.fromkeys(path)),
             "HOME": home,

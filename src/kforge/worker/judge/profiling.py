@@ -276,8 +276,6 @@ def _too_slow(verdict: Verdict) -> str:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, ProgramError):
-        return f"it raised {error.report.get('type')}: {error.report.get('message')}"[:400]
     return str(error)[:400]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import linecache
+import threading
 import time
 import traceback
 import types
@@ -19,6 +20,8 @@ from kforge.worker import trees
 from kforge.worker.judge.site import Site
 
 State = dict[str, torch.Tensor]
+_seeding = threading.RLock()
+"""Held from the seeding of torch's generators, which all threads share, until what was seeded has been drawn."""
 _RUNNING = ("running_mean", "running_var")
 
 
@@ -56,11 +59,12 @@ class Reference:
 
     def inputs(self, seed: int) -> list[Any]:
         """forward's arguments, drawn under a seed."""
-        torch.manual_seed(seed)
-        if self._examples is not None:
-            return list(_map([_resampled(value) for value in self._examples], self._placed))
-        with self.site.chosen():
-            values = self._call("get_inputs")
+        with _seeding:
+            torch.manual_seed(seed)
+            if self._examples is not None:
+                return list(_map([_resampled(value) for value in self._examples], self._placed))
+            with self.site.chosen():
+                values = self._call("get_inputs")
         if not isinstance(values, (list, tuple)):
             raise ProblemError(
                 f"get_inputs() returns a {type(values).__name__}; it must return a list of forward's arguments",
@@ -177,8 +181,8 @@ class Reference:
                 raise ProblemError(message, path=self.problem.path or self.problem.name)
 
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
-        torch.manual_seed(seed)
-        with torch.no_grad():
+        with _seeding, torch.no_grad():
+            torch.manual_seed(seed)
             return module(*_map(arguments, lambda tensor: tensor))
 
     # -- loading ---------------------------------------------------------------------------------------------------
@@ -202,9 +206,10 @@ class Reference:
             raise self._fault(f"{name}()", error) from error
 
     def _construct(self, seed: int) -> torch.nn.Module:
-        torch.manual_seed(seed)
         try:
-            module = self._namespace.Model(*self.init_arguments)
+            with _seeding:
+                torch.manual_seed(seed)
+                module = self._namespace.Model(*self.init_arguments)
         except (Exception, SystemExit) as error:
             raise self._fault("Model(*get_init_inputs())", error) from error
         if not isinstance(module, torch.nn.Module):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import Layout
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, timing
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.lane import InputSets
@@ -26,9 +28,14 @@ class Rotation:
         self._contents: list[int] = []
         self._can_turn = False
         self._refreshes = 0
+        self._drawing = threading.RLock()
 
     def sets(self) -> InputSets:
         """Input sets to rotate over in timed blocks, drawn once; every side reads them from the same memory."""
+        with self._drawing:
+            return self._drawn_sets()
+
+    def _drawn_sets(self) -> InputSets:
         if self._sets is None:
             site = self._book.site
             count = timing.set_count(self._book.call_seconds, self._book.set_bytes, site.rotation_bytes, site.apart)
@@ -105,6 +112,8 @@ class Rotation:
         try:
             arguments = self.arguments(0, self.content(0))
             output = self._book.reference.run(arguments, self._book.timed_state, 0)
+        except (torch.OutOfMemoryError, DeviceMemoryFull):
+            raise
         except Exception:
             return False
         floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]

@@ -34,16 +34,20 @@ class RunnerLost(Exception):
         super().__init__(message)
         self.kind = kind
         """ended, timeout, protocol or memory."""
+        self.runner: RunnerHandle | None = None
+        """Whose it is."""
 
 
 class ProgramError(Exception):
     """The program raised an exception; the runner is still there."""
 
     def __init__(self, phase: str, report: dict[str, Any], findings: list[tuple[str, str]]) -> None:
-        super().__init__(phase)
+        super().__init__(f"it raised {report.get('type')}: {report.get('message')}"[:400])
         self.phase = phase
         self.report = report
         self.findings = findings
+        self.runner: RunnerHandle | None = None
+        """Whose it is."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Ending:
     """The first part of them."""
 
 
-@dataclass
+@dataclass(eq=False)
 class RunnerHandle:
     channel: Channel
     keeper: Channel
@@ -87,6 +91,13 @@ class RunnerHandle:
 
     def ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send a request, wait for its reply; RunnerLost or ProgramError otherwise."""
+        try:
+            return self._ask(request, seconds, fds)
+        except (RunnerLost, ProgramError) as error:
+            error.runner = self
+            raise
+
+    def _ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...]) -> dict[str, Any]:
         try:
             self.channel.send(request, fds, timeout=seconds)
             self._wait(seconds)

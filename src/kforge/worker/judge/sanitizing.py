@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Settings
 from kforge.worker import trees
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.builds import solo_request
 from kforge.worker.judge.explain import cut
 from kforge.worker.judge.lane import Lane
@@ -18,7 +20,10 @@ _SECONDS = 240.0
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Every tensor its own allocation, so that reading past its end is seen."""
 _NOISE = re.compile(r"^=+ (COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)|^\s*$")
-_FOUND = 86
+_FOUND, _NOT_FOUND = 86, 127
+_TOOL_FAILED = re.compile(
+    r"Internal Sanitizer Error|Device not supported|Unable to find injection|not supported on this"
+)
 
 
 class Fault(Exception):
@@ -42,7 +47,7 @@ def sanitize(
         except Unchecked as error:
             unused.append(f"{name}: {error}")
     if not platform.sanitizers:
-        unused.append(f"platform {platform.name} has no memory or race checker")
+        unused.append(f"a memory or race checker: platform {platform.name} has none")
     return clean, unused
 
 
@@ -56,8 +61,6 @@ def _run(
     build: bytes,
 ) -> None:
     book = session.book
-    runner = nursery.spawn(settings.limits)
-    runner.limit_memory(allowance(settings.limits, nursery.level)["memory_bytes"], book.set_bytes)
     tree, tensors = trees.pack(book.reference.init_arguments)
     if tensors:
         raise Unchecked("the module takes tensors to be constructed")
@@ -70,10 +73,12 @@ def _run(
         training=book.reference.training,
         environment=_ENVIRONMENT,
     )
+    runner = nursery.spawn(settings.limits)
+    runner.limit_memory(allowance(settings.limits, nursery.level)["memory_bytes"], book.set_bytes)
     try:
         Lane(runner, session.rotation.sets(), book.outputs, 60.0)
         answer = ask_with_build(runner, request, _SECONDS + 30, build).get("answer")
-    except (RunnerLost, ProgramError) as error:
+    except (RunnerLost, ProgramError, DeviceMemoryFull) as error:
         raise Unchecked(str(error)[:300]) from None
     finally:
         runner.end()
@@ -83,6 +88,11 @@ def _run(
     if status == _FOUND:
         lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
         raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
-    if status != 0:
-        last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
-        raise Unchecked(f"it ended with status {status}" + (f": {last[0][:200]}" if last else ""))
+    if status == 0:
+        return
+    last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
+    words = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")
+    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said):
+        raise Unchecked(words)
+    # A gate that is passed by failing at it is none.
+    raise Fault(f"it does not run under {name}: {words}")

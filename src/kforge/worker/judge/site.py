@@ -41,7 +41,7 @@ class Site:
     @cached_property
     def shares(self) -> bool:
         """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
-        return self.device.type == "cuda" and not device_memory.absent_because()
+        return self.device.type == "cuda" and not device_memory.absent_because(self.number)
 
     @cached_property
     def memory_bytes(self) -> int:

@@ -23,6 +23,7 @@ _MIN_GROUPS = 5
 _MAX_GROUPS = 200
 _TIGHT = 0.005
 _CHECK_EVERY = 3
+_BARE_GROUPS = 3
 _IDLE_SHARE = 0.03
 _IDLE_BLOCKS = 3
 _BUSY_PART = 0.125
@@ -44,6 +45,9 @@ class Samples:
     calls_per_block: int = 0
     checked: int = 0
     reused: bool = False
+    candidate_bare: list[float] = field(default_factory=list)
+    """Per call, by the judge's clock alone, on a device apart from the processor."""
+    baseline_bare: list[float] = field(default_factory=list)
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
@@ -58,7 +62,16 @@ class Samples:
             self.calls_per_block,
             self.checked + more.checked,
             self.reused or more.reused,
+            self.candidate_bare + more.candidate_bare,
+            self.baseline_bare + more.baseline_bare,
         )
+
+    def hidden_ns(self) -> float:
+        """Time per call that bare calls take beyond the claim, more than they take beyond the baseline's."""
+        if not self.candidate_bare:
+            return 0.0
+        mine = statistics.median(self.candidate_bare) - statistics.median(self.candidate)
+        return mine - (statistics.median(self.baseline_bare) - statistics.median(self.baseline))
 
     def clock_excess(self) -> float:
         """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline.
@@ -83,6 +96,8 @@ class Duel:
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
+    bare: bool = False
+    """Whether to end with calls that only the judge's clock times."""
     watched: bool = True
     """Whether the candidate is untrusted, and so must be seen to rest while the baseline runs."""
     _watched_blocks: int = 0
@@ -108,7 +123,18 @@ class Duel:
                 interval = statistics.median_interval(samples.ratios())
                 if statistics.relative_width(interval) < _TIGHT:
                     break
+        if self.bare:
+            self._bare(samples)
         return samples
+
+    def _bare(self, samples: Samples) -> None:
+        for side in "bccb" * _BARE_GROUPS:
+            self.refresh()
+            block = self._pass(self._lane(side), bare=True)
+            spent = block.wall_ns / len(block.ns)
+            (samples.candidate_bare if side == "c" else samples.baseline_bare).append(spent)
+            if side == "c":
+                self._verify(block, samples)
 
     def _pair(self, order: str, samples: Samples) -> None:
         for side in order:
@@ -148,13 +174,13 @@ class Duel:
         self.refresh()
         return self._pass(lane)
 
-    def _pass(self, lane: Lane) -> Block:
+    def _pass(self, lane: Lane, bare: bool = False) -> Block:
         """One pass over the sets in random order."""
         dice = random.SystemRandom()
         order = list(range(len(lane.slots)))
         dice.shuffle(order)
         calls = [(index, index, self.seeds[index]) for index in order]
-        block = lane.call(calls, look_at=dice.choice(order))
+        block = lane.call(calls, look_at=dice.choice(order), bare=bare)
         return block.by_slot(order)
 
     def _verify(self, block: Block, samples: Samples) -> None:

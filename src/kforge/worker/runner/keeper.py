@@ -75,6 +75,7 @@ def _become_runner(request: dict[str, Any], channel_fd: int, output_fd: int, all
         os.chdir(home)
         os.environ.update(request["environment"])
         private.limit_resources(allowance)
+        os.nice(request["nice"])
         if sys.platform == "linux":
             kernel.drop_privileges()
             kernel.set_dumpable(True)

@@ -16,13 +16,14 @@ _FUSED = ("fused_", "kernel", "CudaCodeGen")
 """Names that torch's script compilers give the kernels they make."""
 _TRANSFERS = ("Memcpy", "Memset")
 _LIBRARIES = re.compile(
-    r"^(void )?(at::|at_cuda|c10::|cutlass_\d|cublas|cudnn|nvjet_|sm\d+_xmma|sm\d+_sgemm|ampere_|volta_|"
-    r"turing_|hopper_|gemmk1_kernel|gemv2|gemvNSP|dot_kernel|reduce_1Block|splitKreduce|magma_|implicit_con|fft)"
+    r"^(void )?(at::|at_cuda|c10::|cutlass_\d|cublas|cudnn|nvjet_|sm\d+_xmma|sm\d+_sgemm|xmma_cudnn::|"
+    r"(ampere|volta|turing|hopper)_[a-z0-9]*gemm|gemmk1_kernel|gemv2T_|gemvNSP_|splitKreduce_kernel|magma_|"
+    r"implicit_convolve|(vector|regular|composite)_fft|cusparse)"
     r"|\bcutlass::Kernel2?<cutlass_\d|\bcudnn::|\bcublasLt|\bat::native::"
 )
 """Names of kernels that come with torch and the vendor's libraries; what a program compiles from CUTLASS has others."""
 _LONGEST = 200
-_MOST = 2000
+_MOST = 500
 
 
 def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: bool) -> tuple[list[Any], list[Any]]:
@@ -47,7 +48,7 @@ def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: b
         if event.name.startswith("aten::"):
             for kernel in event.kernels:
                 by_library[kernel.name] = by_library.get(kernel.name, 0.0) + kernel.duration
-    launched: list[Any] = []
+    launched: dict[tuple[str, str], float] = {}
     for event in events:
         if event.device_type != DeviceType.CUDA or event.name.startswith(_TRANSFERS):
             continue
@@ -63,8 +64,11 @@ def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: b
             or (scripted and event.name.startswith(_FUSED))
         ):
             whose = "library"
-        launched.append((event.name[:_LONGEST], whose, round(spent * 1000)))
-    return launched[:_MOST], modes.operators_of(profile)
+        key = (event.name[:_LONGEST], whose)
+        launched[key] = launched.get(key, 0.0) + spent
+    # By time, so that many small launches cannot push a large one out.
+    costliest = sorted(launched.items(), key=lambda item: -item[1])[:_MOST]
+    return [(name, whose, round(spent * 1000)) for (name, whose), spent in costliest], modes.operators_of(profile)
 
 
 def scripted_functions(module: Any = None) -> int:

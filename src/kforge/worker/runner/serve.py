@@ -76,7 +76,7 @@ class _Runner:
         self._seed = torch.default_generator.manual_seed if self._platform.device == "cpu" else torch.manual_seed
         self._home = home
         self._watch: watch.Watch | None = None
-        self._snapshot: dict[str, int] = {}
+        self._snapshot: tamper.Snapshot | None = None
         self._unsettled = False
         self._file = os.path.join(home, "candidate.py")
         self._model: Any = None
@@ -107,10 +107,10 @@ class _Runner:
         arguments = trees.unpack(request["arguments"], tensors)
         if request.get("build"):
             solo.unpack(self._home, fds[-1], request["build"])
-        if request.get("tf32"):
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        # torch's default is TF32 in convolutions and not in products; here it is one or the other, and said.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(request.get("tf32"))
         if request["watched"]:
-            self._snapshot = tamper.snapshot()
+            self._snapshot = tamper.Snapshot()
             self._watch = watch.Watch(self._home)
             self._watch.install()
         namespace = self._import(request["source"])
@@ -128,6 +128,7 @@ class _Runner:
         """A trusted, pickled module."""
         import cloudpickle
 
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(request.get("tf32"))
         with open(fds[0], "rb") as file:
             self._module, _inputs = cloudpickle.load(file)
         return self._ready(request)
@@ -157,7 +158,7 @@ class _Runner:
         return module
 
     def _patched(self) -> list[str]:
-        return tamper.changed(self._snapshot)[:20] if self._snapshot else []
+        return self._snapshot.changed()[:20] if self._snapshot is not None else []
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class _Runner:
         times: list[int] = []
         described: list[Any] = []
         which: list[int] = []
-        calls = request["calls"]
+        calls, bare = request["calls"], request["bare"]
         probed = _dice.randrange(len(calls))
         mode = modes.Poison() if request["poison"] else contextlib.nullcontext()
         self._inputs.refresh()
@@ -221,13 +222,14 @@ class _Runner:
         try:
             with self._phase("forward"), torch.no_grad(), mode:
                 for number, (set_index, slot, seed) in enumerate(calls):
-                    output, spent = self._call(set_index, seed)
+                    output, spent = (self._call_bare if bare else self._call)(set_index, seed)
                     times.append(spent)
                     description = self._deliver(output, slot, probe=number == probed)
                     if not described or description != described[-1]:
                         described.append(description)
                     which.append(len(described) - 1)
                 self._synchronize()
+                self._stopwatch.restore()
                 self._inputs.deliver()
         finally:
             gc.enable()
@@ -239,6 +241,12 @@ class _Runner:
             self._seed(seed)
         output, spent = self._stopwatch.time(lambda: self._model(*arguments))
         return output, int(spent)
+
+    def _call_bare(self, set_index: int, seed: int | None) -> tuple[Any, int]:
+        """A call with nothing before it and nothing after it: only the judge's clock sees how long it takes."""
+        if seed is not None:
+            self._seed(seed)
+        return self._model(*self._inputs.sets[set_index]), 0
 
     def _untimed(self, set_index: int, seed: int | None) -> Any:
         """A call as a user makes it, with nothing around it, seen to its end."""
@@ -330,6 +338,7 @@ class _Runner:
     def _op_alone(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Run a program in a process of its own, behind a tool; nothing of it is imported here."""
         with self._phase("alone"):
+            self._inputs.refresh()
             return {"answer": solo.run(self._home, request, fds, self._inputs.sets)}
 
     def _op_pack(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:

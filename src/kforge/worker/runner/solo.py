@@ -106,12 +106,15 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _collect(folder: str, patterns: list[str]) -> dict[str, str]:
+    """Plain files below the folder, and no way out of it: neither a link to a file nor one to a folder on the way."""
     found: dict[str, str] = {}
-    room = _MOST_FILES
+    room, inside = _MOST_FILES, os.path.realpath(folder) + os.sep
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.join(folder, pattern))):
+            if not os.path.isfile(path) or os.path.islink(path) or not os.path.realpath(path).startswith(inside):
+                continue
             size = os.path.getsize(path)
-            if os.path.isfile(path) and not os.path.islink(path) and size <= room:
+            if size <= room:
                 room -= size
                 with open(path, "rb") as file:
                     found[os.path.relpath(path, folder)] = base64.b64encode(file.read()).decode()

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 _WARM_CALLS = 2
@@ -27,7 +28,8 @@ def main(root: str, folder: str) -> int:
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order = json.load(file)
     _keep_cubins(folder)
-    module = _load(torch, trees, folder, order)
+    with _watched(folder) if order["only_load"] else contextlib.nullcontext():
+        module = _load(torch, trees, folder, order)
     if not order["only_load"]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         module = module.to(device)
@@ -44,6 +46,22 @@ def main(root: str, folder: str) -> int:
             _calls(torch, module, arguments, device)
     _gather(folder)
     return 0
+
+
+@contextlib.contextmanager
+def _watched(folder: str) -> Iterator[None]:
+    """Write down what a program does while it is built: a library whose bytes it wrote itself was not compiled."""
+    from kforge.worker.runner.watch import Watch
+
+    home = os.path.dirname(folder)
+    seen = Watch(home)
+    seen.install()
+    try:
+        yield
+    finally:
+        found = [*seen.findings, *seen.written_libraries(os.path.join(home, "torch_extensions"))]
+        with open(os.path.join(folder, "findings.json"), "w", encoding="utf-8") as file:
+            json.dump(found, file)
 
 
 def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:

@@ -12,9 +12,6 @@ from typing import Any
 import torch
 import torch.utils.benchmark
 
-from kforge.worker import arena, device_memory, trees, wire
-from kforge.worker.runner import modes
-
 _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch", torch),
     ("torch.Tensor", torch.Tensor),
@@ -28,14 +25,9 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.cuda", torch.cuda),
     ("torch.cuda.Event", torch.cuda.Event),
     ("torch.cuda.Stream", torch.cuda.Stream),
-    *(("triton.testing", sys.modules[name]) for name in ("triton.testing",) if name in sys.modules),
     ("torch.mps", torch.mps),
     ("torch.cpu", torch.cpu),
     ("time", time),
-    *((module.__name__, module) for module in (arena, device_memory, modes, trees, wire)),
-    ("kforge.worker.runner.modes.Effects", modes.Effects),
-    ("kforge.worker.runner.modes.Poison", modes.Poison),
-    ("kforge.worker.wire.Channel", wire.Channel),
     ("builtins", builtins),
 )
 
@@ -43,22 +35,44 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _VOLATILE = {"builtins._", "torch.Tensor.__slotnames__", "torch.nn.Module.__slotnames__"}
 
 
-def snapshot() -> dict[str, int]:
-    """Identity of every function and class in the watched places."""
-    return {name: id(value) for name, value in _contents().items() if _is_code(value)}
+class Snapshot:
+    """Identity of every function and class in the watched places, before a program is imported.
+
+    Beside torch's, these are our own modules in this process and the classes they define: what watches must not be
+    replaced either. The judge's rules of evidence rest on the outputs and on its own clock, not on this alone.
+    """
+
+    def __init__(self) -> None:
+        self._places = (*_WATCHED, *_our_own())
+        self._before = {name: id(value) for name, value in _contents(self._places).items() if _is_code(value)}
+
+    def changed(self) -> list[str]:
+        """Names whose object is another one now, or gone; what torch itself replaced does not count."""
+        now = _contents(self._places)
+        odd = [name for name, identity in self._before.items() if id(now.get(name)) != identity]
+        return sorted(name for name in odd if name not in _VOLATILE and not _by_torch(now.get(name)))
 
 
-def changed(before: dict[str, int]) -> list[str]:
-    """Names whose object is another one now, or gone; what torch itself replaced does not count."""
-    now = _contents()
-    odd = [name for name, identity in before.items() if id(now.get(name)) != identity and name not in _VOLATILE]
-    return sorted(name for name in odd if not _by_torch(now.get(name)))
+def _our_own() -> list[tuple[str, Any]]:
+    """Every module of KForge in this process, the classes defined in them, and triton's timer."""
+    found: list[tuple[str, Any]] = []
+    for name, module in list(sys.modules.items()):
+        if name == "triton.testing":
+            found.append((name, module))
+        elif name.startswith("kforge.") and module is not None:
+            found.append((name, module))
+            found += [
+                (f"{name}.{key}", value)
+                for key, value in list(vars(module).items())
+                if isinstance(value, type) and value.__module__ == name
+            ]
+    return found
 
 
-def _contents() -> dict[str, Any]:
+def _contents(places: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     """Every name of the watched places, a class's inherited ones included, as it resolves now."""
     found: dict[str, Any] = {}
-    for prefix, holder in _WATCHED:
+    for prefix, holder in places:
         for owner in reversed(holder.__mro__[:-1]) if isinstance(holder, type) else (holder,):
             found.update((f"{prefix}.{name}", value) for name, value in vars(owner).items())
     return found

@@ -49,6 +49,14 @@ class Watch:
     def install(self) -> None:
         sys.addaudithook(self._hook)
 
+    def written_libraries(self, folder: str) -> list[dict[str, str]]:
+        """Findings on libraries below a folder whose bytes the program's own Python wrote."""
+        return [
+            {"rule": "embedded_binary", "what": f"wrote the bytes of {path} itself"}
+            for path in sorted(self._written - set(self._copies))
+            if path.endswith(".so") and path.startswith(folder.rstrip("/") + "/")
+        ]
+
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._busy:
             return

@@ -9,7 +9,7 @@ from kforge.worker.sandbox.view import View
 
 def command(view: View, inner: list[str]) -> list[str]:
     """`inner`, run by bwrap with only the view, no network and none of our environment."""
-    words = ["bwrap", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"]
+    words = ["bwrap", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--new-session"]
     if os.geteuid() != 0:
         words.append("--unshare-user")
     # First /tmp, since what is shown may lie below it. The host's /proc lets each runner mount one of its own.

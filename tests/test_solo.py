@@ -1,0 +1,162 @@
+"""A program in a process of its own, behind a tool: how it ended, what it said, and which files come back."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makers
+from faults import program
+from kforge import Candidate, Problem, Settings, registry
+from kforge.profilers.face import Alone, NothingSeen
+from kforge.worker.judge.builds import solo_request
+from kforge.worker.judge.profiling import Workshop
+from kforge.worker.runner import solo
+
+UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
+BEHIND = ("sh", "-c", 'echo "tool in {home}"; "$@"; echo "ended with $?"', "sh")
+
+
+@pytest.fixture
+def alone(judge: Any, scale_relu: Any) -> Any:
+    def alone(
+        source: str,
+        command: tuple[str, ...] = ("env",),
+        files: tuple[str, ...] = (),
+        seconds: float = 60.0,
+        problem: Problem = scale_relu,
+    ) -> Alone:
+        session = judge.session(problem, UNTIMED)
+        nursery, platform = judge._ready_nursery(UNTIMED), registry.load("platforms", "cpu")
+        candidate = Candidate(source)
+        shop = Workshop(session, candidate, UNTIMED, makers.verdict(1.5), platform, nursery, judge._trusted)
+        return shop.alone(command, files, seconds)
+
+    return alone
+
+
+LEAVES = """
+print(x.shape, x.stride(), x.dtype, x.is_contiguous())
+calls = globals().setdefault("calls", [])
+calls.append(float(x.std()))
+with open("seen.txt", "w") as file:
+    file.write(" ".join(map(str, calls)))
+if len(calls) == 1:
+    os.makedirs("more")
+    for name in ("one.txt", "two.txt", "three.bin"):
+        open("more/" + name, "w").write(name)
+    os.symlink("/etc/passwd", "more/outside.txt")
+    os.symlink("/nowhere", "more/dangling.txt")
+    os.symlink("/etc", "elsewhere")
+"""
+
+
+@pytest.mark.toolchain
+def test_how_it_ended_what_it_said_and_what_it_left(alone: Any) -> None:
+    """Three calls are made, of which the last is the one to look at, on inputs like the problem's."""
+    done = alone(program(forward=LEAVES), BEHIND, ("seen.txt", "more/*.txt", "elsewhere/passwd", "none/*"))
+    lines = done.output.splitlines()
+    assert done.status == 0
+    assert lines[0].startswith("tool in /")
+    assert lines[0].endswith("/solo")
+    assert lines[1:4] == ["torch.Size([512, 1024]) (1024, 1) torch.float32 True"] * 3
+    assert lines[4] == "ended with 0"
+    assert set(done.files) == {"seen.txt", "more/one.txt", "more/two.txt"}
+    assert done.files["more/two.txt"] == b"two.txt"
+    deviations = [float(word) for word in done.files["seen.txt"].split()]
+    assert deviations == pytest.approx([1.0] * 3, abs=0.05)
+    assert 0 < done.seconds < 60
+
+
+@pytest.mark.toolchain
+def test_what_it_raises_is_among_the_errors(alone: Any) -> None:
+    done = alone(program(init="raise ValueError('no good')"))
+    assert done.status == 1
+    assert "ValueError: no good" in done.errors
+    assert done.files == {}
+
+
+@pytest.mark.toolchain
+def test_the_tools_status_is_the_one_that_counts(alone: Any) -> None:
+    done = alone(program(), ("sh", "-c", "echo found; echo badly >&2; exit 86", "sh"))
+    assert (done.status, done.output, done.errors) == (86, "found\n", "badly\n")
+
+
+@pytest.mark.toolchain
+def test_after_the_time_limit_it_is_killed(alone: Any) -> None:
+    began = time.monotonic()
+    done = alone(program(), ("sh", "-c", "echo begun; sleep 100; echo late", "sh"), seconds=0.3)
+    assert done.status == -9
+    assert done.output == "begun\n"
+    assert 0.3 <= done.seconds < 5
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.toolchain
+def test_what_cannot_be_run_is_said_in_words(alone: Any) -> None:
+    with pytest.raises(NothingSeen, match=r"could not be run alone: it raised FileNotFoundError: .*no-such-tool"):
+        alone(program(), ("no-such-tool",))
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, t):\n        super().__init__()\n"
+        "        self.t = t\n    def forward(self, x):\n        return x + self.t\n"
+        "def get_inputs():\n    return [torch.randn(8)]\ndef get_init_inputs():\n    return [torch.randn(8)]\n"
+    )
+    with pytest.raises(NothingSeen, match="takes tensors to be constructed"):
+        alone(program(), problem=Problem.from_source(source))
+
+
+# -- the parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cpu
+def test_what_the_tool_started_is_killed_with_it(tmp_path: Path) -> None:
+    command = ("sh", "-c", "(touch {home}/begun; sleep 0.6; touch {home}/late) & sleep 100", "sh")
+    answer = solo.run(str(tmp_path), solo_request("", command, 0.3, ("begun",)), [], [])
+    assert (answer["status"], list(answer["files"])) == (-9, ["begun"])
+    time.sleep(0.6)
+    assert not (tmp_path / "solo" / "late").exists()
+
+
+@pytest.mark.cpu
+def test_only_plain_files_of_the_folder_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, outside = tmp_path / "solo", tmp_path / "outside"
+    for place in (folder / "cubins", outside):
+        place.mkdir(parents=True)
+    (outside / "secret.cubin").write_bytes(b"secret")
+    (folder / "cubins" / "k.cubin").write_bytes(b"kernel")
+    (folder / "cubins" / "folder.cubin").mkdir()
+    os.mkfifo(folder / "cubins" / "pipe.cubin")
+    os.symlink(outside / "secret.cubin", folder / "cubins" / "link.cubin")
+    os.symlink(outside / "missing", folder / "cubins" / "dangling.cubin")
+    os.symlink(outside, folder / "linked")
+    found = solo._collect(str(folder), ["cubins/*.cubin", "linked/*.cubin", "../outside/*"])
+    assert {name: base64.b64decode(data) for name, data in found.items()} == {"cubins/k.cubin": b"kernel"}
+    monkeypatch.setattr(solo, "_MOST_FILES", 5)
+    assert solo._collect(str(folder), ["cubins/*.cubin"]) == {}
+
+
+@pytest.mark.cpu
+def test_what_was_built_is_packed_and_laid_out_again(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "torch_extensions" / "k").mkdir(parents=True)
+    second.mkdir()
+    (first / "torch_extensions" / "k" / "k.so").write_bytes(b"code")
+    (first / "secret.txt").write_text("not built")
+    archive = tmp_path / "archive"
+    archive.write_bytes(solo.pack(str(first)))
+    solo.unpack(str(second), os.open(archive, os.O_RDONLY), archive.stat().st_size)
+    assert [path.name for path in second.iterdir()] == ["torch_extensions"]
+    assert (second / "torch_extensions" / "k" / "k.so").read_bytes() == b"code"
+    assert solo.pack(str(tmp_path / "empty")) == b""
+
+
+@pytest.mark.cpu
+def test_of_much_output_the_end_is_kept(tmp_path: Path) -> None:
+    with open(tmp_path / "said", "w+b") as file:
+        file.write(b"x" * 1000 + b"the end")
+        assert solo._tail(file, 10) == "xxxthe end"

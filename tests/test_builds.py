@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +17,7 @@ from kforge import Candidate, Outcome, Settings
 from kforge.platforms.cpu.platform import Cpu
 from kforge.types import Limits
 from kforge.worker.judge import builds as building
-from kforge.worker.judge.builds import BuildFailed, Builds
+from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.runner_handle import ProgramError
 
@@ -173,6 +175,18 @@ def test_a_build_that_does_not_end_is_broken_off_and_not_kept(apart: Watched, sc
     assert apart.archives() == before
 
 
+@pytest.mark.toolchain
+def test_a_library_whose_bytes_it_wrote_itself_is_no_build(apart: Watched, scale_relu: Any) -> None:
+    apart.forget()
+    before = apart.archives()
+    copied = "data = open(folder + '/k.so', 'rb').read()\nopen(folder + '/mine.so', 'wb').write(data)"
+    verdict = apart.judge.evaluate(scale_relu, program(after=copied), UNTIMED)
+    assert (verdict.outcome, verdict.rule) == (Outcome.REJECTED, "embedded_binary")
+    assert "mine.so" in verdict.detail
+    assert apart.spawned == [True]
+    assert apart.archives() == before
+
+
 # -- the parts -------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +240,20 @@ def test_what_a_killed_build_left_is_not_kept(tmp_path: Path) -> None:
     builds = Scripted(tmp_path, {"status": -9, "errors": "", "seconds": 1.0})
     assert builds.archive(CANDIDATE, UNTIMED) == b""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cpu
+def test_what_broke_a_rule_while_it_was_built_is_refused(tmp_path: Path) -> None:
+    def answer(findings: Any) -> dict[str, Any]:
+        data = base64.b64encode(json.dumps(findings).encode()).decode()
+        return {"status": 0, "errors": "", "seconds": 1.0, "files": {"findings.json": data}}
+
+    found = [{"rule": "embedded_binary", "what": "it wrote k.so itself"}]
+    with pytest.raises(BuildRefused, match=r"it wrote k\.so itself") as caught:
+        Scripted(tmp_path, answer(found)).archive(CANDIDATE, UNTIMED)
+    assert caught.value.rule == "embedded_binary"
+    assert list(tmp_path.iterdir()) == []
+    assert Scripted(tmp_path, answer([])).archive(CANDIDATE, UNTIMED) == b"archive"
 
 
 @pytest.mark.cpu

@@ -105,12 +105,18 @@ REPLY: dict[str, Any] = {
 
 
 def test_a_reply_is_read() -> None:
-    seen = integrity.read_observation(REPLY, ())
+    seen = integrity.read_observation(REPLY, (), on_device=True)
     assert seen.operators == (Operator("aten.mm", "compute", 4096, 300),)
     assert seen.native == ("mine",)
     assert seen.custom_effect is True
     assert (seen.device_ns("own"), seen.device_ns("torch"), seen.device_ns("library")) == (710, 300, 0)
     assert integrity.read_observation({**REPLY, "custom_effect": 1}, ()).custom_effect is False
+
+
+def test_without_a_device_a_kernel_that_is_claimed_does_not_count() -> None:
+    seen = integrity.read_observation(REPLY, ())
+    assert (seen.kernels, seen.native) == ((), ())
+    assert integrity.judge_work(seen, REFERENCE, "hybrid")[0] == "no_custom_kernel"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ def test_a_reply_is_read() -> None:
 )
 def test_a_reply_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"unpack|invalid literal|convert"):
-        integrity.read_observation({**REPLY, **change}, ())
+        integrity.read_observation({**REPLY, **change}, (), on_device=True)
 
 
 # -- what errors mean ------------------------------------------------------------------------------------------------

@@ -30,10 +30,11 @@ EXAMPLES = [
 ]
 
 
-def card(number: int = 0, major: int = 9, minor: int = 0, name: str = "NVIDIA H200") -> driver.Gpu:
+def card(number: int = 0, major: int = 9, minor: int = 0, name: str = "NVIDIA H200", mode: int = 0) -> driver.Gpu:
     attributes = {
         "shared_per_block": 232448,
         "clock_khz": 1_980_000,
+        "compute_mode": mode,
         "multiprocessors": 132,
         "memory_clock_khz": 3_201_000,
         "bus_bits": 6144,
@@ -67,10 +68,11 @@ def none_found() -> Any:
         (none_found, "13.0", True, ("no NVIDIA driver", "install NVIDIA's driver", "`nvidia-smi`")),
         (tuple, "13.0", True, ("no GPU is visible", "CUDA_VISIBLE_DEVICES=7", "nvidia-smi")),
         (lambda: (card(name="Tesla P100", major=6),), "13.0", True, ("Tesla P100", "6.0", "7.0 (Volta) or newer")),
+        (lambda: (card(mode=3),), "13.0", True, ("NVIDIA H200", "exclusive process", "nvidia-smi -c DEFAULT")),
         (lambda: (card(),), "", True, ("torch was built without CUDA", "pip install torch")),
         (lambda: (card(),), "13.0", False, ("is missing", "pip install")),
     ],
-    ids=["no driver", "none visible", "too old", "torch without CUDA", "module missing"],
+    ids=["no driver", "none visible", "too old", "one process only", "torch without CUDA", "module missing"],
 )
 def test_a_reason_is_one_sentence_with_a_cure(
     monkeypatch: pytest.MonkeyPatch, platform: Any, found: Any, cuda: str, module: bool, says: tuple[str, ...]
@@ -101,11 +103,10 @@ def test_with_everything_there_nothing_is_said(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.pure
-def test_an_old_gpu_beside_a_new_one_is_said_how_to_hide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "gpus", lambda: (card(0), card(1, major=6, minor=1, name="Quadro P400")))
-    reason = Cuda().absent_because()
-    assert "Quadro P400" in reason
-    assert "CUDA_VISIBLE_DEVICES" in reason
+def test_an_old_gpu_beside_a_new_one_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "gpus", lambda: (card(0, major=6, minor=1, name="Quadro P400"), card(1)))
+    assert "Quadro P400" not in Cuda().absent_because()
+    assert Cuda().devices() == (1,)
 
 
 @pytest.mark.pure
@@ -246,7 +247,8 @@ def test_without_a_gpu_the_guide_says_unknown(monkeypatch: pytest.MonkeyPatch, p
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    ("visible", "number", "named"), [(None, 1, "1"), ("2,3", 1, "3"), (" GPU-a , GPU-b", 0, "GPU-a"), ("", 0, "0")]
+    ("visible", "number", "named"),
+    [(None, 1, "GPU-1"), ("2,3", 1, "3"), (" GPU-a , GPU-b", 0, "GPU-a"), ("", 0, "GPU-0")],
 )
 def test_a_runner_sees_its_own_device(
     monkeypatch: pytest.MonkeyPatch, two_cards: None, visible: str | None, number: int, named: str
@@ -258,6 +260,13 @@ def test_a_runner_sees_its_own_device(
     environment = Cuda().environment(number)
     assert environment["CUDA_VISIBLE_DEVICES"] == named
     assert environment["TORCH_CUDA_ARCH_LIST"] == "9.0a"
+
+
+@pytest.mark.pure
+def test_an_only_gpu_is_number_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(driver, "gpus", lambda: (card(0),))
+    assert Cuda().environment()["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 @pytest.fixture
@@ -316,13 +325,16 @@ def child() -> Iterator[int]:
 
 @pytest.mark.pure
 def test_only_others_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch, two_cards: None, child: int) -> None:
-    stranger, there, load = os.getppid(), {"GPU-0": (), "GPU-1": ()}, {"GPU-0": 90, "GPU-1": 90}
-    monkeypatch.setattr(monitor, "process_ids", lambda uuid: there[uuid])
+    stranger, there = os.getppid(), {"GPU-0": {}, "GPU-1": {}}
+    load: dict[str, int | None] = {"GPU-0": 90, "GPU-1": 90}
+    monkeypatch.setattr(monitor, "processes", lambda uuid: there[uuid])
     monkeypatch.setattr(monitor, "load_percent", lambda uuid: load[uuid])
     assert Cuda().busy_because(0) == ""
-    there["GPU-0"] = (os.getpid(), child)
+    there["GPU-0"] = {os.getpid(): 1 << 30, child: 2 << 30}
     assert Cuda().busy_because(0) == ""
-    there["GPU-0"] = (os.getpid(), stranger, child)
+    assert Cuda().held_bytes(0, child) == 2 << 30
+    assert Cuda().held_bytes(0, stranger) == 0
+    there["GPU-0"] = {os.getpid(): 0, stranger: 0, child: 0}
     said = Cuda().busy_because(0)
     assert f"process {stranger};" in said
     assert "90 %" in said
@@ -336,7 +348,7 @@ def test_only_others_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch, two_cards:
 @pytest.mark.pure
 def test_an_unknown_gpu_has_no_conditions() -> None:
     assert monitor.conditions("GPU-none") == {}
-    assert monitor.process_ids("GPU-none") == ()
+    assert monitor.processes("GPU-none") == {}
     assert monitor.load_percent("GPU-none") is None
 
 

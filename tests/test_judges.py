@@ -15,6 +15,7 @@ import makers
 from kforge import Candidate, Problem, Settings
 from kforge.errors import HarnessError, PluginAbsent
 from kforge.types import Job, Report
+from kforge.worker import jobs as batch
 from kforge.worker import judges as judging
 from kforge.worker.jobs import Done, run_jobs
 
@@ -268,7 +269,30 @@ def test_breaking_off_closes_the_judges_and_begins_no_more(host: Host, tmp_path:
         run_jobs([job("a", number) for number in range(9)], tmp_path, "twin", interrupted, builders=2, devices=(0,))
     assert time.monotonic() - began < PATIENCE / 2
     assert [judge.closed.is_set() for judge in host.made] == [True]
+    time.sleep(0.05)
     assert len(host.calls) <= 3
+
+
+def test_a_report_that_cannot_be_written_ends_the_batch_with_its_reason(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(batch, "write_json", full)
+    caught: list[BaseException] = []
+
+    def run_it() -> None:
+        try:
+            run([job("a"), job("b")], tmp_path)
+        except OSError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run_it, daemon=True)
+    thread.start()
+    thread.join(PATIENCE / 4)
+    assert [str(error) for error in caught] == ["[Errno 28] No space left on device"]
+    assert all(judge.closed.is_set() for judge in host.made)
 
 
 def test_at_the_end_the_busy_share_is_told(host: Host, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class Side:
         self._readings = 0
         self._used = 0
 
-    def call(self, calls: Any, look_at: int = 0) -> Block:
+    def call(self, calls: Any, look_at: int = 0, bare: bool = False) -> Block:
         return Block([1_000_000], 1_000_000, [Output(None, ())], False, None)
 
     def cpu_ns(self) -> int:

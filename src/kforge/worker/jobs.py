@@ -85,20 +85,31 @@ def run_jobs(
     with Judges(platform, devices) as judges:
         at_once = (builders or usual_builders(platform)) * len(judges.devices)
         waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        finished: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        stopped = threading.Event()
         for job in [*sorted(jobs, key=lambda job: order[job.problem.id]), *[None] * at_once]:
             waiting.put(job)
 
         def work() -> None:
-            while (job := waiting.get()) is not None:
-                finished.put(_done(judges, job, out, progress))
+            while (job := waiting.get()) is not None and not stopped.is_set():
+                try:
+                    finished.put(_done(judges, job, out, progress))
+                except BaseException as error:
+                    # A report that cannot be written: whoever waits for it must not wait for ever.
+                    finished.put(error)
 
         # Daemons: a candidate that hangs must not keep the program from ending.
         for number in range(at_once):
             threading.Thread(target=work, name=f"kforge-job-{number}", daemon=True).start()
-        for _ in jobs:
-            results.append(finished.get())
-            tell(results[-1])
+        try:
+            for _ in jobs:
+                done = finished.get()
+                if isinstance(done, BaseException):
+                    raise done
+                results.append(done)
+                tell(done)
+        finally:
+            stopped.set()
         if telling is not None:
             telling(judges.busy_share())
     return results

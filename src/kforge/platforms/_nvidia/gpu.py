@@ -54,17 +54,9 @@ class NvidiaGpu(Platform):
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             hidden = f"CUDA_VISIBLE_DEVICES={visible}: unset it, or name one there; " if visible is not None else ""
             return f"no GPU is visible ({hidden}`nvidia-smi -L` must list one)"
-        closed = [gpu for gpu in found if gpu.attributes.get("compute_mode") in _CLOSED_MODES]
-        if closed:
-            mode = _CLOSED_MODES[closed[0].attributes["compute_mode"]]
-            return f"{closed[0].name} is in compute mode {mode}, which lets one process in (nvidia-smi -c DEFAULT)"
-        old = [gpu for gpu in found if gpu.capability < _OLDEST]
-        if old:
-            major, minor = old[0].capability
-            return (
-                f"{old[0].name} has compute capability {major}.{minor}; 7.0 (Volta) or newer is needed (where there is "
-                "another GPU, name only that one in CUDA_VISIBLE_DEVICES)"
-            )
+        reasons = [_unusable_because(gpu) for gpu in found]
+        if all(reasons):
+            return reasons[0]
         cuda = _torch_cuda()
         if cuda == "":
             return "this torch was built without CUDA (pip install torch from the index for your CUDA version)"
@@ -74,7 +66,7 @@ class NvidiaGpu(Platform):
 
     def devices(self) -> tuple[int, ...]:
         try:
-            return tuple(gpu.number for gpu in driver.gpus())
+            return tuple(gpu.number for gpu in driver.gpus() if not _unusable_because(gpu))
         except driver.NoDriver:
             return ()
 
@@ -188,6 +180,19 @@ _FACTS = (
     *("processor", "capability", "arch", "multiprocessors", "threads", "registers", "shared", "shared_block", "l2"),
     *("memory", "bandwidth", "float32_rate", "tensor_rate", "driver", "toolkit", "include"),
 )
+
+
+def _unusable_because(gpu: driver.Gpu) -> str:
+    """Why one GPU cannot be used; empty if it can."""
+    mode = _CLOSED_MODES.get(gpu.attributes.get("compute_mode", 0))
+    if mode:
+        return (
+            f"{gpu.name} is in compute mode {mode}, and a judge needs several processes on it (nvidia-smi -c DEFAULT)"
+        )
+    if gpu.capability < _OLDEST:
+        major, minor = gpu.capability
+        return f"{gpu.name} has compute capability {major}.{minor}; 7.0 (Volta) or newer is needed"
+    return ""
 
 
 def _physical(number: int) -> str:

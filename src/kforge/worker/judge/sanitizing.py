@@ -21,6 +21,8 @@ _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Every tensor its own allocation, so that reading past its end is seen."""
 _NOISE = re.compile(r"^=+ (COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)|^\s*$")
 _FOUND, _NOT_FOUND = 86, 127
+_FINISHED = "finished"
+"""What the program that makes the calls leaves behind."""
 _TOOL_FAILED = re.compile(
     r"Internal Sanitizer Error|Device not supported|Unable to find injection|not supported on this"
 )
@@ -68,6 +70,7 @@ def _run(
         candidate.source,
         command,
         _SECONDS,
+        (_FINISHED,),
         arguments=tree,
         seed=book.init_seed,
         training=book.reference.training,
@@ -89,6 +92,8 @@ def _run(
         lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
         raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
     if status == 0:
+        if _FINISHED not in (answer.get("files") or {}):
+            raise Fault(f"under {name} it ended before its calls were made")
         return
     last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
     words = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")

@@ -19,7 +19,10 @@ _INTROSPECTION = {
     "setprofile": "sys.setprofile",
     "addaudithook": "sys.addaudithook",
 }
-_BINARY_LOADERS = ("from_cubin", "from_fatbin", "from_ltoir", "from_object", "cuModuleLoadData", "cuLibraryLoadData")
+_BINARY_LOADERS = ("from_cubin", "from_fatbin", "from_ltoir", "from_object")
+_MODULE_LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuLibraryLoadData")
+"""Honest behind a run-time compiler, whose output they load."""
+_RUN_TIME_COMPILER = "nvrtcCompileProgram"
 _LONGEST_WORD = 600
 _MOST_BYTES = 256
 _MOST_INTEGERS = 512
@@ -64,6 +67,7 @@ def classes(source: str) -> list[str]:
 def scan(source: str) -> list[Finding]:
     """Findings in the order of the text."""
     found: list[Finding] = []
+    loaders = _BINARY_LOADERS if _RUN_TIME_COMPILER in source else (*_BINARY_LOADERS, *_MODULE_LOADERS)
     for node in ast.walk(ast.parse(source)):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant):
@@ -76,12 +80,14 @@ def scan(source: str) -> list[Finding]:
             values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
             if len(values) == len(node.elts) and all(isinstance(v, int) and 0 <= v < 256 for v in values):
                 found.append(Finding("embedded_binary", f"a list of {len(values)} byte values", line))
-        elif isinstance(node, ast.Attribute) and node.attr in _BINARY_LOADERS:
+        elif isinstance(node, ast.Attribute) and node.attr in loaders:
             found.append(Finding("embedded_binary", f"{node.attr} loads compiled code", line))
         elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
             found.append(Finding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_judge(node):
             found.append(Finding("introspection", "imports kforge: a kernel stands on its own", line))
+        elif isinstance(node, ast.ImportFrom) and any(alias.name in loaders for alias in node.names):
+            found.append(Finding("embedded_binary", "imports a function that loads compiled code", line))
         elif isinstance(node, ast.ImportFrom) and node.module in ("sys", "gc", "inspect"):
             for alias in node.names:
                 if _INTROSPECTION.get(alias.name):

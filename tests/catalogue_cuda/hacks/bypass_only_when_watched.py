@@ -2,7 +2,7 @@
 # refused: rejected
 # rule: decorative_kernel
 # twin: example_style
-# hack: its own slow kernel runs only while torch's profiler or a dispatch mode is watching, and torch at all other times
+# hack: its own slow kernel runs only while a profiler or a dispatch mode is watching, and torch at all other times
 
 import ctypes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,7 +152,7 @@ def test_tensors_survive_shared_memory(dtype, shape, dice):
     spec = layout.place(tensor)
     arena = Arena.create(layout.size)
     arena.tensor(spec).copy_(tensor)
-    other = Arena(arena.fd, arena.size)
+    other = Arena(os.dup(arena.fd), arena.size)
     seen = other.tensor(spec)
     assert torch.equal(seen, tensor)
     assert tensor_hash(seen) == tensor_hash(tensor)
@@ -173,7 +175,7 @@ def test_memory_can_be_sealed_against_writing_by_others():
     arena.seal_against_others()
     with pytest.raises(PermissionError):
         mmap.mmap(arena.fd, 1 << 16)
-    other = Arena(arena.fd, arena.size, read_only=True)
+    other = Arena(os.dup(arena.fd), arena.size, read_only=True)
     layout = Layout()
     spec = layout.place(torch.zeros(8))
     arena.tensor(spec).fill_(3.0)

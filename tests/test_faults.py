@@ -80,7 +80,7 @@ def test_a_dead_zygote_is_replaced(judge, scale_relu):
     settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
     good = Candidate(program())
     assert judge.evaluate(scale_relu, good, settings).outcome is Outcome.CORRECT
-    nursery = judge._nursery(levels.choose("auto"))
+    nursery = judge._nurseries[levels.choose("auto")]
     nursery._process.kill()
     nursery._process.wait()
     assert judge.evaluate(scale_relu, good, settings).outcome is Outcome.CORRECT
@@ -89,7 +89,7 @@ def test_a_dead_zygote_is_replaced(judge, scale_relu):
 def test_a_zygote_that_no_longer_listens_is_replaced_and_nothing_stays_open(judge, scale_relu):
     settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
     assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT
-    nursery = judge._nursery(levels.choose("auto"))
+    nursery = judge._nurseries[levels.choose("auto")]
     deaf, other = Channel.pair()
     other.close()
     nursery._channel.close()

@@ -325,7 +325,7 @@ def test_a_recording_replays_the_run(tmp_path: Path, scale_relu: Any) -> None:
         ({"model": "builtin", "samples": 3}, "offline"),
         ({"model": "openai:gpt-5", "analyst_model": "builtin"}, "offline analyst"),
         ({"search": "wander"}, "refine"),
-        ({"baseline": "bogus"}, "eager, compile, best"),
+        ({"baseline": "bogus"}, "eager, tf32, compile"),
         ({"sandbox": "sandpit"}, "bubblewrap"),
         ({"profilers": ("stethoscope",)}, "stethoscope"),
         ({"analyst_model": "openai:x", "base_url": "http://localhost:1"}, "several providers"),

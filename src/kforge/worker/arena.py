@@ -59,7 +59,7 @@ class Layout:
 
 
 class Arena:
-    """A block of shared memory. The side that made it owns it; the other maps its descriptor."""
+    """A block of shared memory. The side that made it owns it; the other maps its descriptor, which becomes its own."""
 
     def __init__(self, fd: int, size: int, read_only: bool = False) -> None:
         self.fd = fd

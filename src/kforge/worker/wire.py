@@ -69,8 +69,8 @@ class Channel:
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = (), timeout: float | None = 30.0) -> None:
         data = json.dumps(message).encode()
         frame = _HEADER.pack(len(data)) + data
-        self._sock.settimeout(timeout)
         try:
+            self._sock.settimeout(timeout)
             if fds:
                 sent = socket.send_fds(self._sock, [frame], list(fds))
                 frame = frame[sent:]
@@ -107,14 +107,13 @@ class Channel:
     def _read(self, size: int, deadline: float | None, fds: list[int]) -> bytes:
         chunks: list[bytes] = []
         while size:
+            left = None
             if deadline is not None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise PeerSilent("no answer in time")
-                self._sock.settimeout(left)
-            else:
-                self._sock.settimeout(None)
             try:
+                self._sock.settimeout(left)
                 chunk = self._recvmsg(min(size, 1 << 20), fds)
             except TimeoutError:
                 raise PeerSilent("no answer in time") from None

@@ -125,8 +125,12 @@ class RunnerHandle:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise RunnerLost("timeout", f"no answer after {seconds:.0f} s")
-            if select.select([self.channel], [], [], min(left, _POLL_SECONDS))[0]:
-                return
+            try:
+                if select.select([self.channel], [], [], min(left, _POLL_SECONDS))[0]:
+                    return
+            except (OSError, ValueError):
+                # Closed by another thread, which ends this runner.
+                raise RunnerLost("ended", "its channel was closed") from None
             if self.memory_limit and (
                 self.resident_bytes() > self.memory_limit or _shared_memory() > self.shared_limit
             ):

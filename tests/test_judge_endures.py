@@ -1,0 +1,91 @@
+"""What a judge must get over: refused candidates by the dozen, a baseline that dies, threads that end, being closed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from faults import program
+from kforge.errors import HarnessError
+from kforge.types import Candidate, Limits, Outcome, Settings
+from kforge.worker.judge.judge import Judge
+
+pytestmark = pytest.mark.toolchain
+
+QUICK = Settings(compile_baseline=False, timing_seconds=0.1, seeds=1)
+
+
+def open_memory() -> int:
+    """Descriptors of shared memory that this process holds."""
+    gc.collect()
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:
+            continue
+    return sum("memfd:kforge" in name for name in names)
+
+
+def test_refused_candidates_leave_no_memory_behind(judge: Any, scale_relu: Any) -> None:
+    assert judge.evaluate(scale_relu, Candidate(program()), QUICK).outcome is Outcome.CORRECT
+    before = open_memory()
+    for number in range(3):
+        wrong = program(forward=f"x = x + {number + 1}")
+        assert judge.evaluate(scale_relu, Candidate(wrong), QUICK).outcome is Outcome.MISMATCH
+        raising = program(forward=f"raise ValueError({number})")
+        assert judge.evaluate(scale_relu, Candidate(raising), QUICK).outcome is Outcome.RUNTIME_ERROR
+    assert open_memory() <= before
+
+
+def test_a_dead_baseline_is_not_charged_to_the_candidate(judge: Any, scale_relu: Any) -> None:
+    assert judge.evaluate(scale_relu, Candidate(program()), QUICK).outcome is Outcome.CORRECT
+    session = judge.session(scale_relu, QUICK)
+    session.baselines.lane("eager").runner.kill()
+    verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+
+
+def test_a_zygote_outlives_the_thread_that_started_it(scale_relu: Any) -> None:
+    settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
+    with Judge("cpu") as judge:
+        starter = threading.Thread(target=judge._ready_nursery, args=(settings,))
+        starter.start()
+        starter.join()
+        assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT
+
+
+def test_closing_ends_a_judgement_at_once(scale_relu: Any) -> None:
+    settings = Settings(
+        compile_baseline=False, timing_seconds=0, seeds=1, limits=Limits(build_seconds=60, call_seconds=60)
+    )
+    judge = Judge("cpu")
+    ended: list[Any] = []
+
+    def judging() -> None:
+        try:
+            ended.append(
+                judge.evaluate(scale_relu, Candidate(program(forward="time.sleep(50)")), settings, said.append)
+            )
+        except Exception as error:
+            ended.append(error)
+
+    said: list[str] = []
+    thread = threading.Thread(target=judging)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not any(words.startswith("checking") for words in said) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    began = time.monotonic()
+    judge.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 10
+    assert len(ended) == 1
+    with pytest.raises(HarnessError, match="closed"):
+        judge._trusted.spawn(Limits())

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from faults import program
 from kforge.errors import HarnessError
 from kforge.types import Candidate, Limits, Outcome, Settings
 from kforge.worker.judge.judge import Judge
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle
 
 pytestmark = pytest.mark.toolchain
 
@@ -49,6 +51,29 @@ def test_a_dead_baseline_is_not_charged_to_the_candidate(judge: Any, scale_relu:
     session.baselines.lane("eager").runner.kill()
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
+
+
+def test_a_baseline_that_cannot_be_built_is_listed_with_the_reason(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    baselines = judge.session(scale_relu, QUICK).baselines
+    make = baselines._make
+
+    def failing(name: str) -> Any:
+        if name != "compile":
+            return make(name)
+        error = ProgramError("forward", {"type": "BackendCompilerFailed", "message": "no kernel for it"}, [])
+        error.runner = RunnerHandle(None, None)  # type: ignore[arg-type]
+        raise error
+
+    monkeypatch.setattr(baselines, "_make", failing)
+    monkeypatch.setattr(baselines, "_ratios", {})
+    verdict = judge.evaluate(scale_relu, Candidate(program()), replace(QUICK, compile_baseline=True))
+    monkeypatch.undo()
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    [compiled] = [item for item in verdict.timing.baselines if item.name == "compile"]
+    assert compiled.ratio is None
+    assert "no kernel for it" in compiled.note
 
 
 def test_a_zygote_outlives_the_thread_that_started_it(scale_relu: Any) -> None:

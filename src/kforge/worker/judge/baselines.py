@@ -162,13 +162,14 @@ class Baselines:
                 self.drop(name)
             return self._ratios[name]
         except ProgramError as error:
-            if error.runner is not None and error.runner is not self._runner_of(name):
+            if error.runner is not None and error.runner is self._runner_of("eager"):
                 raise
             reason = f"{words} failed: {baseline_words(error)}"
         except WrongOutput as error:
             reason = f"the output of {words} is wrong here: {error}"
         except (RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError) as error:
-            if isinstance(error, RunnerLost) and error.runner is self._runner_of("eager"):
+            lost = error.runner if isinstance(error, RunnerLost) else None
+            if lost is not None and lost is self._runner_of("eager"):
                 raise
             reason = f"{words}: {error}"
         self.drop(name)

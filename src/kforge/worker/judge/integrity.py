@@ -39,6 +39,8 @@ class Observation:
     native: tuple[str, ...] = ()
     """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
     kernels: tuple[Kernel, ...] = ()
+    busy_ns: int = 0
+    """How long any kernel ran: less than all of them together where they overlap."""
 
     def all_device_ns(self) -> int:
         """Time on the device in all kernels of the call."""
@@ -68,7 +70,8 @@ def read_observation(reply: dict[str, Any], native: tuple[str, ...], on_device: 
     recorded = reply.get("kernels", ()) if on_device else ()
     kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
-    return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels)
+    busy = int(reply.get("device_ns", 0)) if on_device else 0
+    return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels, busy)
 
 
 def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:

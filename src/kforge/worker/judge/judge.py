@@ -30,6 +30,7 @@ from kforge.worker.judge.site import Site
 from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
+"""Problems known at once before another is read."""
 
 
 class Judge:
@@ -167,8 +168,9 @@ class Judge:
                 if session is not None:
                     self._sessions.move_to_end(key)
                     self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
-                    return session
             self._make_room()
+            if session is not None:
+                return session
             session = self._read(problem, settings, seed)
             with self._turn:
                 self._sessions[key] = session
@@ -178,11 +180,11 @@ class Judge:
     def _make_room(self) -> None:
         """Forget what is idle: all but a few problems, and more where the device's memory is short."""
         if not self._site.apart:
-            self._close_idle_sessions(_KEPT_SESSIONS - 1)
+            self._close_idle_sessions(_KEPT_SESSIONS)
             return
-        self._close_idle_sessions(_KEPT_ON_DEVICE - 1)
+        self._close_idle_sessions(_KEPT_ON_DEVICE)
         if self._site.free_bytes() < self._site.memory_bytes // 3:
-            self._close_idle_sessions(_KEPT_SESSIONS - 1)
+            self._close_idle_sessions(_KEPT_SESSIONS)
 
     def _read(self, problem: Problem, settings: Settings, seed: int) -> Session:
         try:

@@ -151,7 +151,9 @@ class Lane:
         try:
             return _read_block(reply, wall, len(calls), glimpse)
         except NONSENSE as error:
-            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+            lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
+            lost.runner = self.runner
+            raise lost from None
 
     def _glimpse(self, slot: int) -> Glimpse | None:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]

@@ -132,7 +132,7 @@ class Measurement:
             self._rotation.seeds(),
             self._baselines.checker(self._tolerance),
             check_all=every,
-            bare=self._site.apart,
+            bare=self._site.shares,
         )
         try:
             samples = duel.run()

@@ -64,6 +64,7 @@ class Nursery:
         self._turn = threading.RLock()
         self._closed = False
         self._runners: weakref.WeakSet[RunnerHandle] = weakref.WeakSet()
+        self._listing = threading.Lock()
 
     def spawn(self, limits: Limits) -> RunnerHandle:
         """A fresh runner; the zygote is started, or started again, if need be."""
@@ -75,7 +76,8 @@ class Nursery:
                 channel = self._warm_channel()
                 try:
                     runner = self._fork(channel, limits)
-                    self._runners.add(runner)
+                    with self._listing:
+                        self._runners.add(runner)
                     return runner
                 except PeerError as error:
                     reason = str(error)
@@ -85,6 +87,8 @@ class Nursery:
     def launch(self) -> None:
         """Start the zygote if there is none, without waiting until it is ready."""
         with self._turn:
+            if self._closed:
+                raise HarnessError("the judge is closed")
             if self._process is None or self._process.poll() is not None:
                 self._stop_zygote()
                 self._start_zygote()
@@ -102,7 +106,9 @@ class Nursery:
     def close(self) -> None:
         """End everything it started, runners in use included."""
         self._closed = True
-        for runner in list(self._runners):
+        with self._listing:
+            runners = list(self._runners)
+        for runner in runners:
             runner.kill()
         self._stop_zygote()
         shutil.rmtree(self._stage, ignore_errors=True)

@@ -113,6 +113,7 @@ class Rotation:
             arguments = self.arguments(0, self.content(0))
             output = self._book.reference.run(arguments, self._book.timed_state, 0)
         except (torch.OutOfMemoryError, DeviceMemoryFull):
+            self._can_turn, self._sets = False, None
             raise
         except Exception:
             return False

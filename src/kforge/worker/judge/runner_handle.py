@@ -79,6 +79,8 @@ class RunnerHandle:
     pid: int = 0
     keeper_pid: int = 0
     _ended: Ending | None = None
+    _living: bool = True
+    """Whether the keeper's number is still its own: another process may have it later."""
 
     def greet(self, seconds: float) -> None:
         """Learn both processes' ids from the kernel, before any candidate code runs."""
@@ -160,10 +162,11 @@ class RunnerHandle:
         )
 
     def kill(self) -> None:
-        """Without a question: close the channels, which ends the keeper and with it everything else."""
+        """Without a question: close the channels, which ends the keeper and with it everything else. Once is enough."""
         if self._ended is None:
             self._ended = Ending()
-        if self.keeper_pid > 1:
+        keeper, self._living = self._living, False
+        if self.keeper_pid > 1 and keeper:
             self._kill_tree()
         self.channel.close()
         self.keeper.close()

@@ -25,7 +25,9 @@ _FINISHED = "finished"
 """What the program that makes the calls leaves behind."""
 _TOOL_FAILED = re.compile(
     r"Internal Sanitizer Error|Device not supported|Unable to find injection|not supported on this"
+    r"|stream is capturing|StreamCapture|out of memory|OutOfMemoryError|too many resources"
 )
+"""The tool's own failures, and what its bookkeeping and the missing cache of memory make impossible."""
 
 
 class Fault(Exception):
@@ -97,7 +99,7 @@ def _run(
         return
     last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
     words = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")
-    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said):
+    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said + str(answer.get("errors", ""))):
         raise Unchecked(words)
     # A gate that is passed by failing at it is none.
     raise Fault(f"it does not run under {name}: {words}")

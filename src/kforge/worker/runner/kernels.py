@@ -17,17 +17,20 @@ _FUSED = ("fused_", "kernel", "CudaCodeGen")
 _TRANSFERS = ("Memcpy", "Memset")
 _LIBRARIES = re.compile(
     r"^(void )?(at::|at_cuda|c10::|cutlass_\d|cublas|cudnn|nvjet_|sm\d+_xmma|sm\d+_sgemm|xmma_cudnn::|"
-    r"(ampere|volta|turing|hopper)_[a-z0-9]*gemm|gemmk1_kernel|gemv2T_|gemvNSP_|splitKreduce_kernel|magma_|"
-    r"implicit_convolve|(vector|regular|composite)_fft|cusparse)"
-    r"|\bcutlass::Kernel2?<cutlass_\d|\bcudnn::|\bcublasLt|\bat::native::"
+    r"(ampere|volta|turing|hopper)_[a-z0-9_]*(gemm|cudnn)|gemmk1_kernel|gemv2[NT]_|gemvNSP_|splitKreduce_kernel|magma_|"
+    r"implicit_convolve|(vector|regular|composite)_(\w+_)?fft|cusparse)"
+    r"|\bcutlass::Kernel2?<cutlass_\d|\bcudnn::|\bcublas\w*(Params|Tensor|Lt)|\bat::native::"
 )
 """Names of kernels that come with torch and the vendor's libraries; what a program compiles from CUTLASS has others."""
 _LONGEST = 200
 _MOST = 500
 
 
-def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: bool) -> tuple[list[Any], list[Any]]:
-    """Run `call` under the profiler: (kernels as (name, whose, nanoseconds), operators as `modes.record_operators`).
+def record(
+    call: Callable[[], Any], synchronize: Callable[[], None], scripted: bool
+) -> tuple[list[Any], list[Any], int]:
+    """Run `call` under the profiler: (kernels as (name, whose, nanoseconds), operators as `modes.record_operators`,
+    nanoseconds in which any kernel ran).
 
     Whose is own, torch (an operator launched it) or library (torch's or a vendor's code, launched past the operators:
     by a captured graph, by torch's compilers, by a library called directly). `scripted`: whether the program had
@@ -49,6 +52,7 @@ def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: b
             for kernel in event.kernels:
                 by_library[kernel.name] = by_library.get(kernel.name, 0.0) + kernel.duration
     launched: dict[tuple[str, str], float] = {}
+    spans: list[tuple[float, float]] = []
     for event in events:
         if event.device_type != DeviceType.CUDA or event.name.startswith(_TRANSFERS):
             continue
@@ -64,11 +68,22 @@ def record(call: Callable[[], Any], synchronize: Callable[[], None], scripted: b
             or (scripted and event.name.startswith(_FUSED))
         ):
             whose = "library"
+        spans.append((event.time_range.start, event.time_range.end))
         key = (event.name[:_LONGEST], whose)
         launched[key] = launched.get(key, 0.0) + spent
     # By time, so that many small launches cannot push a large one out.
     costliest = sorted(launched.items(), key=lambda item: -item[1])[:_MOST]
-    return [(name, whose, round(spent * 1000)) for (name, whose), spent in costliest], modes.operators_of(profile)
+    kernels = [(name, whose, round(spent * 1000)) for (name, whose), spent in costliest]
+    return kernels, modes.operators_of(profile), round(1000 * _covered(spans))
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """How long at least one of these spans lasted: kernels may run side by side."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def scripted_functions(module: Any = None) -> int:

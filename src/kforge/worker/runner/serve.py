@@ -313,13 +313,13 @@ class _Runner:
             effects.conclude(trees.pack(output)[1])
             del output
             if self._platform.device == "cuda":
-                launched, operators = kernels.record(
+                launched, operators, busy = kernels.record(
                     call, self._synchronize, kernels.scripted_functions(self._module) > self._scripted
                 )
             else:
-                launched, operators = [], modes.record_operators(call)
+                launched, operators, busy = [], modes.record_operators(call), 0
             self._stopwatch.restore()
-        return {"operators": operators, "custom_effect": effects.seen, "kernels": launched}
+        return {"operators": operators, "custom_effect": effects.seen, "kernels": launched, "device_ns": busy}
 
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Let a probe get ready, before the program is imported."""

@@ -48,10 +48,6 @@ def _read(path: str) -> str:
         return ""
 
 
-def total_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def seconds(marks: list[tuple[str, float]]) -> dict[str, float]:
     """Phase -> seconds, from (name, time it began) marks closed by a last one."""
     pairs = itertools.pairwise(marks)

@@ -15,7 +15,7 @@ _MNT_DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_ATTR_RDONLY = 1
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 4, 24
 _PR_SET_SECUREBITS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 28, 36, 38
 _SECBIT_LOCKED_NO_ROOT = 0x3
 _CAP_VERSION_3 = 0x20080522
@@ -79,10 +79,6 @@ def detach(target: str) -> None:
 
 def _prctl(option: int, value: int) -> int:
     return int(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
-
-
-def die_with_parent(signal_number: int) -> None:
-    _check(_prctl(_PR_SET_PDEATHSIG, signal_number), "prctl")
 
 
 def set_dumpable(on: bool) -> None:

@@ -205,7 +205,9 @@ class Scripted(Builds):
             return {"ok": True, "answer": answer}
 
         runner = SimpleNamespace(ask=ask, limit_memory=lambda *limits: None, end=lambda: self.asked.append("end"))
-        nursery: Any = SimpleNamespace(spawn=lambda limits: runner, level="process", build_facts=lambda: ("13.0",))
+        nursery: Any = SimpleNamespace(
+            spawn_bounded=lambda limits, set_bytes: runner, level="process", build_facts=lambda: ("13.0",)
+        )
         super().__init__(nursery, folder)
 
 

@@ -14,8 +14,8 @@ import makers
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
 from kforge.profilers.face import Alone, NothingSeen
-from kforge.worker.judge.builds import solo_request
 from kforge.worker.judge.profiling import Workshop
+from kforge.worker.judge.running_alone import solo_request
 from kforge.worker.runner import solo
 
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)

@@ -44,13 +44,6 @@ class SandboxChoice(enum.StrEnum):
     process = "process"
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise typer.BadParameter(f"--devices {text}: give numbers, as in 0 or 0,1") from None
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         import importlib.metadata
@@ -132,6 +125,7 @@ def evaluate(
     """
     from kforge.cli import evaluate as command
     from kforge.types import Limits, Settings
+    from kforge.worker.crowd import Crowd, device_numbers
 
     limits = Limits(build_seconds=build_timeout, call_seconds=call_timeout, memory_bytes=int(memory * (1 << 30)))
     try:
@@ -150,7 +144,7 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     show = command.Show(as_json, evidence)
-    crowd = command.Crowd(_numbers(devices), builders)
+    crowd = Crowd(device_numbers(devices), builders)
     if replay is not None:
         code = command.replay(replay, show, crowd)
     elif jobs is not None:

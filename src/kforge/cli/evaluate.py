@@ -16,6 +16,7 @@ from kforge.cli.evidence_file import load_evidence, save_evidence
 from kforge.errors import UsageError
 from kforge.problems import find
 from kforge.types import Job, Outcome, Report, Settings, Verdict
+from kforge.worker.crowd import Crowd
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
 
@@ -26,18 +27,6 @@ class Show:
 
     as_json: bool
     evidence: Path | None
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """Which devices work, and how many programs are in hand at once."""
-
-    devices: tuple[int, ...] = ()
-    builders: int = 0
-
-    @property
-    def first(self) -> int | None:
-        return self.devices[0] if self.devices else None
 
 
 def single(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kforge.errors import UsageError
+from kforge.worker.crowd import device_numbers
 
 LOCAL = "local"
 BUNDLE = "bundle"
@@ -23,10 +24,7 @@ def devices_of(name: str) -> tuple[int, ...]:
     kind, _, numbers = name.partition(":")
     if kind != LOCAL:
         return ()
-    try:
-        return tuple(int(part) for part in numbers.split(",") if part.strip())
-    except ValueError:
-        raise UsageError(f"{name}: name devices by their numbers, as in {LOCAL}:0,1") from None
+    return device_numbers(numbers)
 
 
 def folder_of(name: str) -> Path | None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from kforge.errors import KForgeError, UsageError
 from kforge.types import Settings
 from kforge.worker.bundle_folder import BundleFolder
-from kforge.worker.bundle_work import Crowd, OpenJobs, describe
+from kforge.worker.bundle_work import OpenJobs, describe
+from kforge.worker.crowd import Crowd, device_numbers
 from kforge.worker.jobs import Done, read_jobs, run_jobs
 
 _CONTINUES = "the same command continues"
@@ -64,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--describe", action="store_true", help="with --bundle: write machine.json and run nothing")
     parser.add_argument("--builders", type=_at_least_one, default=0, help="programs in hand at once for each device")
     parser.add_argument(
-        "--devices", type=_numbers, default=(), help="numbers of the devices to judge on: 0 or 0,1 (default: all)"
+        "--devices", type=_devices, default=(), help="numbers of the devices to judge on: 0 or 0,1 (default: all)"
     )
     arguments = parser.parse_args()
     batch = [name for name in ("jobs", "out", "platform", "sandbox") if getattr(arguments, name) is not None]
@@ -82,7 +83,12 @@ def _batch(arguments: argparse.Namespace, count: _Count) -> int:
     jobs = read_jobs(arguments.jobs, Settings(sandbox=arguments.sandbox or "auto"), platform)
     count.whole = len(jobs)
     results = run_jobs(
-        jobs, arguments.out, platform, count.tell, builders=arguments.builders, devices=arguments.devices
+        jobs,
+        arguments.out,
+        platform,
+        count.tell,
+        builders=arguments.builders,
+        devices=arguments.devices,
     )
     return 2 if any(done.report is None for done in results) else 0
 
@@ -103,7 +109,7 @@ def _bundle(arguments: argparse.Namespace, count: _Count) -> int:
         print(f"no job waits in {folder.path} ({jobs.answered} have their reports)")
         return 2 if jobs.faults else 0
     describe(folder)
-    results = jobs.carry_out(count.tell, Crowd(arguments.builders, arguments.devices))
+    results = jobs.carry_out(count.tell, Crowd(arguments.devices, arguments.builders))
     written = sum(done.report is not None for done in results)
     print(f"reports written to {folder.reports}: {written}; carry the folder back, then: kforge resume RUN")
     return 2 if jobs.faults or written < len(results) else 0
@@ -116,8 +122,11 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
+def _devices(text: str) -> tuple[int, ...]:
+    try:
+        return device_numbers(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kforge import registry
@@ -12,17 +11,8 @@ from kforge.errors import KForgeError
 from kforge.platforms.face import Platform
 from kforge.types import Job
 from kforge.worker.bundle_folder import PYTHON, BundleFolder, Packed
+from kforge.worker.crowd import Crowd
 from kforge.worker.jobs import Done, run_jobs
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """How many work at once."""
-
-    builders: int = 0
-    """Programs in hand at once for each device; 0: what suits the platform."""
-    devices: tuple[int, ...] = ()
-    """Numbers of the devices to judge on; empty: all."""
 
 
 class OpenJobs:

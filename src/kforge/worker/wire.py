@@ -19,6 +19,8 @@ CHANNEL_LOST = 70
 """Exit status of a runner that can no longer reach the judge."""
 LAZY_VIEW = "lazy view"
 """How a runner names a tensor whose elements are not all there: expanded, or with a pending negation or conjugation."""
+FINISHED = "finished"
+"""The file by which a program that runs alone says that nothing ended it early."""
 _HEADER = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 _MAX_FDS = 16

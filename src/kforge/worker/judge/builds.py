@@ -21,9 +21,9 @@ import torch
 from kforge.cache_folder import cache_folder
 from kforge.types import Candidate, Settings
 from kforge.whole_file import write_whole
-from kforge.worker import trees
-from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.runner_handle import ProgramError, RunnerLost, asked_for_bytes
+from kforge.worker.judge.running_alone import solo_request
 
 _SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 _MOST_BYTES = 256 << 20
@@ -73,8 +73,7 @@ class Builds:
             return data
 
     def _build(self, candidate: Candidate, settings: Settings) -> bytes:
-        runner = self._nursery.spawn(settings.limits)
-        runner.limit_memory(allowance(settings.limits, self._nursery.level)["memory_bytes"], 0)
+        runner = self._nursery.spawn_bounded(settings.limits, 0)
         seconds = settings.limits.build_seconds
         try:
             request = solo_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
@@ -136,30 +135,3 @@ def _complete(answer: Any, seconds: float) -> bool:
     if answer["status"] and _FAILED.search(errors):
         raise BuildFailed(errors)
     return True
-
-
-def solo_request(
-    source: str,
-    command: tuple[str, ...],
-    seconds: float,
-    files: tuple[str, ...] = (),
-    arguments: Any = None,
-    seed: int = 0,
-    training: bool | None = None,
-    only_load: bool = False,
-    environment: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    """The request that runs a program alone, behind a command."""
-    return {
-        "op": "alone",
-        "source": source,
-        "class_name": "ModelNew",
-        "command": list(command),
-        "seconds": seconds,
-        "files": list(files),
-        "arguments": arguments if arguments is not None else trees.pack([])[0],
-        "seed": seed,
-        "training": training,
-        "only_load": only_load,
-        "environment": environment or {},
-    }

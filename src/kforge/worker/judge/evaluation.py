@@ -24,7 +24,7 @@ from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import Findings, make_evidence
 from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.measuring import Measurement
-from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.refusal import Refused, sensible
 from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load, send_state
 from kforge.worker.judge.session import Session
@@ -166,9 +166,7 @@ class Evaluation:
 
     def _load_into_runner(self) -> None:
         self._mark("start")
-        self._runner = runner = self._nursery.spawn(self._settings.limits)
-        limit = allowance(self._settings.limits, self._nursery.level)["memory_bytes"]
-        runner.limit_memory(limit, self._book.set_bytes)
+        self._runner = runner = self._nursery.spawn_bounded(self._settings.limits, self._book.set_bytes)
         self._progress("building")
         with self._explained(runner, "load"):
             self._load(runner)

@@ -84,6 +84,12 @@ class Nursery:
                     self._stop_zygote()
         raise HarnessError(f"no runner could be started at sandbox level {self.level}: {reason}")
 
+    def spawn_bounded(self, limits: Limits, set_bytes: int) -> RunnerHandle:
+        """A fresh runner for a candidate: its memory is looked at too, beyond a few sets of inputs and outputs."""
+        runner = self.spawn(limits)
+        runner.limit_memory(allowance(limits, self.level)["memory_bytes"], set_bytes)
+        return runner
+
     def launch(self) -> None:
         """Start the zygote if there is none, without waiting until it is ready."""
         with self._turn:

@@ -15,19 +15,17 @@ from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.face import Platform
 from kforge.profilers.face import Alone, NothingSeen, Profiler, Subject
 from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
-from kforge.worker import trees
 from kforge.worker.judge import parameters
-from kforge.worker.judge.builds import solo_request
 from kforge.worker.judge.lane import NONSENSE, Lane
-from kforge.worker.judge.nursery import Nursery, allowance
+from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.runner_handle import (
     ProgramError,
     RunnerHandle,
     RunnerLost,
-    ask_with_build,
     send_load,
     send_state,
 )
+from kforge.worker.judge.running_alone import NeedsTensors, run_alone
 from kforge.worker.judge.session import Session
 
 _LOOK_SECONDS = 10.0
@@ -144,8 +142,7 @@ class Workshop:
     def _start(self) -> RunnerHandle:
         """A runner with the candidate loaded, its probes ready before it was."""
         book = self.session.book
-        runner = self.nursery.spawn(self.settings.limits)
-        runner.limit_memory(allowance(self.settings.limits, self.nursery.level)["memory_bytes"], book.set_bytes)
+        runner = self.nursery.spawn_bounded(self.settings.limits, book.set_bytes)
         try:
             for tool in self._prepared:
                 if tool.probe():
@@ -179,28 +176,14 @@ class Workshop:
 
     def alone(self, command: tuple[str, ...], files: tuple[str, ...], seconds: float) -> Alone:
         """The program in a process of its own behind a command, in a fresh sandbox."""
-        book = self.session.book
-        tree, tensors = trees.pack(book.reference.init_arguments)
-        if tensors:
-            raise NothingSeen("the module takes tensors to be constructed, and cannot be run alone")
-        request = solo_request(
-            self.candidate.source,
-            command,
-            seconds,
-            files,
-            arguments=tree,
-            seed=book.init_seed,
-            training=book.reference.training,
-        )
-        runner = self.nursery.spawn(self.settings.limits)
-        runner.limit_memory(allowance(self.settings.limits, self.nursery.level)["memory_bytes"], book.set_bytes)
         try:
-            Lane(runner, self.session.rotation.sets(), book.outputs, self._seconds())
-            answer = ask_with_build(runner, request, seconds + 30, self.build)["answer"]
+            answer = run_alone(
+                self.session, self.candidate, self.settings, self.nursery, self.build, command, files, seconds
+            )
+        except NeedsTensors as error:
+            raise NothingSeen(str(error)) from None
         except (ProgramError, RunnerLost) as error:
             raise NothingSeen(f"the candidate could not be run alone: {_words(error)}") from None
-        finally:
-            runner.end()
         return Alone(
             status=int(answer["status"]),
             output=str(answer["output"]),

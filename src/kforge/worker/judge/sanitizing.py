@@ -7,22 +7,19 @@ import signal
 
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, Settings
-from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge.builds import solo_request
 from kforge.worker.judge.explain import cut
-from kforge.worker.judge.lane import Lane
-from kforge.worker.judge.nursery import Nursery, allowance
-from kforge.worker.judge.runner_handle import ProgramError, RunnerLost, ask_with_build
+from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.runner_handle import ProgramError, RunnerLost
+from kforge.worker.judge.running_alone import NeedsTensors, run_alone
 from kforge.worker.judge.session import Session
+from kforge.worker.wire import FINISHED
 
 _SECONDS = 240.0
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Every tensor its own allocation, so that reading past its end is seen."""
 _NOISE = re.compile(r"^=+ (COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY)|^\s*$")
 _FOUND, _NOT_FOUND = 86, 127
-_FINISHED = "finished"
-"""What the program that makes the calls leaves behind."""
 _TOOL_FAILED = re.compile(
     r"Internal Sanitizer Error|Device not supported|Unable to find injection|not supported on this"
     r"|stream is capturing|StreamCapture|out of memory|OutOfMemoryError|too many resources"
@@ -64,29 +61,14 @@ def _run(
     nursery: Nursery,
     build: bytes,
 ) -> None:
-    book = session.book
-    tree, tensors = trees.pack(book.reference.init_arguments)
-    if tensors:
-        raise Unchecked("the module takes tensors to be constructed")
-    request = solo_request(
-        candidate.source,
-        command,
-        _SECONDS,
-        (_FINISHED,),
-        arguments=tree,
-        seed=book.init_seed,
-        training=book.reference.training,
-        environment=_ENVIRONMENT,
-    )
-    runner = nursery.spawn(settings.limits)
-    runner.limit_memory(allowance(settings.limits, nursery.level)["memory_bytes"], book.set_bytes)
     try:
-        Lane(runner, session.rotation.sets(), book.outputs, 60.0)
-        answer = ask_with_build(runner, request, _SECONDS + 30, build).get("answer")
+        answer = run_alone(
+            session, candidate, settings, nursery, build, command, (FINISHED,), _SECONDS, environment=_ENVIRONMENT
+        )
+    except NeedsTensors:
+        raise Unchecked("the module takes tensors to be constructed") from None
     except (RunnerLost, ProgramError, DeviceMemoryFull) as error:
         raise Unchecked(str(error)[:300]) from None
-    finally:
-        runner.end()
     if not isinstance(answer, dict):
         raise Unchecked("it gave no answer")
     status, said = answer.get("status"), str(answer.get("output", ""))
@@ -94,7 +76,7 @@ def _run(
         lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
         raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
     if status == 0:
-        if _FINISHED not in (answer.get("files") or {}):
+        if FINISHED not in (answer.get("files") or {}):
             raise Fault(f"under {name} it ended before its calls were made")
         return
     last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 
 _WARM_CALLS = 2
-FINISHED = "finished"
-"""The file that says that nothing ended the program early."""
 
 
 def main(root: str, folder: str) -> int:
@@ -26,6 +24,7 @@ def main(root: str, folder: str) -> int:
 
     from kforge.worker import trees
     from kforge.worker.arena import named_dtype
+    from kforge.worker.wire import FINISHED
 
     # As in the runners that judged it.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

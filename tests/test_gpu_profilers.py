@@ -616,6 +616,7 @@ def test_the_ceilings_of_this_gpu_make_sense():
 
 
 @pytest.mark.accelerator
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 def test_a_real_trace_is_read(tmp_path):
     import torch
 

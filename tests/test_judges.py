@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import makers
 from kforge import Candidate, Problem, Settings
@@ -305,3 +308,31 @@ def test_at_the_end_the_busy_share_is_told(host: Host, tmp_path: Path) -> None:
     run_jobs([job("a")], tmp_path, "twin", lambda done: None, telling=shares.append, builders=1)
     assert len(shares) == 1
     assert shares[0] > 1
+
+
+@given(st.lists(st.integers(0, 4), max_size=24), st.integers(0, 8))
+def test_a_problem_is_opened_ahead_and_its_jobs_stay_together(which: list[int], ahead: int) -> None:
+    problems = [Problem(f"problem {number}", f"source {number}") for number in range(5)]
+    jobs = [Job(str(place), problems[number], Candidate("x", "twin")) for place, number in enumerate(which)]
+    ordered = batch.in_order(jobs, ahead)
+    assert sorted(job.id for job in ordered) == sorted(job.id for job in jobs)
+    firsts = {}
+    for job in jobs:
+        firsts.setdefault(job.problem.id, job.id)
+    for job in jobs:
+        mine = [item.id for item in ordered if item.problem.id == job.problem.id]
+        assert mine == [item.id for item in jobs if item.problem.id == job.problem.id]
+    rest = [job.problem.id for job in ordered if job.id not in firsts.values()]
+    changes = sum(one != two for one, two in pairwise(rest))
+    assert changes == max(0, len(set(rest)) - 1)
+    if not ahead:
+        assert [job.problem.id for job in ordered] == [one for one in firsts for job in jobs if job.problem.id == one]
+
+
+def test_the_next_problem_is_opened_while_this_one_is_judged() -> None:
+    jobs = [
+        Job(f"{name}{number}", Problem(name, name), Candidate("x", "twin")) for name in "abc" for number in range(4)
+    ]
+    assert [job.id for job in batch.in_order(jobs, 3)] == [
+        *("a0", "a1", "b0", "a2", "a3", "b1", "c0", "b2", "b3", "c1", "c2", "c3")
+    ]

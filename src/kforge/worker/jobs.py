@@ -73,7 +73,7 @@ def run_jobs(
     builders: int = 0,
     devices: tuple[int, ...] = (),
 ) -> list[Done]:
-    """Evaluate what has no report yet; jobs of one problem run one after another, so that it stays warm.
+    """Evaluate what has no report yet; jobs of one problem follow one another, so that it stays warm.
 
     `builders` programs are in hand at once for each device, so that it need not wait for compilers; 0 for what suits
     the platform. `devices` are the numbers of those to judge on, empty for all.
@@ -81,13 +81,12 @@ def run_jobs(
     """
     out.mkdir(parents=True, exist_ok=True)
     results: list[Done] = []
-    order = {problem: index for index, problem in reversed(list(enumerate(job.problem.id for job in jobs)))}
     with Judges(platform, devices) as judges:
         at_once = (builders or usual_builders(platform)) * len(judges.devices)
         waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
         stopped = threading.Event()
-        for job in [*sorted(jobs, key=lambda job: order[job.problem.id]), *[None] * at_once]:
+        for job in [*in_order(jobs, at_once - 1), *[None] * at_once]:
             waiting.put(job)
 
         def work() -> None:
@@ -113,6 +112,20 @@ def run_jobs(
         if telling is not None:
             telling(judges.busy_share())
     return results
+
+
+def in_order(jobs: list[Job], ahead: int) -> list[Job]:
+    """Jobs of one problem together, but the first of each so many places earlier.
+
+    It is the first that has to wait until the problem is read and its baselines are built, and the device has the jobs
+    in between to judge meanwhile.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.problem.id, []).append(job)
+    together = [(number == 0, job) for group in groups.values() for number, job in enumerate(group)]
+    places = [(place - ahead if first else place, place) for place, (first, _) in enumerate(together)]
+    return [together[place][1] for _, place in sorted(places)]
 
 
 def _done(judges: Judges, job: Job, out: Path, progress: Any) -> Done:

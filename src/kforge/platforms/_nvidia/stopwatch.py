@@ -18,7 +18,10 @@ from kforge.platforms.face import Stopwatch
 
 _LEAST_FLUSH = 64 << 20
 _WAIT_NS = 25_000
-"""Finding an idle device idle takes less than this."""
+"""A wait for the rest of the device that is longer than this by more than one for an idle device is work."""
+_IDLE_NS = 60_000
+"""Finding an idle device idle takes no longer than this, even on a processor that has other things to do."""
+_REMEMBERED = 4
 _clock = time.perf_counter_ns
 
 
@@ -52,19 +55,28 @@ class EventStopwatch(Stopwatch):
         self._zero(self._scratch)
         self._synchronize()
         self._gate.close_on(stream.cuda_stream, self.ahead_ns)
-        self._record(self._start, stream)
-        output = call()
-        self._record(self._end, stream)
+        try:
+            self._record(self._start, stream)
+            output = call()
+            self._record(self._end, stream)
+        finally:
+            self._gate.open()
         self._wait(self._end)
-        waited = _clock()
-        self._synchronize()
-        self._rests = [*self._rests[-2:], _clock() - waited]
+        self._rests = [*self._rests[1 - _REMEMBERED :], self._rest()]
         self._set_stream(stream)
         spent = round(self._elapsed(self._start, self._end) * 1e6)
         # What the device still has to do after the stream is through belongs to the call. It is there every time; a
         # processor that was busy elsewhere for a moment is not.
-        rest = sorted(self._rests)[len(self._rests) // 2]
+        rest = min(self._rests)
         return output, max(1, spent + (rest if rest > _WAIT_NS else 0))
+
+    def _rest(self) -> int:
+        """How long the device still worked, by the processor's clock: less what the same wait takes when it is idle."""
+        began = _clock()
+        self._synchronize()
+        ended = _clock()
+        self._synchronize()
+        return ended - began - min(_clock() - ended, _IDLE_NS)
 
     def restore(self) -> None:
         self._set_stream(self._default_stream())

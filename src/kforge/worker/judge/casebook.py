@@ -23,7 +23,7 @@ from kforge.worker.judge.site import Site
 _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
 _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
-_AHEAD_NS = 100_000
+_AHEAD_NS = 50_000
 _WHOLE_SHARE = 48
 """Beyond this part of the device's memory, float64 is computed in pieces."""
 

@@ -9,7 +9,9 @@ import pytest
 
 from kforge import Outcome, registry
 from kforge.worker.judge import explain, integrity, static_rules
+from kforge.worker.judge.baselines import baseline_words
 from kforge.worker.judge.integrity import Kernel, Observation, Operator
+from kforge.worker.judge.runner_handle import ProgramError
 
 pytestmark = pytest.mark.cpu
 
@@ -214,6 +216,21 @@ def test_a_fault_of_the_device_is_a_runtime_error_with_its_meaning(message: str,
     assert says in sentence.splitlines()[-1]
 
 
+def test_what_torch_adds_to_every_error_is_left_out() -> None:
+    message = (
+        "CUDA error: misaligned address\n"
+        "Search for `cudaErrorMisalignedAddress' in https://docs.nvidia.com/cuda for more information.\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    )
+    _, sentence = said("AcceleratorError", message)
+    assert sentence.splitlines()[0] == "AcceleratorError in forward: CUDA error: misaligned address"
+    assert len(sentence.splitlines()) == 2
+    error = ProgramError("forward", {"type": "AcceleratorError", "message": message}, [])
+    assert baseline_words(error) == "AcceleratorError: CUDA error: misaligned address"
+
+
 def test_an_ordinary_error_is_given_no_meaning_it_does_not_have() -> None:
     assert said("ValueError", "odd shape") == (Outcome.RUNTIME_ERROR, "ValueError in forward: odd shape")
     assert said("ValueError", "odd shape", "import")[0] is Outcome.COMPILATION_FAILURE
@@ -225,6 +242,7 @@ def test_an_ordinary_error_is_given_no_meaning_it_does_not_have() -> None:
         ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 300.00 GiB."),
         ("OutOfMemoryError", "no room"),
         ("RuntimeError", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("AcceleratorError", "CUDA error: out of memory"),
     ],
 )
 def test_out_of_device_memory_says_what_it_shares_the_device_with(kind: str, message: str) -> None:

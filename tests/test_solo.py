@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import makers
 from faults import program
@@ -154,6 +157,24 @@ def test_what_was_built_is_packed_and_laid_out_again(tmp_path: Path) -> None:
     assert [path.name for path in second.iterdir()] == ["torch_extensions"]
     assert (second / "torch_extensions" / "k" / "k.so").read_bytes() == b"code"
     assert solo.pack(str(tmp_path / "empty")) == b""
+
+
+@pytest.mark.cpu
+@given(st.integers(1_600_000_000_000_000_000, 2_100_000_000_000_000_000), st.integers(0, 3_000_000_000))
+def test_nothing_built_is_newer_when_it_is_laid_out_again(made: int, later: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        first, second, archive = (Path(folder) / name for name in ("first", "second", "archive"))
+        (first / "torch_extensions").mkdir(parents=True)
+        second.mkdir()
+        for name, moment in (("k.o", made), ("k.so", made + later)):
+            (first / "torch_extensions" / name).write_bytes(b"code")
+            os.utime(first / "torch_extensions" / name, ns=(moment, moment))
+        archive.write_bytes(solo.pack(str(first)))
+        solo.unpack(str(second), os.open(archive, os.O_RDONLY), archive.stat().st_size)
+        found = [(second / "torch_extensions" / name).stat().st_mtime_ns for name in ("k.o", "k.so")]
+    assert found[0] <= made
+    assert found[1] <= made + later
+    assert found[0] <= found[1]
 
 
 @pytest.mark.cpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from faults import program
 from kforge import Candidate, Outcome, Settings
 from kforge.worker.judge import timing
+from kforge.worker.judge.compare import Tolerance
+from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Block, Output
 from kforge.worker.judge.measuring import Measurement
 
@@ -50,6 +53,31 @@ def test_a_program_that_seemed_busy_once_is_measured_again(
     failures += [timing.NotIdle("busy"), timing.NotIdle("still busy")]
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
     assert verdict.rule == "not_idle"
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("apart", "extra_us", "charged"),
+    [
+        (False, 530.0, True),
+        # As far as the processors of two honest processes differ beside a device.
+        (True, 530.0, False),
+        (True, 590.0, True),
+    ],
+)
+def test_a_difference_of_the_judges_clock_counts_where_it_stands_out(
+    apart: bool, extra_us: float, charged: bool
+) -> None:
+    book = SimpleNamespace(site=SimpleNamespace(apart=apart), seed=1)
+    found = Findings()
+    session: Any = SimpleNamespace(book=book, baselines=None, rotation=None)
+    measurement = Measurement(session, QUICK, Tolerance({}), found, lambda _: None)
+    times = [240e3] * 20
+    samples = timing.Samples(times, times, [extra_us * 1e3] * 20, [500e3] * 20, 5, 1)
+    speedup, _, excess = measurement._result(samples, 0.0, True)
+    assert excess > 0.05
+    assert (speedup < 0.95) is charged
+    assert bool(found.notes) is charged
 
 
 class Side:

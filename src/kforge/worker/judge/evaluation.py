@@ -212,6 +212,7 @@ class Evaluation:
                 # Not the candidate's: `_explained` lets only those through.
                 self._baselines.forget(error.runner)
                 if attempt == 2:
+                    self._refuse_hoarder(runner, phase)
                     raise HarnessError(
                         f"the reference cannot be run beside the candidate: {baseline_words(error)}"
                     ) from None
@@ -249,10 +250,16 @@ class Evaluation:
         except WrongOutput as error:
             raise Refused(Outcome.MISMATCH, f"a timed call gave a wrong result: {error}") from None
         except (DeviceMemoryFull, torch.OutOfMemoryError):
-            held = self._memory_given_back(runner)
-            if held <= self._book.site.memory_bytes // 4:
-                raise
-            words = f"it held {held >> 30} GiB of the device's memory {phase}, and left too little for its own results"
+            self._refuse_hoarder(runner, phase)
+            raise
+
+    def _refuse_hoarder(self, runner: RunnerHandle, phase: str) -> None:
+        """Where somebody found too little of the device's memory: was it the candidate who had it?"""
+        if not self._book.site.apart:
+            return
+        held = self._memory_given_back(runner)
+        if held > self._book.site.memory_bytes // 4:
+            words = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
             raise Refused(Outcome.RUNTIME_ERROR, words) from None
 
     def _memory_given_back(self, runner: RunnerHandle) -> int:

@@ -35,6 +35,11 @@ _DEVICE_FAULTS = (
     ("out of resource", "a block asks for more shared memory or registers than the device has"),
     ("invalid configuration argument", "the grid or block has a size the device does not allow"),
 )
+_ADVICE = re.compile(
+    r"^(?:Search for `cuda|CUDA kernel errors might |For debugging consider passing CUDA|Compile with `TORCH_).*\n?",
+    re.MULTILINE,
+)
+"""What torch adds to every error of the device, for people at a terminal."""
 _CONTEXT_LINES = 8
 _MORE_ERRORS = 5
 _LONGEST = 4000
@@ -66,9 +71,14 @@ def comply(rule: str) -> str:
     return RULES.get(rule, "")
 
 
+def without_advice(message: str) -> str:
+    """An error of torch's without the lines that are the same for each."""
+    return _ADVICE.sub("", message).strip()
+
+
 def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Outcome, str]:
     """The outcome and the sentence for an exception the program raised."""
-    kind, message = str(report.get("type", "")), str(report.get("message", ""))
+    kind, message = str(report.get("type", "")), without_advice(str(report.get("message", "")))
     where = report.get("where")
     lines = [str(item) for item in where][:6] if isinstance(where, list) else []
     text = str(report.get("text", ""))
@@ -95,7 +105,7 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
     if fault:
         outcome = Outcome.RUNTIME_ERROR
         sentence += f"\n  ({fault})"
-    if kind == "OutOfMemoryError" or "CUDA out of memory" in message:
+    if kind == "OutOfMemoryError" or "CUDA out of memory" in message or "CUDA error: out of memory" in message:
         outcome = Outcome.RUNTIME_ERROR
         sentence += "\n  (it asked for more device memory than is free beside the reference's inputs and outputs)"
     if kind in ("MemoryError",) or "allocate memory" in message or "bad_alloc" in message:

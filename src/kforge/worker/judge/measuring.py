@@ -21,6 +21,8 @@ _WIDE = 0.2
 _CLOCK_CHARGED = 0.05
 _CLOCK_REFUSED = 0.5
 _CLOCK_NOISE_NS = 20_000.0
+_HOST_SHARE = 0.15
+"""By how much the processor's part of a call differs from one process to the next, all else equal, beside a device."""
 _BARE_NOISE_NS = 100_000.0
 _HELD_BACK = 1.2
 """A baseline that is slower than this beside a candidate, where its times otherwise repeat, is being held back."""
@@ -168,7 +170,13 @@ class Measurement:
         if not usual_layout:
             return False
         extra = samples.clock_excess()
-        return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > _CLOCK_NOISE_NS
+        return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > self._clock_noise_ns(samples)
+
+    def _clock_noise_ns(self, samples: timing.Samples) -> float:
+        """What two honest processes may differ by in the judge's clock, per call."""
+        if not self._site.apart:
+            return _CLOCK_NOISE_NS
+        return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
 
     def _result(
         self, samples: timing.Samples, deviation: float, usual_layout: bool
@@ -184,7 +192,7 @@ class Measurement:
                 "two_clocks",
             )
         factor = 1.0
-        if excess > _CLOCK_CHARGED:
+        if excess > _CLOCK_CHARGED and (not self._site.apart or extra > self._clock_noise_ns(samples)):
             factor = 1.0 + excess
             self._found.notes.append(
                 f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"

@@ -85,10 +85,16 @@ def pack(home: str) -> bytes:
     if not any(os.path.isdir(os.path.join(home, name)) for name in _BUILT):
         return b""
     data = io.BytesIO()
+
+    def whole_seconds(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        # A file must never seem newer than it was: a nanosecond is enough for ninja to build it again.
+        member.mtime = os.lstat(os.path.join(home, member.name)).st_mtime_ns // 10**9
+        return member
+
     with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as archive:
         for name in _BUILT:
             if os.path.isdir(os.path.join(home, name)):
-                archive.add(os.path.join(home, name), arcname=name)
+                archive.add(os.path.join(home, name), arcname=name, filter=whole_seconds)
     return data.getvalue()
 
 

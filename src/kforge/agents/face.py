@@ -33,7 +33,7 @@ class Situation:
     reference: str = ""
     """A reference implementation from elsewhere, whole."""
     reference_origin: str = ""
-    """What that is."""
+    """Where it comes from, as `agents.origin` reads it."""
     recommendation: Recommendation | None = None
     """The analyst's advice, where the move is to optimise."""
 

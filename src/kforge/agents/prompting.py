@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 
 from kforge import kernelbench
+from kforge.agents import concepts, dialects, origin
 from kforge.agents.face import Situation
 from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
 from kforge.errors import PromptTooLong, UsageError
@@ -189,13 +190,26 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "no_program": failure is not None and failure.candidate is None,
         "followed": failure.recommendation if failure else None,
         "recommendation": situation.recommendation,
-        "has_reference": situation.reference,
-        "reference": situation.reference if "reference" not in omitted else "",
-        "reference_origin": situation.reference_origin,
-        "reference_tokens": tokens(situation.reference),
+        **_reference(situation, "reference" not in omitted),
         "past": [_line(attempt) for attempt in situation.past[-_SHOWN_PAST:]],
         "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
+    }
+
+
+def _reference(situation: Situation, shown: bool) -> dict[str, Any]:
+    """What a template may say of a reference implementation."""
+    text, found = situation.reference, origin.read(situation.reference_origin)
+    platform = found.platform or dialects.platform_of(text)
+    return {
+        "has_reference": bool(text),
+        "reference": text if shown else "",
+        "reference_origin": found.words,
+        "reference_platform": platform,
+        "reference_proven": found.proven,
+        "reference_language": dialects.language_of(text, found.name),
+        "reference_concepts": concepts.between(platform, situation.target.name),
+        "reference_tokens": tokens(text),
     }
 
 

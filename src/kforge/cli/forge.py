@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.markup import escape
 
+from kforge.agents import origin
 from kforge.cli import runs
 from kforge.cli.forge_order import Order
 from kforge.cli.live import LiveRuns, Row
@@ -20,10 +21,12 @@ from kforge.cli.waiting import ALL, WAITING, say_unknown_machine, say_what_to_do
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.opening import open_executor
 from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async
+from kforge.forging.crews import BUILTIN
 from kforge.forging.loop import Event
 from kforge.forging.requesting import make_request, target_of
 from kforge.models.keys import any_key
 from kforge.store.store import Store
+from kforge.types import Request
 
 T = TypeVar("T")
 _MANY = 1_000_000
@@ -58,6 +61,16 @@ def _say_offline(console: Console) -> None:
     )
 
 
+def _say_reference(console: Console, request: Request) -> None:
+    """Which program a run has as its reference, and whether anybody will read it."""
+    if not request.reference:
+        return
+    said = f"{request.problem.name}: reference {origin.read(request.reference_origin).words_for_people}"
+    if set(request.models) == {BUILTIN}:
+        said += "; the offline agents do not read it: name a --model that does"
+    console.print(escape(said), style="dim", highlight=False, soft_wrap=not console.is_terminal)
+
+
 async def _forge_all(order: Order, console: Console) -> list[Forged]:
     """One problem after another, with one warm judge."""
     results: list[Forged] = []
@@ -82,7 +95,8 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
                 rows: list[Row] = []
                 try:
                     options = replace(order.options, budget=left)
-                    request = await make_request(problem, order.platform, order.models, options, target)
+                    request = await make_request(problem, order.platform, order.models, options, target, store)
+                    _say_reference(console, request)
                     rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
                     place = Workplace(store, means, _teller(live, rows), started, executor)
                     results.append(await carry_out(request, place))

@@ -14,6 +14,10 @@ _EXECUTOR_HELP = (
     "Who judges: local (this machine; local:0,1 names its devices), or bundle:DIR (jobs in a folder, for a machine "
     "without a network)."
 )
+_REFERENCE_HELP = (
+    "A reference implementation from elsewhere: a file, a platform (its best correct program for this problem in the "
+    "store), or inductor (PyTorch's compiler)."
+)
 _CACHE = typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
 _RECORD = typer.Option(help="Append every exchange with a model to this file, prompts included, for replay:FILE.")
 _CONCURRENCY = typer.Option(min=1, help="Requests to a model at once.")
@@ -45,9 +49,7 @@ def forge(
     budget_tokens: Annotated[
         int | None, typer.Option(min=0, help="Tokens models may use, all problems together.")
     ] = None,
-    reference: Annotated[
-        str, typer.Option(help="A reference implementation from elsewhere: a file, or inductor (PyTorch's compiler).")
-    ] = "",
+    reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     profiler: Annotated[
         list[str], typer.Option(help="Profilers to use (kforge doctor lists them); none: no profiling.")
     ] = [],  # noqa: B006
@@ -180,14 +182,26 @@ def resume(
 
 
 def runs(
+    problem: Annotated[
+        str,
+        typer.Option(help="Only those for this problem: a file, a folder, bundled..., or a name or id in the store."),
+    ] = "",
+    platforms: Annotated[
+        bool, typer.Option("--platforms", help="Instead: which platforms have a correct program, and the best on each.")
+    ] = False,
     store: Annotated[str, _STORE] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 20,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per run; with --platforms, per problem.")
+    ] = False,
 ) -> None:
-    """The runs in the store."""
+    """The runs in the store; with --platforms, which platforms have a correct program for which problem."""
+    from kforge.cli import proven
     from kforge.cli import runs as command
 
-    raise typer.Exit(command.list_runs(store, limit, as_json))
+    if platforms:
+        raise typer.Exit(proven.list_platforms(store, problem, as_json))
+    raise typer.Exit(command.list_runs(store, limit, as_json, problem))
 
 
 def show(
@@ -220,12 +234,13 @@ def export(
 def prompt(
     problem: Annotated[str, typer.Argument(help="Problem file, or bundled:level1/1.")],
     platform: Annotated[str, typer.Option(help="Platform to write for.")] = "cpu",
-    reference: Annotated[str, typer.Option(help="A reference implementation: a file, or inductor.")] = "",
+    reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"
     ),
     prompts: Annotated[str, typer.Option(help="Folder of your own prompt templates.")] = "",
     prompt_tokens: Annotated[int, typer.Option(min=1000, help="Ceiling of its length.")] = 24_000,
+    store: Annotated[str, typer.Option(help="Where --reference PLATFORM looks. Default: .kforge here.")] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Print exactly what would be sent to a model first."""
@@ -233,7 +248,7 @@ def prompt(
     from kforge.forging.requesting import Options
 
     options = Options(reference=reference, style=style, prompts=prompts, prompt_tokens=prompt_tokens)
-    raise typer.Exit(command.run(problem, platform, options, as_json))
+    raise typer.Exit(command.run(problem, platform, options, as_json, store))
 
 
 def _profilers(named: list[str]) -> tuple[str, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from kforge import problems
 from kforge.errors import UsageError
 from kforge.forging.crews import BUILTIN, Means, open_models
 from kforge.forging.requesting import Options, check_platform, request_without_inductor
-from kforge.types import Problem
+from kforge.types import Problem, Request
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def checked(order: Order) -> Order:
         raise UsageError(f"--to names one file, and there are {len(found)} problems; use `kforge export` afterwards")
     check_platform(order.platform, order.options.executor)
     models = tuple(order.models) or (BUILTIN,)
-    opened = open_models(request_without_inductor(found[0], order.platform, models, order.options), order.means)
+    opened = open_models(_first_request(found, models, order), order.means)
     return replace(
         order,
         problems=found,
@@ -50,3 +51,11 @@ def checked(order: Order) -> Order:
         means=replace(order.means, models=dict(opened)),
         offline_by_default=not order.models,
     )
+
+
+def _first_request(found: tuple[Problem, ...], models: tuple[str, ...], order: Order) -> Request:
+    """The request for the first problem that has one; of several, some may lack the reference that was asked for."""
+    for problem in found[:-1]:
+        with contextlib.suppress(UsageError):
+            return request_without_inductor(problem, order.platform, models, order.options, order.store)
+    return request_without_inductor(found[-1], order.platform, models, order.options, order.store)

@@ -13,9 +13,9 @@ from kforge.forging.requesting import Options, make_request, target_of
 from kforge.types import Intent, Move
 
 
-def run(place: str, platform: str, options: Options, as_json: bool) -> int:
+def run(place: str, platform: str, options: Options, as_json: bool, store: str = "") -> int:
     target = target_of(platform)
-    request = asyncio.run(make_request(place, platform, "prompt-only", options, target))
+    request = asyncio.run(make_request(place, platform, "prompt-only", options, target, store))
     situation = Situation(
         request.problem, target, Move(0, 1, Intent.FRESH), (), request.reference, request.reference_origin
     )

@@ -15,13 +15,15 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kforge import jsonable
+from kforge.agents import origin
 from kforge.cli.colours import colour_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
+from kforge.cli.proven import problems_named
 from kforge.errors import RunBusy, UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
-from kforge.types import Attempt, Report
+from kforge.types import Attempt, Report, Request, text_hash
 from kforge.whole_file import write_for_user
 
 
@@ -45,16 +47,18 @@ def _state(store: Store, run: str, recorded: str) -> str:
         return recorded
 
 
-def list_runs(store: str, limit: int, as_json: bool) -> int:
+def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
     with Store.open(store) as opened:
-        found = [replace(item, state=_state(opened, item.id, item.state)) for item in opened.runs(limit)]
+        ids = [key for _, key in problems_named(opened, problem)] if problem else None
+        found = [replace(item, state=_state(opened, item.id, item.state)) for item in opened.runs(limit, ids)]
     if as_json:
         for item in found:
             print(json.dumps({**vars(item), "models": list(item.models), "created": item.created.isoformat()}))
         return 0
     console = Console()
     if not found:
-        console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
+        what = f"no run for {escape(problem)} yet" if problem else "no run yet"
+        console.print(f"{what}: kforge forge {escape(problem) or 'PROBLEM.py'} makes one", highlight=False)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, width in (("run", 31), ("models", 11), ("state", 8), ("tried", 5), ("speedup", 7), ("cost", 6)):
@@ -94,6 +98,9 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
     summary(console, result, waiting=state == "waiting")
+    if result.request.reference:
+        words = origin.read(result.request.reference_origin).words_for_people
+        console.print(f"[dim]reference:[/] {escape(words)}", highlight=False, soft_wrap=True)
     _attempts(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
     hint = f"{whole} --step N shows a program whole; {best} --to FILE writes the best"
@@ -172,6 +179,7 @@ def flat(result: Result) -> dict[str, Any]:
         "problem": result.request.problem.name,
         "platform": result.request.platform,
         "models": list(result.request.models),
+        "reference": _flat_reference(result.request),
         "correct": best is not None,
         "speedup": best.speedup if best else None,
         "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
@@ -180,6 +188,21 @@ def flat(result: Result) -> dict[str, Any]:
         "usage": jsonable.encode(result.usage),
         "stops": [jsonable.encode(stop) for stop in result.stops],
         "attempts": [_flat_attempt(attempt) for attempt in result.history],
+    }
+
+
+def _flat_reference(request: Request) -> dict[str, str] | None:
+    """Which program the run had as its reference; None if it had none."""
+    if not request.reference:
+        return None
+    found = origin.read(request.reference_origin)
+    return {
+        "kind": found.kind or "other",
+        "platform": found.platform,
+        "name": found.name,
+        "run": found.run,
+        "step": found.step,
+        "candidate": text_hash(request.reference),
     }
 
 

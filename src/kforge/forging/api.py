@@ -120,7 +120,8 @@ async def forge_async(
 ) -> Forged:
     """The same for a program that has an event loop of its own."""
     asked = named_options(options)
-    request = await make_request(problem, platform, model, asked, target_of(platform, asked.executor))
+    target = target_of(platform, asked.executor)
+    request = await make_request(problem, platform, model, asked, target, workplace.store)
     return await carry_out(request, workplace)
 
 

@@ -9,16 +9,15 @@ from typing import Any, TypeVar
 
 from kforge import problems, registry
 from kforge.agents.face import Target
-from kforge.agents.offline.reference import inductor_reference
 from kforge.errors import PluginAbsent, UsageError
 from kforge.execution.naming import LOCAL, folder_of, whole_name
+from kforge.forging.referring import find_reference, known_reference
 from kforge.platforms.face import Platform
+from kforge.store.store import Store
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
 from kforge.worker.bundle_folder import BundleFolder
 
 T = TypeVar("T")
-INDUCTOR = "inductor"
-"""The reference that PyTorch's own compiler writes."""
 _UNKNOWN = (
     "\nThe machine that will run the program has not been described: where this text says unknown, let the program ask "
     "the device.\n"
@@ -31,8 +30,10 @@ class Options:
 
     analyst_model: str = ""
     """Who reads profiles; empty: the writer's own model; "none": nobody."""
-    reference: str = ""
-    """A reference implementation: a file's path, a program's text, or "inductor"."""
+    reference: str | Path = ""
+    """A reference implementation: a file's path, a program's text, a platform's name (its best correct program for the
+    problem in the store), or "inductor".
+    """
     plan: Plan = Plan()
     """Iterations, samples, target, when to give up."""
     settings: Settings = Settings()
@@ -87,34 +88,43 @@ def _taken(kind: type[T], words: dict[str, Any]) -> T:
 
 
 async def make_request(
-    problem: Problem | str | Path, platform: str, model: str | list[str], options: Options, target: Target
+    problem: Problem | str | Path,
+    platform: str,
+    model: str | list[str],
+    options: Options,
+    target: Target,
+    store: str | Store = "",
 ) -> Request:
-    """A Request; UsageError or ProblemError says what cannot be done about it."""
+    """A Request; UsageError or ProblemError says what cannot be done about it. `store` is where references lie."""
     if not isinstance(problem, Problem):
         problem = one_problem(problem)
     models = (model,) if isinstance(model, str) else tuple(model)
-    request = request_without_inductor(problem, platform, models, options)
-    if options.reference != INDUCTOR:
-        return request
-    text = await inductor_reference(problem, target)
-    return replace(request, reference=text, reference_origin="written by PyTorch's own compiler, Inductor")
+    request = _request(problem, platform, models, options)
+    found = await find_reference(str(options.reference), problem, target, store)
+    return replace(request, reference=found.source, reference_origin=found.origin)
 
 
-def request_without_inductor(problem: Problem, platform: str, models: tuple[str, ...], options: Options) -> Request:
+def request_without_inductor(
+    problem: Problem, platform: str, models: tuple[str, ...], options: Options, store: str | Store = ""
+) -> Request:
     """The Request, but for a reference that Inductor has yet to write: all that can be checked at once."""
+    request = _request(problem, platform, models, options)
+    found = known_reference(str(options.reference), problem, store)
+    return replace(request, reference=found.source, reference_origin=found.origin)
+
+
+def _request(problem: Problem, platform: str, models: tuple[str, ...], options: Options) -> Request:
+    """Everything but the reference."""
     plan = options.plan
     if set(models) == {"builtin"} and plan.samples > 1:
         raise UsageError("the offline agents always write the same: --samples needs a language model")
     if plan.samples < len(models):
         plan = replace(plan, samples=len(models))
-    reference, origin = _given_reference(options.reference)
     return Request(
         problem=problem,
         platform=platform,
         models=models,
         analyst=options.analyst_model,
-        reference=reference,
-        reference_origin=origin,
         style=options.style,
         prompts=options.prompts,
         prompt_tokens=options.prompt_tokens,
@@ -174,16 +184,3 @@ def one_problem(place: str | Path) -> Problem:
     if len(found) != 1:
         raise UsageError(f"{place} holds {len(found)} problems; name one")
     return found[0]
-
-
-def _given_reference(asked: str) -> tuple[str, str]:
-    """(text, what it is) of a reference implementation that is there already."""
-    if asked in ("", INDUCTOR):
-        return "", ""
-    if "\n" in asked:
-        return asked, "given by the user"
-    path = Path(asked)
-    try:
-        return path.read_text(encoding="utf-8"), f"from the file {path.name}"
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--reference {asked}: {error}; name a file, or inductor") from None

@@ -8,6 +8,7 @@ migrating.py    brings a store's tables up to date; migrations/ holds the steps
 schema.py       the tables as they are now
 records.py      attempts as documents and back
 runs.py, attempts.py, calls.py    what is asked of each table
+proven.py       which platforms have a correct program for a problem
 blobs.py        files by SHA-256
 locks.py        one process per run
 """

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kforge import jsonable
 from kforge.errors import StoreError, WireError
 from kforge.store.blobs import Blobs
-from kforge.types import Artefact, Attempt, Image, Problem, Profile
+from kforge.types import Artefact, Attempt, Candidate, Image, Problem, Profile
 
 LONG_TEXT = 4096
 """Profile texts longer than this are blobs."""
@@ -56,6 +56,12 @@ def unpack(document: str, problem: Problem, blobs: Blobs) -> Attempt:
             evidence["candidate"] = data["candidate"]
     profiles = tuple(_unpack_profile(profile, blobs) for profile in data.pop("profiles"))
     return dataclasses.replace(_build(Attempt, data), profiles=profiles)
+
+
+def candidate(document: str) -> Candidate | None:
+    """The program in an attempt's document, without anything else of it: no blob is read."""
+    found = _parse(document)["candidate"]
+    return None if found is None else _build(Candidate, found)
 
 
 def plain(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -105,8 +106,16 @@ def find(connection: Connection, name: str) -> Run:
     return _as_run(found[0])
 
 
-def summaries(connection: Connection, limit: int) -> list[Summary]:
-    """The newest runs first."""
+def problems(connection: Connection, name: str = "") -> list[tuple[str, str]]:
+    """(name, id) of the problems there are runs for, by name; `name` keeps those of one name or id."""
+    query = select(func.min(runs.c.problem), runs.c.problem_id).group_by(runs.c.problem_id)
+    if name:
+        query = query.where((runs.c.problem == plain(name)) | (runs.c.problem_id == plain(name)))
+    return sorted((str(found), str(problem_id)) for found, problem_id in connection.execute(query))
+
+
+def summaries(connection: Connection, limit: int, problem_ids: Sequence[str] | None = None) -> list[Summary]:
+    """The newest runs first; of some problems only, where their ids are given."""
     return [
         Summary(
             id=row.id,
@@ -120,7 +129,7 @@ def summaries(connection: Connection, limit: int) -> list[Summary]:
             unpriced=row.unpriced or 0,
             created=datetime.fromtimestamp(row.created, UTC),
         )
-        for row in connection.execute(_summary_query(limit))
+        for row in connection.execute(_summary_query(limit, problem_ids))
     ]
 
 
@@ -136,24 +145,23 @@ def set_request(connection: Connection, number: int, request: Request) -> None:
     connection.execute(update(runs).where(runs.c.number == number).values(changes))
 
 
-def _summary_query(limit: int) -> Select[Any]:
+def _summary_query(limit: int, problem_ids: Sequence[str] | None) -> Select[Any]:
     count = select(func.count()).where(attempts.c.run == runs.c.number).scalar_subquery()
     best = select(attempts.c.speedup).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
     best = best.order_by(attempts.c.sure.desc(), attempts.c.number).limit(1)
     dollars = select(func.sum(calls.c.dollars)).where(calls.c.run == runs.c.number).scalar_subquery()
     unpriced = select(func.sum(calls.c.unpriced)).where(calls.c.run == runs.c.number).scalar_subquery()
     columns = (runs.c.id, runs.c.problem, runs.c.platform, runs.c.models, runs.c.state, runs.c.created)
-    return (
-        select(
-            *columns,
-            count.label("attempts"),
-            best.scalar_subquery().label("best"),
-            dollars.label("dollars"),
-            unpriced.label("unpriced"),
-        )
-        .order_by(runs.c.number.desc())
-        .limit(limit)
+    query = select(
+        *columns,
+        count.label("attempts"),
+        best.scalar_subquery().label("best"),
+        dollars.label("dollars"),
+        unpriced.label("unpriced"),
     )
+    if problem_ids is not None:
+        query = query.where(runs.c.problem_id.in_(problem_ids))
+    return query.order_by(runs.c.number.desc()).limit(limit)
 
 
 def _as_run(row: Row[Any]) -> Run:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from kforge.errors import RunBusy, StoreError
-from kforge.store import attempts, calls, locks, runs
+from kforge.store import attempts, calls, locks, proven, runs
 from kforge.store.blobs import Blobs
 from kforge.store.database import Database
 from kforge.store.faults import Duplicate, told
 from kforge.store.place import Place, find
+from kforge.store.proven import Proven
 from kforge.store.records import dump, load, pack
 from kforge.store.runs import Run, Summary
-from kforge.types import Attempt, Completion, Prompt, Request, Usage
+from kforge.types import Attempt, Candidate, Completion, Problem, Prompt, Request, Usage
 
-__all__ = ["Run", "Store", "Summary"]
+__all__ = ["Proven", "Run", "Store", "Summary"]
 
 _KNOWN_RUNS = 64
 
@@ -39,6 +40,12 @@ class Store:
     def open(cls, place: str | Path = "") -> Store:
         """Open, and make or update if need be: "" is ./.kforge; else a folder, sqlite:///FILE or postgresql://..."""
         return cls(Database(find(place)))
+
+    @classmethod
+    def open_if_there(cls, place: str | Path = "") -> Store | None:
+        """Open what somebody made before; None where nobody did. Makes nothing."""
+        found = find(place)
+        return None if found.file is not None and not found.file.exists() else cls(Database(found))
 
     @property
     def place(self) -> Place:
@@ -66,10 +73,34 @@ class Store:
         with self._database.reading() as connection:
             return runs.find(connection, name)
 
-    def runs(self, limit: int = 50) -> list[Summary]:
-        """The newest first."""
+    def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[Summary]:
+        """The newest first; of some problems only, where their ids are given."""
         with self._database.reading() as connection:
-            return runs.summaries(connection, limit)
+            return runs.summaries(connection, limit, problem_ids)
+
+    def problems(self, name: str = "") -> list[tuple[str, str]]:
+        """(name, id) of the problems that runs were made for, all or those of one name or id; each id once."""
+        with self._database.reading() as connection:
+            return runs.problems(connection, name)
+
+    def proven(self, problem_ids: Sequence[str] | None = None) -> list[Proven]:
+        """Which platforms have a correct program, for each of these problems or for all: the best one on each.
+
+        Programs are compared by the lower ends of their speedups' intervals; one that was not timed comes after all
+        that were.
+        """
+        with self._database.reading() as connection:
+            return proven.on_each_platform(connection, problem_ids)
+
+    def proven_versions(self, problem: Problem) -> list[Proven]:
+        """The same for problems that have this one's name and another text."""
+        with self._database.reading() as connection:
+            return proven.of_other_versions(connection, problem)
+
+    def program(self, found: Proven) -> Candidate:
+        """The program that `proven` found."""
+        with self._database.reading() as connection:
+            return proven.program(connection, found)
 
     @contextmanager
     def hold(self, run: str) -> Iterator[None]:

@@ -69,7 +69,7 @@ class Request:
     reference: str = ""
     """A reference implementation from elsewhere, whole."""
     reference_origin: str = ""
-    """What that is: a platform, a file, or inductor."""
+    """Where it comes from, as kforge.agents.origin reads it: store:cuda:RUN:1.3, file:cuda:k.cu, inductor:cpu."""
     style: str = "structured"
     """The prompt style: a folder of templates."""
     prompts: str = ""

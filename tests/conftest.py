@@ -36,7 +36,10 @@ def _no_accelerator() -> str:
     """Why this machine's accelerator cannot be used; empty if it can."""
     from kforge import registry
 
-    return str(registry.load("platforms", "cuda").absent_because())
+    platform = registry.load("platforms", "cuda")
+    if platform.emulated:
+        return "no NVIDIA driver: libcuda.so.1 is not on this machine (install NVIDIA's driver; `nvidia-smi` must list the GPU)"
+    return str(platform.absent_because())
 
 
 @pytest.fixture(scope="session")

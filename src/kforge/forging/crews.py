@@ -23,6 +23,7 @@ from kforge.models.limiting import Limited
 from kforge.models.opening import open_model
 from kforge.models.recording import Recording
 from kforge.models.retrying import Retrying
+from kforge.profilers import _naming as naming
 from kforge.types import Completion, Prompt, Request, Usage
 
 BUILTIN = "builtin"
@@ -107,7 +108,7 @@ def _check_names(request: Request) -> None:
         raise UsageError("no model is named")
     registry.load("search", request.search)
     for name in request.profilers or ():
-        registry.load("profilers", name)
+        naming.find(name)
     if request.analyst == BUILTIN and set(request.models) != {BUILTIN}:
         raise UsageError("the offline analyst advises only the offline writer; name another --analyst-model, or none")
     if request.analyst not in ("", BUILTIN, NO_ANALYST) and BUILTIN in request.models:

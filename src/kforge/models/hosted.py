@@ -47,6 +47,11 @@ class Hosted:
         """The listed price; None if it is not listed, as for any local server."""
         return self._rate
 
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether nothing says that it does not; only its server knows for sure."""
+        return bool(self._client.profile.get("supports_image_input", True))
+
     async def complete(self, prompt: Prompt) -> Completion:
         started = time.monotonic()
         response = await self._request(prompt)

@@ -10,7 +10,9 @@ from kforge.models.face import Model
 from kforge.models.forms import unknown
 from kforge.models.hosted import Hosted
 from kforge.models.mailbox import Mailbox
+from kforge.models.picture_sizes import limits_of
 from kforge.models.recording import Replay
+from kforge.models.sighted import Sighted
 from kforge.types import ModelSettings
 
 _OPENERS: dict[str, Callable[[str, ModelSettings], Model]] = {
@@ -22,7 +24,7 @@ _OPENERS: dict[str, Callable[[str, ModelSettings], Model]] = {
 
 
 def open_model(spec: str, settings: ModelSettings = ModelSettings()) -> Model:
-    """The bare model of that name, without any wrapper.
+    """The bare model of that name; a hosted one gets pictures in the size that its provider takes.
 
     Raises UsageError for a name that makes no sense or a key that is missing, PluginAbsent for a provider whose client
     library is not installed.
@@ -33,4 +35,9 @@ def open_model(spec: str, settings: ModelSettings = ModelSettings()) -> Model:
     if not (kind and colon and rest.strip()):
         raise unknown(spec)
     opener = _OPENERS.get(kind)
-    return opener(rest, settings) if opener else Hosted(spec, settings)
+    return opener(rest, settings) if opener else _hosted(spec, settings)
+
+
+def _hosted(spec: str, settings: ModelSettings) -> Model:
+    model = Hosted(spec, settings)
+    return Sighted(model, limits_of(spec), model.reads_pictures)

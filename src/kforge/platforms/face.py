@@ -7,6 +7,7 @@ import string
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class Platform:
     """The torch device type candidates and reference run on."""
     can_time = True
     """Whether a time measured here means anything."""
+    emulated = False
+    """Whether programs run on an emulator: what is right there may still be refused by the real thing's compiler."""
     profilers: tuple[str, ...] = ()
     """What looks at a correct program where nobody says otherwise."""
     baselines: tuple[str, ...] = ("eager", "compile")
@@ -106,6 +109,16 @@ class Platform:
     def held_bytes(self, number: int, pid: int) -> int:
         """Device memory that a process of this machine holds; 0 where that cannot be told."""
         return 0
+
+    def enter_runner(self) -> None:
+        """Called in a runner before any program is imported."""
+
+    def surroundings(self) -> AbstractContextManager[Any]:
+        """What an emulated program's own code runs inside."""
+        return nullcontext()
+
+    def check_calls(self, yes: bool) -> None:
+        """From now on an emulated program's calls are looked at closely, or are not."""
 
     def synchronize(self) -> None:
         """Wait until everything launched on the device has finished."""

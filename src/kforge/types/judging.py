@@ -56,7 +56,11 @@ class Problem:
 
     def sized_source(self, device_class: str) -> str:
         """The source with this device class's sizes in place."""
-        return kernelbench.with_sizes(self.source, self.sizes.get(device_class, {}), self.path)
+        return kernelbench.with_sizes(self.source, self.sizes_for(device_class), self.path)
+
+    def sizes_for(self, device_class: str) -> dict[str, Any]:
+        """The overrides for a device class; an emulator takes the CPU's where there are none for it."""
+        return self.sizes.get(device_class) or (self.sizes.get("cpu", {}) if device_class == "emulator" else {})
 
     @classmethod
     def from_source(
@@ -318,6 +322,8 @@ class Verdict:
     """Why the problem itself is unsound; a win on such a problem never counts."""
     sandbox: str = ""
     """The level the runner was held at."""
+    emulated: bool = False
+    """Whether it ran on an emulator and not on the hardware it is for: then there is no time and no speedup."""
     notes: tuple[str, ...] = ()
     """What a careful reader should know."""
     evidence: Evidence | None = None
@@ -326,6 +332,8 @@ class Verdict:
         correct = self.outcome is Outcome.CORRECT
         if self.timing is not None and not correct:
             raise ValueError(f"a verdict of {self.outcome.value} cannot carry timing")
+        if self.timing is not None and self.emulated:
+            raise ValueError("an emulated verdict cannot carry timing")
         if correct and not self.errors:
             raise ValueError("a correct verdict needs the error norms it rests on")
         if (self.outcome is Outcome.REJECTED) != bool(self.rule):

@@ -24,9 +24,12 @@ class Offline:
         await self.lowering.close()
 
 
+_PLATFORMS = ("cpu", "cuda", "triton")
+
+
 def open_offline(target: Target) -> Offline:
     """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
-    if not language_of(target.device_class):
+    if not language_of(target.device_class) or target.name not in _PLATFORMS:
         raise PluginAbsent(f"builtin writes for CPUs and NVIDIA GPUs, not for {target.name}: name a model with --model")
     lowering = Lowering()
     return Offline(OfflineWriter(lowering), RulesAnalyst(), lowering)

@@ -59,6 +59,15 @@ class NoDriver(Exception):
     """The driver cannot be asked; the message says why."""
 
 
+def is_installed() -> bool:
+    """Whether there is a driver to ask. It is not asked anything: who has talked to it cannot be forked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
     """Every visible GPU, in CUDA's order; NoDriver where there is no answer."""

@@ -70,6 +70,11 @@ class Evaluation:
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
 
+        if platform.emulated:
+            sizes = session.book.problem.sizes_for(platform.device_class)
+            words = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+            self._found.notes.append(f"emulated with {words}" if words else "emulated with the problem's own sizes")
+
     def build(self) -> None:
         """Read the text, and build what takes long to build: what needs no device at all."""
         try:
@@ -122,6 +127,7 @@ class Evaluation:
             custom_share=self._share,
             degenerate=self._book.degenerate,
             sandbox=self._nursery.level,
+            emulated=self._platform.emulated,
             notes=tuple(dict.fromkeys(self._found.notes)),
             evidence=make_evidence(self._book, self._candidate, self._settings, self._nursery.level, self._found),
         )
@@ -186,7 +192,7 @@ class Evaluation:
         with self._explained(runner, "a checked call"):
             for number, case in enumerate(self._book.cases(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
-                self._check(runner, case)
+                self._check(runner, case, closely=self._platform.emulated and number == 0)
                 del case
         self._mark("observe")
         self._beside_baselines(runner, "an observed call", self._observe)
@@ -322,17 +328,17 @@ class Evaluation:
 
     # -- correctness -----------------------------------------------------------------------------------------------
 
-    def _check(self, runner: RunnerHandle, case: Case) -> None:
+    def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
         with contextlib.closing(InputSets([case.arguments], self._book.site)) as sets:
-            self._check_calls(runner, case, sets)
+            self._check_calls(runner, case, sets, closely)
 
-    def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets) -> None:
+    def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets, closely: bool) -> None:
         lane = Lane(runner, sets, self._book.outputs, self._seconds())
         ways = [[True]] if self._book.site.is_scarce(self._book.set_bytes) else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
-            block = lane.call([(0, 0, case.seed)], poison=poison)
+            block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
             self._compare(lane, case)
@@ -467,6 +473,8 @@ class Evaluation:
     def _summary(self) -> str:
         checked = f"{len(self._found.errors)} checked calls agree with the reference"
         timed = self._found.timing
+        if timed is None and self._platform.emulated:
+            return f"{checked}; emulated, so not timed"
         if timed is None:
             return f"{checked}; not timed"
         low, high = timed.interval

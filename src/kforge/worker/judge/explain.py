@@ -12,12 +12,14 @@ from kforge.worker.wire import CHANNEL_LOST
 
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
 _NVRTC = re.compile(r"^(?P<where>[^\s(][^(\n]*\(\d+\)): (?:catastrophic |fatal )?error: (?P<what>.*)$", re.MULTILINE)
+_OPENCL = re.compile(r"^(?:fatal )?error: (?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?P<what>.*)$", re.MULTILINE)
 _LINKER = re.compile(
-    r"^.*(?:undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$", re.MULTILINE
+    r"^.*(?:Cannot find symbol|undefined reference to|undefined symbol|cannot find -l|ld returned|ld: error).*$",
+    re.MULTILINE,
 )
 _BUILD = re.compile(
     r"compilation failed|Error building extension|returned non-zero exit status|ninja: build stopped"
-    r"|NVRTC_ERROR_COMPILATION"
+    r"|NVRTC_ERROR_COMPILATION|cl(?:Build|Compile|Link)Program failed"
 )
 _COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
 """What Triton raises where a kernel cannot be compiled."""
@@ -33,6 +35,7 @@ _DEVICE_FAULTS = (
     ("too many resources requested", "a block asks for more registers or threads than the device has"),
     ("no kernel image", "it was compiled for another architecture than this device's"),
     ("out of resource", "a block asks for more shared memory or registers than the device has"),
+    ("INVALID_WORK_GROUP_SIZE", "a work-group is larger than the device allows, or does not divide the global size"),
     ("invalid configuration argument", "the grid or block has a size the device does not allow"),
 )
 _ADVICE = re.compile(
@@ -119,7 +122,7 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
 
 def compiler_error(text: str) -> str:
     """The first error of a compiler's log with the lines that belong to it, and how many more there are."""
-    found = list(_COMPILER.finditer(text)) or list(_NVRTC.finditer(text))
+    found = list(_COMPILER.finditer(text)) or list(_NVRTC.finditer(text)) or list(_OPENCL.finditer(text))
     if not found:
         linker = _LINKER.findall(text)
         return cut("\n".join(linker[:5])) if linker else ""

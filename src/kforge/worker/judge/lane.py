@@ -137,13 +137,19 @@ class Lane:
             arena.close()
 
     def call(
-        self, calls: list[tuple[int, int, int | None]], poison: bool = False, look_at: int = 0, bare: bool = False
+        self,
+        calls: list[tuple[int, int, int | None]],
+        poison: bool = False,
+        look_at: int = 0,
+        bare: bool = False,
+        checked: bool = False,
     ) -> Block:
         """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
 
         `bare` calls follow one another with nothing between and no time claimed: there is only the judge's clock.
+        `checked` calls are looked at closely, where the platform is emulated.
         """
-        request = {"op": "block", "calls": calls, "poison": poison, "bare": bare}
+        request = {"op": "block", "calls": calls, "poison": poison, "bare": bare, "checked": checked}
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kforge import registry
 from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.face import Platform
+from kforge.profilers import _naming as naming
 from kforge.profilers.face import Alone, NothingSeen, Profiler, Subject
 from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
 from kforge.worker.judge import parameters
@@ -235,7 +235,7 @@ class _Place:
 def _find(name: str) -> Profiler | str:
     """The profiler, or why there is none."""
     try:
-        tool = registry.load("profilers", name)
+        tool = naming.find(name)
         reason = str(tool.absent_because())
     except UnknownPlugin as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""The throw-away copy of the code a runner may see: types, errors, registry, platforms, the runner's own rooms."""
+"""The throw-away copy of the code a runner may see: errors, registry, platforms, the emulator, the runner's own rooms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_FILES = ("errors.py", "registry.py")
+_FILES = ("errors.py", "registry.py", "cache_folder.py")
+_FOLDERS = ("platforms", "emulation")
 _WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "device_memory.py", "held_tensors.py", "trees.py")
 _WORKER_FOLDERS = ("runner", "sandbox")
 
@@ -20,7 +21,8 @@ def make_stage() -> Path:
     (target / "__init__.py").write_text('"""The part of KForge that a runner sees."""\n')
     for name in _FILES:
         shutil.copy(package / name, target / name)
-    shutil.copytree(package / "platforms", target / "platforms", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _FOLDERS:
+        shutil.copytree(package / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     (target / "worker").mkdir()
     for name in _WORKER_FILES:
         shutil.copy(package / "worker" / name, target / "worker" / name)

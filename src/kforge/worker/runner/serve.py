@@ -71,6 +71,7 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
 class _Runner:
     def __init__(self, platform_name: str, home: str) -> None:
         self._platform = registry.load("platforms", platform_name)
+        self._platform.enter_runner()
         self._stopwatch = self._platform.stopwatch()
         self._synchronize = self._platform.synchronize
         self._seed = torch.default_generator.manual_seed if self._platform.device == "cpu" else torch.manual_seed
@@ -117,7 +118,7 @@ class _Runner:
         kind = getattr(namespace, request["class_name"], None)
         if not isinstance(kind, type):
             raise ProgramFailed("missing", NameError(request["class_name"]), self._file)
-        with self._phase("init"):
+        with self._phase("init"), self._surroundings():
             torch.manual_seed(request["seed"])
             self._module = kind(*arguments)
             if not isinstance(self._module, torch.nn.Module):
@@ -143,6 +144,8 @@ class _Runner:
             if request["compile"]:
                 mode = request["compile"] if isinstance(request["compile"], str) else "default"
                 self._model = torch.compile(self._module, mode=mode)
+            if self._platform.emulated and self._watch is not None:
+                self._model = self._surrounded
             return {"state": self._describe_state(), "patched": self._patched()}
 
     def _import(self, source: str) -> Any:
@@ -153,9 +156,17 @@ class _Runner:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
-        with self._phase("import"):
+        with self._phase("import"), self._surroundings():
             spec.loader.exec_module(module)
         return module
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[Any]:
+        """What a program's own code runs inside; the reference's is plain torch."""
+        return self._platform.surroundings() if self._watch is not None else contextlib.nullcontext()
+
+    def _surrounded(self, *arguments: Any) -> Any:
+        with self._platform.surroundings():
+            return self._module(*arguments)
 
     def _patched(self) -> list[str]:
         return self._snapshot.changed()[:20] if self._snapshot is not None else []
@@ -218,6 +229,8 @@ class _Runner:
         probed = _dice.randrange(len(calls))
         mode = modes.Poison() if request["poison"] else contextlib.nullcontext()
         self._inputs.refresh()
+        if self._platform.emulated:
+            self._platform.check_calls(request["checked"])
         gc.disable()
         try:
             with self._phase("forward"), torch.no_grad(), mode:

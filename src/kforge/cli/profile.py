@@ -1,0 +1,159 @@
+"""`kforge profile`: a closer look at one candidate, and its pictures as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as machine
+import tempfile
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from kforge import registry
+from kforge.cli import render
+from kforge.errors import UsageError
+from kforge.problems import find
+from kforge.profilers import _naming as naming
+from kforge.profilers.digest import digest
+from kforge.profilers.trace_view import PAGE
+from kforge.types import Job, Outcome, Profile, Report, Settings
+from kforge.worker.crowd import Crowd, device_numbers
+from kforge.worker.jobs import read_candidate
+from kforge.worker.judge.judge import Judge
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be looked at, and by what."""
+
+    problem: str
+    candidate: Path
+    platform: str = "cpu"
+    profilers: tuple[str, ...] = ()
+    """As the user calls them; empty: the platform's own."""
+    devices: str = ""
+
+
+@dataclass(frozen=True)
+class Show:
+    """Where the answer goes."""
+
+    out: Path | None = None
+    open: bool = False
+    as_json: bool = False
+
+
+def run(order: Order, show: Show) -> int:
+    """0 if something was seen, 1 if not or if the candidate is not correct."""
+    problems = find(order.problem)
+    if len(problems) != 1:
+        raise UsageError(f"{order.problem} holds {len(problems)} problems; name one")
+    names = _names(order)
+    candidate = read_candidate(order.candidate, order.platform)
+    # The speedup is not the question here: a short measurement, for the shares.
+    settings = Settings(profilers=names, compile_baseline=False, timing_seconds=0.2, seeds=2)
+    crowd = Crowd(device_numbers(order.devices))
+    with Judge(order.platform, crowd.first) as judge, Console(stderr=True).status("judging, then profiling"):
+        report = judge.report(Job(order.candidate.stem, problems[0], candidate, settings))
+    files = _written(report, show)
+    if show.as_json:
+        print(json.dumps(_flat(report, files)))
+    else:
+        _print(Console(), report, files)
+    if show.open:
+        _open(files, Console(stderr=True))
+    return 0 if any(not item.absent for item in report.profiles) else 1
+
+
+def _names(order: Order) -> tuple[str, ...]:
+    """The profilers' names as the judge knows them; UnknownPlugin for one that there is none of."""
+    wanted = order.profilers or registry.load("platforms", order.platform).profilers
+    if not wanted:
+        raise UsageError(f"the platform {order.platform} names no profiler of its own; name one with --profiler")
+    for name in wanted:
+        naming.find(name)
+    return tuple(dict.fromkeys(naming.plain(name) for name in wanted))
+
+
+def _written(report: Report, show: Show) -> list[list[Path]]:
+    """Each profile's pictures and own files, written; no folder is made where there is nothing to write."""
+    if not any(profile.images or profile.raw for profile in report.profiles):
+        return [[] for _ in report.profiles]
+    folder = show.out or Path(tempfile.mkdtemp(prefix="kforge-profile-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tools = [profile.tool for profile in report.profiles]
+        return [
+            _write(profile, folder, f"{profile.tool}-{tools[:number].count(profile.tool) + 1}".removesuffix("-1"))
+            for number, profile in enumerate(report.profiles)
+        ]
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _write(profile: Profile, folder: Path, stem: str) -> list[Path]:
+    named = {
+        f"{stem}.{number}.{image.media_type.partition('/')[2]}": image.data
+        for number, image in enumerate(profile.images, start=1)
+    }
+    named |= {f"{stem}.{Path(item.name).name}": item.data for item in profile.raw}
+    for name, data in named.items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in named]
+
+
+def _print(console: Console, report: Report, files: list[list[Path]]) -> None:
+    render.verdict(console, report)
+    if report.verdict.outcome is not Outcome.CORRECT:
+        console.print("only a correct candidate is profiled", highlight=False)
+    for profile, written in zip(report.profiles, files, strict=True):
+        console.print(f"\n[bold]{escape(profile.tool)}[/]", highlight=False)
+        if profile.absent:
+            console.print(f"[red]absent:[/] {escape(profile.absent)}", highlight=False, soft_wrap=True)
+        else:
+            console.print(escape(profile.text), highlight=False, soft_wrap=True)
+        for path in written:
+            console.print(f"  {escape(str(path))}", style="dim", highlight=False, soft_wrap=True)
+    made = digest(report.profiles, report.verdict)
+    if made.text:
+        console.print(f"\n[bold]what matters in it[/]\n{escape(made.text)}", highlight=False, soft_wrap=True)
+
+
+def _flat(report: Report, files: list[list[Path]]) -> dict[str, Any]:
+    """The object `--json` prints."""
+    profiles = [
+        {
+            "tool": profile.tool,
+            "absent": profile.absent or None,
+            "metrics": profile.metrics,
+            "text": profile.text,
+            "files": [str(path) for path in written],
+        }
+        for profile, written in zip(report.profiles, files, strict=True)
+    ]
+    return {**render.flat(report), "profiles": profiles, "digest": digest(report.profiles, report.verdict).text}
+
+
+def _open(files: list[list[Path]], console: Console) -> None:
+    """The page to look around in, or the pictures of a tool that has none, in the user's browser."""
+    wanted = [path for written in files for path in _to_look_at(written)]
+    if not wanted:
+        console.print("there is nothing to open", highlight=False)
+    for path in wanted:
+        if not (_has_screen() and webbrowser.open(path.resolve().as_uri())):
+            console.print(f"no browser could be started; open {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+def _to_look_at(written: list[Path]) -> list[Path]:
+    pages = [path for path in written if path.name.endswith(PAGE)]
+    return pages or [path for path in written if path.suffix in (".png", ".jpeg")]
+
+
+def _has_screen() -> bool:
+    """Whether a browser would have a window; without one, some open in the terminal."""
+    return machine.system() != "Linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

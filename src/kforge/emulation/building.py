@@ -1,0 +1,160 @@
+"""C++ of a front end compiled against the emulator's runtime, and the runtime itself, built once."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kforge.emulation.tokens import SourceError
+
+NATIVE = Path(__file__).parent / "native"
+RUNTIME_VARIABLE = "KFORGE_EMULATION_RUNTIME"
+"""Names a runtime that is built already: a sandbox shows one to every runner."""
+_RUNTIME_SOURCES = ("runtime.cpp", "memory.cpp", "checking.cpp", "atomics.cpp")
+_SHARED = ("-std=c++20", "-fPIC", "-shared")
+_FAST = ("-O2",)
+_CHECKED = ("-O1", "-g1", "-fno-inline-small-functions", "-fsanitize=thread", "-fsanitize=bounds", "-DKFORGE_CHECKED=1")
+_SINGLE = "-fsingle-precision-constant"
+_PLAIN = (
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-ftemplate-depth=200",
+    "-w",
+)
+_SECONDS = 120
+_ERROR = re.compile(
+    r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<what>.*)$", re.MULTILINE
+)
+
+
+class NoCompiler(Exception):
+    """There is nothing to build with; the message has the cure."""
+
+
+class CompilerRefused(Exception):
+    """The compiler refused the kernel; the message is its first errors."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A shared library with one entry for each kernel."""
+
+    path: Path
+    library: ctypes.CDLL
+
+
+@functools.cache
+def compiler() -> str:
+    """The C++ compiler to use."""
+    wanted = os.environ.get("CXX")
+    found = next(
+        (path for path in map(shutil.which, (wanted, "g++", "clang++") if wanted else ("g++", "clang++")) if path), ""
+    )
+    if not found:
+        raise NoCompiler("no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)")
+    return found
+
+
+@functools.cache
+def runtime() -> Path:
+    """The runtime's library: the one the environment names, or one made now in a temporary folder of this process."""
+    given = os.environ.get(RUNTIME_VARIABLE, "")
+    if given and os.path.exists(given):
+        return Path(given)
+    folder = Path(tempfile.mkdtemp(prefix="kforge-emulation-"))
+    return build_runtime(folder)
+
+
+def build_runtime(folder: Path) -> Path:
+    """The runtime's library in a folder, by the content of its sources; from before if it is there."""
+    path = folder / f"libkforge_emulation_{runtime_key()}.so"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(f"{path.name}.{os.getpid()}.new")
+    sources = [str(NATIVE / name) for name in _RUNTIME_SOURCES]
+    done = _run([compiler(), *_SHARED, "-O2", "-pthread", "-fno-strict-aliasing", *sources, "-o", str(made)])
+    if done.returncode:
+        raise NoCompiler(f"the emulator's runtime cannot be built: {done.stderr.strip()[:500]}")
+    os.replace(made, path)
+    return path
+
+
+def runtime_key() -> str:
+    content = b"".join((NATIVE / name).read_bytes() for name in (*_RUNTIME_SOURCES, "runtime.h", "memory.h"))
+    return hashlib.sha256(content + compiler().encode()).hexdigest()[:16]
+
+
+def preprocess(source: str, name: str, definitions: tuple[str, ...]) -> str:
+    """The source after its own macros; SourceError for what the preprocessor refuses."""
+    command = [compiler(), "-E", "-undef", "-nostdinc", "-x", "c++", *(f"-D{item}" for item in definitions), "-"]
+    done = _run(command, given=f'#line 1 "{name}"\n{source}')
+    if done.returncode:
+        raise CompilerRefused(first_errors(done.stderr))
+    return done.stdout
+
+
+def build(text: str, header: str, folder: Path, checked: bool, double: bool = False) -> Built:
+    """A library from C++ text; CompilerRefused with the first errors where it does not compile.
+
+    `double`: whether `1.0` is one, as the language has it.
+    """
+    stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    source, thing, path = (folder / f"{stem}.{ending}" for ending in ("cpp", "o", "so"))
+    source.write_text(f'#include "{header}"\n{text}', encoding="utf-8")
+    flags = [*_SHARED, *(_CHECKED if checked else _FAST), *_PLAIN, *(() if double else (_SINGLE,))]
+    # Linked apart: the instrumentation's own run-time libraries must stay out.
+    for command in (
+        [compiler(), *flags, f"-I{NATIVE}", "-c", str(source), "-o", str(thing)],
+        [compiler(), *_SHARED, str(thing), str(runtime()), f"-Wl,-rpath,{runtime().parent}", "-lm", "-o", str(path)],
+    ):
+        done = _run(command)
+        if done.returncode:
+            raise CompilerRefused(first_errors(done.stderr))
+    return Built(path, ctypes.CDLL(str(path)))
+
+
+def first_errors(said: str, most: int = 4) -> str:
+    """A compiler's errors in the kernel's own lines, the first few; all of it if there are none."""
+    found = [f"{match['file']}:{match['line']}: error: {match['what']}" for match in _ERROR.finditer(said)]
+    own = [line for line in found if "/native/" not in line and not line.startswith("entries:")]
+    return "\n".join(dict.fromkeys((own or found)[:most])) or said.strip()[:1500]
+
+
+def line_of(library: Path, base: int, pc: int) -> int:
+    """The line of the kernel's source for an address in its library; 0 where that cannot be told."""
+    tool = shutil.which("addr2line")
+    if tool is None or not pc:
+        return 0
+    done = _run([tool, "-i", "-e", str(library), hex(pc - base - 1)])
+    # With inlining, the innermost place may be in the emulator's headers: the first that is the kernel's counts.
+    for place in done.stdout.splitlines():
+        name, _, line = place.split(" ")[0].rpartition(":")
+        if "/native/" not in name and name != "??" and line.isdigit() and int(line):
+            return int(line)
+    return 0
+
+
+def _run(command: list[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise CompilerRefused(f"compiling took longer than {_SECONDS} s") from None
+
+
+def needed(source: str) -> None:
+    """SourceError where there is nothing to compile."""
+    if not source.strip():
+        raise SourceError(0, "the source is empty")

@@ -1,0 +1,338 @@
+"""cuda.core as programs for NVIDIA's GPUs use it, on the processor, and tensors that say they are on "cuda".
+
+A pointer is an address that a tensor's `data_ptr()` gave. A Python integer is passed as 64 bits, a float as a double, as
+cuda.core does; what ctypes names is passed as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kforge.emulation import building
+from kforge.emulation.cuda_source import KernelSource, translate, without_includes
+from kforge.emulation.elsewhere import Elsewhere
+from kforge.emulation.launching import Buffer, KernelFault, Order, launch
+from kforge.emulation.tokens import SourceError
+
+_DEFINITIONS = ("__CUDACC__=1", "__CUDACC_RTC__=1", "__CUDA_ARCH__=900", "__NVCC__=1")
+_NAME = "kernel.cu"
+_GROUP_MEMORY, _MOST_DYNAMIC = 48 << 10, 227 << 10
+_MULTIPROCESSORS = 16
+"""As a small GPU has: programs size their grids by it."""
+_MOST_REMEMBERED = 4096
+_checked = False
+_storages: dict[int, Any] = {}
+"""Address -> a storage whose address a program took, while it may use it."""
+
+
+def check(yes: bool) -> None:
+    """From now on launches are checked, or are not: slower, and with every access looked at."""
+    global _checked
+    _checked = yes
+
+
+class CompilationFailed(RuntimeError):
+    """As NVRTC's."""
+
+
+class Device:
+    def __init__(self, device_id: int = 0) -> None:
+        self.device_id = device_id
+        self.arch = "90"
+        self.compute_capability = types.SimpleNamespace(major=9, minor=0)
+        self.name = "an emulated GPU"
+        self.properties = types.SimpleNamespace(
+            multiprocessor_count=_MULTIPROCESSORS,
+            max_threads_per_block=1024,
+            max_threads_per_multiprocessor=2048,
+            warp_size=32,
+            max_shared_memory_per_block=_GROUP_MEMORY,
+            max_shared_memory_per_block_optin=_MOST_DYNAMIC,
+            max_shared_memory_per_multiprocessor=228 << 10,
+            max_registers_per_block=65536,
+            l2_cache_size=50 << 20,
+            compute_capability_major=9,
+            compute_capability_minor=0,
+        )
+        self.default_stream = Stream()
+
+    def set_current(self, *_: Any) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def create_stream(self, *_: Any, **__: Any) -> Stream:
+        return Stream()
+
+
+class Stream:
+    @classmethod
+    def from_handle(cls, handle: int) -> Stream:
+        return cls()
+
+    def sync(self) -> None:
+        pass
+
+
+class ProgramOptions:
+    def __init__(self, **options: Any) -> None:
+        self.name_expressions = tuple(options.get("name_expressions") or ())
+        self.definitions = tuple(_definition(item) for item in _listed(options.get("define_macro")))
+
+
+class LaunchConfig:
+    def __init__(
+        self, grid: int | Sequence[int] = 1, block: int | Sequence[int] = 1, shmem_size: int = 0, **more: Any
+    ) -> None:
+        if more.get("cluster"):
+            raise KernelFault("clusters of blocks are not emulated")
+        self.grid, self.block, self.shmem_size = _three(grid, "grid"), _three(block, "block"), shmem_size
+
+
+class Program:
+    def __init__(self, code: str, code_type: str = "c++", options: ProgramOptions | None = None) -> None:
+        if code_type != "c++":
+            raise KernelFault(f"a program in {code_type}: only CUDA C++ is emulated")
+        self._code = code
+        self._options = options or ProgramOptions()
+
+    def compile(self, target_type: str = "cubin", name_expressions: Sequence[str] = (), **_: Any) -> ObjectCode:
+        names = (*self._options.name_expressions, *name_expressions)
+        return ObjectCode(self._code, self._options.definitions, names)
+
+    def close(self) -> None:
+        pass
+
+
+class ObjectCode:
+    """Compiled kernels."""
+
+    def __init__(self, source: str, definitions: tuple[str, ...], instances: tuple[str, ...]) -> None:
+        self._source = source
+        self._folder = tempfile.TemporaryDirectory(prefix="kforge-cuda-")
+        self._built: dict[bool, building.Built] = {}
+        try:
+            building.needed(source)
+            ready = building.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
+            self._translation = translate(ready, instances)
+            self._build(_checked)
+        except SourceError as error:
+            raise CompilationFailed(f"{_NAME}: {error}") from None
+        except building.CompilerRefused as error:
+            raise CompilationFailed(f"compilation failed:\n{error}") from None
+        self._kernels = {kernel.name: (number, kernel) for number, kernel in enumerate(self._translation.kernels)}
+
+    def get_kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            known = ", ".join(self._kernels) or "none"
+            raise KernelFault(f"there is no kernel `{name}` in the program; there are: {known}")
+        return Kernel(self, *self._kernels[name])
+
+    def _build(self, checked: bool) -> building.Built:
+        if checked not in self._built:
+            folder = Path(self._folder.name)
+            self._built[checked] = building.build(self._translation.text, "cuda_c.h", folder, checked, double=True)
+        return self._built[checked]
+
+
+class Kernel:
+    def __init__(self, program: ObjectCode, number: int, kernel: KernelSource) -> None:
+        self._program = program
+        self._number = number
+        self._kernel = kernel
+        self.attributes = types.SimpleNamespace(
+            num_regs=lambda *_: 32, shared_size_bytes=lambda *_: 0, max_threads_per_block=lambda *_: 1024
+        )
+
+    @property
+    def handle(self) -> int:
+        return self._number + 1
+
+    def run(self, config: LaunchConfig, arguments: tuple[Any, ...]) -> None:
+        name, parameters = self._kernel.name, self._kernel.parameters
+        if len(arguments) != len(parameters):
+            raise KernelFault(f"{name} takes {len(parameters)} arguments and was launched with {len(arguments)}")
+        held: list[Any] = []
+        buffers = {
+            number: _pointer(name, word, argument) if pointer else _value(name, word, argument, held)
+            for number, ((word, pointer), argument) in enumerate(zip(parameters, arguments, strict=True))
+        }
+        if config.shmem_size > _MOST_DYNAMIC:
+            raise KernelFault(f"{name}: {config.shmem_size} bytes of shared memory; a block has {_MOST_DYNAMIC}")
+        if min(config.grid) < 1:
+            raise KernelFault(f"{name}: a grid of {config.grid} blocks: invalid configuration argument")
+        order = Order(
+            name,
+            f"kforge_kernel_{self._number}",
+            {number: buffer for number, buffer in buffers.items() if buffer is not None},
+            tuple(blocks * threads for blocks, threads in zip(config.grid, config.block, strict=True)),  # type: ignore[arg-type]
+            config.block,
+            checked=_checked,
+            group_memory=_GROUP_MEMORY + config.shmem_size,
+            exited_threads_count=True,
+            dynamic_group_bytes=config.shmem_size,
+            names={number: word for number, (word, _) in enumerate(parameters)},
+        )
+        launch(self._program._build(_checked), order, self._program._source)
+
+
+def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
+    """In place of `cuda.core.launch`."""
+    kernel.run(config, arguments)
+
+
+def _pointer(kernel: str, word: str, argument: Any) -> Buffer | None:
+    address = argument.value if isinstance(argument, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64) else argument
+    if not isinstance(address, int):
+        raise KernelFault(f"{kernel}: `{word}` is a pointer: pass tensor.data_ptr(), not a {type(argument).__name__}")
+    if address == 0:
+        return None
+    for storage in _storages.values():
+        begin = storage.data_ptr()
+        if begin <= address < begin + max(storage.nbytes(), 1):
+            return Buffer(begin, storage.nbytes(), address - begin)
+    raise KernelFault(f"{kernel}: `{word}` is an address that no tensor's data_ptr() gave")
+
+
+def _value(kernel: str, word: str, argument: Any, held: list[Any]) -> Buffer:
+    if isinstance(argument, bool):
+        data = bytes(ctypes.c_bool(argument))
+    elif isinstance(argument, int):
+        data = bytes(ctypes.c_int64(argument))
+    elif isinstance(argument, float):
+        data = bytes(ctypes.c_double(argument))
+    elif isinstance(argument, ctypes._SimpleCData | ctypes.Structure | ctypes.Array):
+        data = bytes(argument)
+    elif hasattr(argument, "tobytes"):
+        data = argument.tobytes()
+    else:
+        raise KernelFault(f"{kernel}: `{word}` cannot be a {type(argument).__name__}")
+    kept = torch.frombuffer(bytearray(data.ljust(16, b"\0")), dtype=torch.uint8)
+    held.append(kept)
+    return Buffer(kept.data_ptr(), len(data.ljust(16, b"\0")), 0)
+
+
+def _remember(tensor: torch.Tensor) -> None:
+    storage = tensor.untyped_storage()
+    if len(_storages) >= _MOST_REMEMBERED:
+        _storages.pop(next(iter(_storages)))
+    _storages.pop(storage.data_ptr(), None)
+    _storages[storage.data_ptr()] = storage
+
+
+def _three(given: int | Sequence[int], what: str) -> tuple[int, int, int]:
+    sizes = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) for size in sizes):
+        raise KernelFault(f"{what} is one to three whole numbers, not {given!r}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list) else [] if given is None else [given]
+
+
+def _definition(item: Any) -> str:
+    return item if isinstance(item, str) else f"{item[0]}={item[1]}"
+
+
+# -- in place of the real ones ---------------------------------------------------------------------------------------
+
+
+def surroundings() -> Elsewhere:
+    """Inside, tensors are on "cuda"; the storages whose addresses were taken are let go of at the end."""
+    return _OnCuda("cuda", _remember)
+
+
+class _OnCuda(Elsewhere):
+    def __exit__(self, *details: Any) -> None:
+        super().__exit__(*details)
+        _storages.clear()
+
+
+def install() -> None:
+    """Let cuda.core and what programs ask of torch.cuda be the emulator, for the rest of this process."""
+    core = types.ModuleType("cuda.core")
+    for name, value in _FACE.items():
+        setattr(core, name, value)
+    package = types.ModuleType("cuda")
+    package.core = core  # type: ignore[attr-defined]
+    package.__path__ = []
+    sys.modules["cuda"], sys.modules["cuda.core"], sys.modules["cuda.core.experimental"] = package, core, core
+    for name, value in _TORCH.items():
+        setattr(torch.cuda, name, value)
+    # Where programs look for CUDA's headers, which are the emulator's own.
+    os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """`install` and the surroundings, for a block."""
+    names = ("cuda", "cuda.core", "cuda.core.experimental")
+    before = {name: sys.modules.get(name) for name in names}
+    torch_before = {name: getattr(torch.cuda, name) for name in _TORCH}
+    install()
+    try:
+        with surroundings():
+            yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+            if before[name] is not None:
+                sys.modules[name] = before[name]  # type: ignore[assignment]
+        for name, value in torch_before.items():
+            setattr(torch.cuda, name, value)
+
+
+class _TorchStream:
+    cuda_stream = 0
+    device_index = 0
+
+    def synchronize(self) -> None:
+        pass
+
+
+_properties = types.SimpleNamespace(
+    name="an emulated GPU",
+    major=9,
+    minor=0,
+    multi_processor_count=_MULTIPROCESSORS,
+    warp_size=32,
+    max_threads_per_multi_processor=2048,
+    shared_memory_per_block=_GROUP_MEMORY,
+    shared_memory_per_block_optin=_MOST_DYNAMIC,
+    regs_per_multiprocessor=65536,
+    L2_cache_size=50 << 20,
+    total_memory=16 << 30,
+)
+_FACE = {
+    "Device": Device,
+    "LaunchConfig": LaunchConfig,
+    "Program": Program,
+    "ProgramOptions": ProgramOptions,
+    "Stream": Stream,
+    "launch": launch_kernel,
+}
+_TORCH: dict[str, Any] = {
+    "is_available": lambda: True,
+    "device_count": lambda: 1,
+    "current_device": lambda: 0,
+    "set_device": lambda *_: None,
+    "current_stream": lambda *_: _TorchStream(),
+    "default_stream": lambda *_: _TorchStream(),
+    "synchronize": lambda *_: None,
+    "get_device_properties": lambda *_: _properties,
+    "get_device_capability": lambda *_: (9, 0),
+    "get_device_name": lambda *_: "an emulated GPU",
+}

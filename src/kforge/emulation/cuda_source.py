@@ -1,0 +1,214 @@
+"""CUDA C, written as C++ that compiles against `native/cuda_c.h`.
+
+Shared variables come from the group's memory, and of each kernel it is noted which parameters are pointers. What a GPU
+could do and this cannot is an error that names it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
+
+_INCLUDED = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|cuda\.h|math\.h|cmath|"
+    r"stdint\.h|cstdint|float\.h|cfloat|limits\.h|climits|math_constants\.h|device_launch_parameters\.h|"
+    r"cooperative_groups\.h|cooperative_groups/reduce\.h|stdio\.h|cstdio|cuda/std/\w+)[>\"][ \t]*$",
+    re.MULTILINE,
+)
+_OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*$", re.MULTILINE)
+_UNSUPPORTED = {
+    "asm": "inline PTX is not emulated",
+    "__asm__": "inline PTX is not emulated",
+    "wmma": "tensor cores (wmma) are not emulated",
+    "texture": "textures are not emulated",
+    "surface": "surfaces are not emulated",
+    "__managed__": "managed variables are not emulated",
+    "__cluster_dims__": "clusters of blocks are not emulated",
+    "__nanosleep": "__nanosleep is not emulated",
+}
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel that can be launched, and of each parameter its name and whether it is a pointer."""
+
+    name: str
+    function: str
+    parameters: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """C++ text and the kernels in it."""
+
+    text: str
+    kernels: tuple[KernelSource, ...]
+
+
+def without_includes(source: str) -> str:
+    """The source for the preprocessor: CUDA's own headers are the emulator's."""
+    source = _INCLUDED.sub("", source)
+    other = _OTHER_INCLUDED.search(source)
+    if other:
+        line = source.count("\n", 0, other.start()) + 1
+        raise SourceError(line, f"`{other[0].strip()}`: this header is not emulated")
+    return source
+
+
+def translate(preprocessed: str, instances: tuple[str, ...] = ()) -> Translation:
+    """C++ for a source that has been preprocessed. `instances` name kernel templates with their arguments."""
+    return _Translator(tokens_of(preprocessed)).run(instances)
+
+
+class _Translator:
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._out: list[Token] = []
+        self._kernels: list[KernelSource] = []
+        self._templates: dict[str, tuple[tuple[str, bool], ...]] = {}
+        self._shared = 0
+        self._in_template = False
+        self._scopes: list[bool] = []
+        """For each open brace: whether it is a function's or a struct's, and not a namespace's."""
+
+    def run(self, instances: tuple[str, ...]) -> Translation:
+        index = 0
+        while index < len(self._tokens):
+            index = self._step(index)
+        kernels = list(self._kernels)
+        for instance in instances:
+            name = instance.partition("<")[0].strip().removeprefix("::")
+            if "<" in instance:
+                if name.rpartition("::")[2] not in self._templates:
+                    raise SourceError(0, f"there is no kernel template `{name}`")
+                kernels.append(KernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
+        entries = "".join(
+            f'\nextern "C" void kforge_kernel_{number}(const kforge::Call* call, const kforge::Where* where) {{ '
+            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>::run<"
+            f"{', '.join(map(str, range(len(kernel.parameters))))}>(call, where); }}"
+            for number, kernel in enumerate(kernels)
+        )
+        return Translation(f'{text_of(self._out)}\n#line 1 "entries"{entries}\n', tuple(kernels))
+
+    def _at(self, index: int) -> Token:
+        return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)
+
+    def _step(self, index: int) -> int:
+        token = self._tokens[index]
+        if token.kind == "name":
+            if token.text in _UNSUPPORTED and self._at(index - 1 if index else 0).text not in (".", "->"):
+                raise SourceError(token.line, _UNSUPPORTED[token.text])
+            if token.text == "template" and self._at(index + 1).text == "<":
+                return self._template(index)
+            if token.text == "__global__":
+                return self._kernel(index)
+            if token.text == "__launch_bounds__":
+                self._out.append(made("", token))
+                return closing(self._tokens, index + 1) + 1
+            if token.text in ("__shared__", "extern"):
+                return self._variable(index)
+        elif token.text == "{":
+            before = [item.text for item in self._tokens[max(0, index - 2) : index]]
+            self._scopes.append("namespace" not in before and before[-1:] != ['"C"'])
+        elif token.text == "}" and self._scopes:
+            self._scopes.pop()
+        self._out.append(token)
+        return index + 1
+
+    def _template(self, index: int) -> int:
+        end = closing_angle(self._tokens, index + 1)
+        self._out.extend(self._tokens[index : end + 1])
+        self._in_template = True
+        ahead = end + 1
+        while self._at(ahead).text not in (";", "{", "__global__") and ahead < len(self._tokens):
+            ahead += 1
+        if self._at(ahead).text != "__global__":
+            self._in_template = False
+        return end + 1
+
+    def _kernel(self, index: int) -> int:
+        token = self._tokens[index]
+        self._out.append(made("", token))
+        index += 1
+        while self._at(index).text != "(":
+            item = self._at(index)
+            if item.text in (";", "{") or index >= len(self._tokens):
+                raise SourceError(token.line, "a kernel without parameters in brackets")
+            if item.text == "__launch_bounds__":
+                index = closing(self._tokens, index + 1) + 1
+                continue
+            self._out.append(item)
+            index += 1
+        name = self._tokens[index - 1].text
+        end = closing(self._tokens, index)
+        parts = split(self._tokens[index + 1 : end])
+        parameters = tuple(
+            (
+                next((item.text for item in reversed(part) if item.kind == "name"), ""),
+                any(item.text == "*" for item in part) or any(item.text == "[" for item in part),
+            )
+            for part in parts
+            if [item.text for item in part] != ["void"]
+        )
+        self._out.extend(self._tokens[index : end + 1])
+        if self._in_template:
+            self._templates[name] = parameters
+            self._in_template = False
+        elif self._at(end + 1).text == "{":
+            self._kernels.append(KernelSource(name, f"::{name}", parameters))
+        return end + 1
+
+    def _variable(self, index: int) -> int:
+        """A shared variable is a reference into the group's memory; one without a size is as large as the launch says."""
+        token = self._tokens[index]
+        end = index
+        while self._at(end).text not in (";", "{", "(", "") and end < len(self._tokens):
+            if self._at(end).text == "[":
+                end = closing(self._tokens, end)
+            end += 1
+        words = [item for item in self._tokens[index:end] if item.text not in ("__shared__", "static")]
+        if not any(item.text == "__shared__" for item in self._tokens[index:end]):
+            self._out.append(token)
+            return index + 1
+        words = _without_alignment(words)
+        if self._at(end).text == "(":
+            raise SourceError(token.line, "a shared variable with an initialiser")
+        dynamic = words[0].text == "extern"
+        words = words[1:] if dynamic else words
+        parts = split(words)
+        bracket = next((i for i, item in enumerate(parts[0]) if item.text == "["), len(parts[0]))
+        kind = " ".join(item.text for item in parts[0][: bracket - 1])
+        places: list[tuple[str, str, str]] = []
+        if dynamic:
+            place = f"static_cast<{kind}*>(kforge::dynamic_group_memory({token.line}))"
+            places.append((f"{kind}*", parts[0][bracket - 1].text, place))
+        else:
+            for number, part in enumerate(parts):
+                start = bracket - 1 if number == 0 else 0
+                dimensions = "".join(item.text for item in part[start + 1 :])
+                self._shared += 1
+                place = f"kforge::group_memory<{kind}{dimensions}>({self._shared}, {token.line})"
+                places.append(("auto&", part[start].text, place))
+        if any(self._scopes):
+            text = "; ".join(f"{how} {name} = {place}" for how, name, place in places)
+        else:
+            # Outside of any function it has no address yet: every use asks for it.
+            text = "".join(f"\n#define {name} ({place})" for _, name, place in places) + f"\n#line {token.line}\n"
+        lines = "\n" * sum(item.space.count("\n") for item in self._tokens[index + 1 : end])
+        self._out.append(made(text + lines, token))
+        return end
+
+
+def _without_alignment(words: list[Token]) -> list[Token]:
+    """`__align__(16)` and `alignas(16)` say what the group's memory gives anyway."""
+    kept: list[Token] = []
+    index = 0
+    while index < len(words):
+        if words[index].text in ("__align__", "alignas"):
+            index = closing(words, index + 1) + 1
+            continue
+        kept.append(words[index])
+        index += 1
+    return kept

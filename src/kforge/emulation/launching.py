@@ -1,0 +1,172 @@
+"""A kernel, its buffers and its grid: run to the end, or a sentence that says what went wrong and where."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kforge.emulation import building
+
+MOST_THREADS = 1024
+_BUFFER = re.compile(r"buffer (\d+)")
+GROUP_MEMORY = 32 << 10
+
+
+class KernelFault(RuntimeError):
+    """A kernel did what it must not do, or what the emulator noticed it doing."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory bound to a number: a stretch of a storage, which several buffers may share."""
+
+    storage: int
+    """The storage's address."""
+    storage_bytes: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run: all a launch needs beside the library."""
+
+    kernel: str
+    entry: str
+    buffers: dict[int, Buffer]
+    grid: tuple[int, int, int]
+    """In threads."""
+    group: tuple[int, int, int]
+    checked: bool = False
+    group_memory: int = GROUP_MEMORY
+    exited_threads_count: bool = False
+    """Whether a barrier counts threads that have returned."""
+    dynamic_group_bytes: int = 0
+    """For a shared variable whose size the launch gives."""
+    names: dict[int, str] = field(default_factory=dict)
+    """Buffer -> what the kernel calls it."""
+
+
+class _Storage(ctypes.Structure):
+    _fields_ = (("host", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
+
+
+class _Binding(ctypes.Structure):
+    _fields_ = (
+        ("storage", ctypes.c_int32),
+        ("unused", ctypes.c_uint32),
+        ("offset", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+    )
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("entry", ctypes.c_void_p),
+        ("storages", ctypes.POINTER(_Storage)),
+        ("bindings", ctypes.POINTER(_Binding)),
+        ("storage_count", ctypes.c_uint32),
+        ("binding_count", ctypes.c_uint32),
+        ("grid", ctypes.c_uint32 * 3),
+        ("group", ctypes.c_uint32 * 3),
+        ("workers", ctypes.c_uint32),
+        ("checked", ctypes.c_uint32),
+        ("group_memory_bytes", ctypes.c_uint32),
+        ("exited_threads_count", ctypes.c_uint32),
+        ("dynamic_group_bytes", ctypes.c_uint32),
+    )
+
+
+class _Report(ctypes.Structure):
+    _fields_ = (
+        ("status", ctypes.c_int32),
+        ("line", ctypes.c_uint32),
+        ("pc", ctypes.c_uint64),
+        ("group", ctypes.c_uint32 * 3),
+        ("thread", ctypes.c_uint32 * 3),
+        ("message", ctypes.c_char * 1000),
+    )
+
+
+def launch(built: building.Built, order: Order, source: str = "") -> None:
+    """Run a kernel; KernelFault with a sentence where it cannot be run to its end."""
+    _check_sizes(order)
+    if 0 in order.grid:
+        return
+    storages: dict[tuple[int, int], int] = {}
+    for buffer in order.buffers.values():
+        storages.setdefault((buffer.storage, buffer.storage_bytes), len(storages))
+    count = max(order.buffers, default=-1) + 1
+    bindings = (_Binding * max(count, 1))(*[_Binding(-1, 0, 0, 0)] * max(count, 1))
+    for number, buffer in order.buffers.items():
+        place = storages[(buffer.storage, buffer.storage_bytes)]
+        bindings[number] = _Binding(place, 0, buffer.offset, buffer.storage_bytes - buffer.offset)
+    held = (_Storage * max(len(storages), 1))(*(_Storage(address, size) for address, size in storages))
+    entry = ctypes.cast(getattr(built.library, order.entry), ctypes.c_void_p)
+    asked = _Launch(
+        entry,
+        held,
+        bindings,
+        len(storages),
+        count,
+        (ctypes.c_uint32 * 3)(*order.grid),
+        (ctypes.c_uint32 * 3)(*order.group),
+        _workers(),
+        order.checked,
+        order.group_memory,
+        order.exited_threads_count,
+        order.dynamic_group_bytes,
+    )
+    report = _Report()
+    if ctypes.CDLL(str(building.runtime())).kforge_launch(ctypes.byref(asked), ctypes.byref(report)):
+        raise KernelFault(_sentence(built, order, report, source))
+
+
+def _check_sizes(order: Order) -> None:
+    threads = order.group[0] * order.group[1] * order.group[2]
+    if threads > MOST_THREADS:
+        sizes = " x ".join(map(str, order.group))
+        raise KernelFault(f"{order.kernel}: a group of {sizes} = {threads} threads; {MOST_THREADS} are allowed")
+    if min(order.group) < 1 or min(order.grid) < 0:
+        raise KernelFault(f"{order.kernel}: a grid of {order.grid} threads in groups of {order.group} makes no sense")
+
+
+def _sentence(built: building.Built, order: Order, report: _Report, source: str) -> str:
+    line = report.line or _line(built.path, report.pc)
+    what = _BUFFER.sub(lambda found: _named(found, order.names), report.message.decode(errors="replace"))
+    place = f", line {line}" if line else ""
+    words = f"{order.kernel}{place}: {what}\n  (thread {tuple(report.thread)} of group {tuple(report.group)})"
+    lines = source.splitlines()
+    if 0 < line <= len(lines):
+        words += f"\n  {line} | {lines[line - 1].strip()[:160]}"
+    return words
+
+
+def _named(found: re.Match[str], names: dict[int, str]) -> str:
+    name = names.get(int(found[1]))
+    return f"{found[0]} (`{name}`)" if name else found[0]
+
+
+def _line(path: Path, pc: int) -> int:
+    if not pc:
+        return 0
+    base = _base(path)
+    return building.line_of(path, base, pc) if base else 0
+
+
+def _base(path: Path) -> int:
+    """Where this process has a library; 0 where that cannot be told."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            for line in maps:
+                if line.rstrip().endswith(str(path)):
+                    return int(line.split("-")[0], 16)
+    except OSError:
+        pass
+    return 0
+
+
+def _workers() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,235 @@
+"""torch.mps as programs for a Mac use it, on the processor: `compile_shader`, and tensors that say they are on "mps".
+
+The calling convention is torch's: argument i is buffer i; a tensor binds its storage from its offset on, whatever its
+strides; an int is passed as int64, a float as float32, a list as an array, and `arg_casts` narrows; `threads` counts
+threads, by default as many as the first tensor has elements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kforge.emulation import building
+from kforge.emulation.elsewhere import Elsewhere
+from kforge.emulation.launching import Buffer, KernelFault, Order, launch
+from kforge.emulation.msl_source import KernelSource, translate, without_includes
+from kforge.emulation.tokens import SourceError
+
+_DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
+_NAME = "kernel.metal"
+_CASTS = {
+    **{
+        "int8": "b",
+        "uint8": "B",
+        "int16": "h",
+        "uint16": "H",
+        "int32": "i",
+        "uint32": "I",
+        "int64": "q",
+        "uint64": "Q",
+    },
+    **{"fp16": "e", "fp32": "f"},
+}
+_checked = False
+
+
+def check(yes: bool) -> None:
+    """From now on launches are checked, or are not: slower, and with every access looked at."""
+    global _checked
+    _checked = yes
+
+
+class ShaderLibrary:
+    """What `compile_shader` gives: each kernel is an attribute."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._folder = tempfile.TemporaryDirectory(prefix="kforge-msl-")
+        try:
+            building.needed(source)
+            ready = building.preprocess(without_includes(source), _NAME, _DEFINITIONS)
+            self._translation = translate(ready)
+            self._built: dict[bool, building.Built] = {}
+            # A source that does not compile is found now, as on a Mac.
+            self._build(_checked)
+        except SourceError as error:
+            raise SyntaxError(f"{_NAME}: {error}") from None
+        except building.CompilerRefused as error:
+            raise SyntaxError(f"the compiler refused the Metal source:\n{error}") from None
+        self._kernels = {kernel.name: (number, kernel) for number, kernel in enumerate(self._translation.kernels)}
+        if not self._kernels:
+            raise SyntaxError(f"{_NAME}: there is no kernel function in it")
+
+    def __getattr__(self, name: str) -> MetalKernel:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self._kernels:
+            known = ", ".join(self._kernels)
+            raise AttributeError(f"there is no kernel `{name}` in the Metal source; there are: {known}")
+        number, kernel = self._kernels[name]
+        return MetalKernel(self, number, kernel)
+
+    def __dir__(self) -> list[str]:
+        return list(self._kernels)
+
+    def _build(self, checked: bool) -> building.Built:
+        if checked not in self._built:
+            self._built[checked] = building.build(self._translation.text, "msl.h", Path(self._folder.name), checked)
+        return self._built[checked]
+
+    def _launch(self, order: Order) -> None:
+        launch(self._build(order.checked), order, self._source)
+
+
+class MetalKernel:
+    """One kernel, called with its arguments."""
+
+    max_threads_per_threadgroup = 1024
+    thread_execution_width = 32
+    static_thread_group_memory_length = 0
+
+    def __init__(self, library: ShaderLibrary, number: int, kernel: KernelSource) -> None:
+        self._library = library
+        self._number = number
+        self._kernel = kernel
+
+    def __call__(
+        self,
+        *arguments: Any,
+        threads: int | Sequence[int] | None = None,
+        group_size: int | Sequence[int] | None = None,
+        arg_casts: str | dict[int, str] | None = None,
+    ) -> None:
+        held: list[Any] = []
+        buffers = {
+            number: _buffer(number, argument, _cast(arg_casts, number), held)
+            for number, argument in enumerate(arguments)
+        }
+        name = self._kernel.name
+        wanted = self._kernel.buffers
+        missing = sorted(set(wanted) - set(buffers))
+        if missing:
+            words = ", ".join(f"{number} (`{wanted[number]}`)" for number in missing)
+            raise KernelFault(
+                f"{name}: nothing is bound to buffer {words}: it was called with {len(buffers)} arguments"
+            )
+        strange = sorted(set(buffers) - set(wanted))
+        if strange:
+            raise KernelFault(
+                f"{name}: argument {strange[0]} is for buffer {strange[0]}, which the kernel does not have; it has "
+                f"{', '.join(f'{number} (`{word}`)' for number, word in sorted(wanted.items())) or 'none'}"
+            )
+        grid = _sizes(threads if threads is not None else _default_threads(arguments, name), "threads", name)
+        group = _sizes(group_size, "group_size", name) if group_size is not None else (min(1024, max(1, grid[0])),)
+        if group_size is not None and len(group) != len(grid):
+            raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
+        self._library._launch(
+            Order(
+                name,
+                f"kforge_kernel_{self._number}",
+                buffers,
+                _three(grid),
+                _three(group),
+                checked=_checked,
+                names=wanted,
+            )
+        )
+
+
+def compile_shader(source: str) -> ShaderLibrary:
+    """In place of `torch.mps.compile_shader`."""
+    return ShaderLibrary(source)
+
+
+def _buffer(number: int, argument: Any, cast: str, held: list[Any]) -> Buffer:
+    if isinstance(argument, torch.Tensor):
+        storage = argument.untyped_storage()
+        held.append(storage)
+        return Buffer(storage.data_ptr(), storage.nbytes(), argument.storage_offset() * argument.element_size())
+    data = _packed(argument, cast, number)
+    kept = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    held.append(kept)
+    return Buffer(kept.data_ptr(), len(data), 0)
+
+
+def _packed(argument: Any, cast: str, number: int) -> bytes:
+    values = list(argument) if isinstance(argument, (list, tuple)) else [argument]
+    out = b""
+    for value in values:
+        if isinstance(value, bool):
+            out += struct.pack("<?" if not cast else f"<{_CASTS[cast]}", value)
+        elif isinstance(value, int):
+            code = _CASTS[cast or "int64"]
+            out += struct.pack(f"<{code}", float(value) if code in "ef" else value)
+        elif isinstance(value, float):
+            code = _CASTS[cast or "fp32"]
+            out += struct.pack(f"<{code}", value if code in "ef" else int(value))
+        else:
+            raise TypeError(f"argument {number} is a {type(value).__name__}: a kernel takes tensors, numbers and lists")
+    return out
+
+
+def _cast(casts: str | dict[int, str] | None, number: int) -> str:
+    wanted = casts if isinstance(casts, str) else (casts or {}).get(number, "")
+    if wanted and wanted not in _CASTS:
+        raise KernelFault(f"arg_casts: {wanted!r} is no type to cast to; there are {', '.join(_CASTS)}")
+    return wanted
+
+
+def _default_threads(arguments: Sequence[Any], name: str) -> int:
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            return argument.numel()
+    raise KernelFault(f"{name}: threads must be given where no argument is a tensor")
+
+
+def _sizes(given: int | Sequence[int], what: str, name: str) -> tuple[int, ...]:
+    sizes = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) for size in sizes):
+        raise KernelFault(f"{name}: {what} is one to three whole numbers, not {given!r}")
+    return sizes
+
+
+def _three(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+# -- in place of the real ones ---------------------------------------------------------------------------------------
+
+
+def surroundings() -> Elsewhere:
+    """Inside, tensors are on "mps"."""
+    return Elsewhere("mps")
+
+
+def install() -> None:
+    """Let torch.mps be the emulator, for the rest of this process."""
+    torch.mps.compile_shader = compile_shader
+    torch.mps.synchronize = lambda: None
+    torch.mps.is_available = lambda: True
+    torch.backends.mps.is_available = lambda: True
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """`install` and the mode, for a block."""
+    names = ("compile_shader", "synchronize", "is_available")
+    before = [getattr(torch.mps, name, None) for name in names]
+    available = torch.backends.mps.is_available
+    install()
+    try:
+        with surroundings():
+            yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            if value is not None:
+                setattr(torch.mps, name, value)
+        torch.backends.mps.is_available = available

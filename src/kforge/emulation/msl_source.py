@@ -1,0 +1,461 @@
+"""Metal's language, written as C++ that compiles against `native/msl.h`.
+
+Address spaces go, variables of a threadgroup come from its memory, swizzles become calls, and of each kernel it is noted
+what its parameters are. What a Mac could do and this cannot is an error that names it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
+
+ATTRIBUTES = {
+    "thread_position_in_grid": -1,
+    "thread_position_in_threadgroup": -2,
+    "threadgroup_position_in_grid": -3,
+    "threads_per_threadgroup": -4,
+    "threads_per_grid": -5,
+    "grid_size": -5,
+    "threadgroups_per_grid": -6,
+    "dispatch_threads_per_threadgroup": -7,
+    "thread_index_in_threadgroup": -8,
+    "thread_index_in_simdgroup": -9,
+    "simdgroup_index_in_threadgroup": -10,
+    "simdgroups_per_threadgroup": -11,
+    "dispatch_simdgroups_per_threadgroup": -11,
+    "threads_per_simdgroup": -12,
+    "thread_execution_width": -12,
+    "grid_origin": -13,
+    "thread_index_in_quadgroup": -14,
+    "quadgroup_index_in_threadgroup": -15,
+    "quadgroups_per_threadgroup": -16,
+    "dispatch_quadgroups_per_threadgroup": -16,
+}
+"""What a parameter may ask for -> its number in `native/msl.h`."""
+MOST_BUFFERS = 31
+_SPACES = ("device", "thread", "ray_data", "object_data")
+_UNSUPPORTED = {
+    "double": "Metal has no double: use float",
+    "vertex": "a vertex function: only kernels are run here",
+    "fragment": "a fragment function: only kernels are run here",
+    "sampler": "samplers are not emulated",
+    "imageblock": "image blocks are not emulated",
+    "visible_function_table": "function tables are not emulated",
+    "intersection_function_table": "ray tracing is not emulated",
+    "command_buffer": "indirect command buffers are not emulated",
+}
+_TEXTURE = re.compile(r"^(?:texture|depth)(?:1d|2d|3d|cube)(?:_\w+)?$|^texture_buffer$")
+_UNSUPPORTED_ATTRIBUTES = {
+    "function_constant": "function constants: torch.mps.compile_shader gives them no value; use a template or a buffer",
+    "threadgroup": "threadgroup memory as a parameter: torch.mps.compile_shader cannot give its length; declare it in the "
+    "kernel with a fixed size",
+    "texture": "textures are not emulated",
+    "sampler": "samplers are not emulated",
+    "stage_in": "stage_in is not emulated",
+    "payload": "payloads are not emulated",
+}
+_SWIZZLE = re.compile(r"^(?:[xyzw]{2,4}|[rgba]{2,4})$")
+_PLACES = {**{letter: place for place, letter in enumerate("xyzw")}, **{l: p for p, l in enumerate("rgba")}}
+_ASSIGNS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
+_HALF = re.compile(r"^((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(h|H|bf|BF)$")
+_MOST_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(metal_\w+|simd/\w+(?:\.h)?)>[ \t]*$", re.MULTILINE)
+_OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel that can be launched: what the host calls it, the function, and where each parameter comes from."""
+
+    name: str
+    function: str
+    sources: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+    @property
+    def buffers(self) -> dict[int, str]:
+        """Number -> the parameter's name."""
+        return {source: name for source, name in zip(self.sources, self.parameters, strict=True) if source >= 0}
+
+
+@dataclass(frozen=True)
+class Translation:
+    """C++ text and the kernels in it."""
+
+    text: str
+    kernels: tuple[KernelSource, ...]
+
+
+def without_includes(source: str) -> str:
+    """The source for the preprocessor: Metal's own headers are the emulator's, and there are no others."""
+    source = _MOST_INCLUDED.sub("", source)
+    other = _OTHER_INCLUDED.search(source)
+    if other:
+        line = source.count("\n", 0, other.start()) + 1
+        raise SourceError(line, f"`{other[0].strip()}`: only Metal's own headers exist")
+    return source
+
+
+def translate(preprocessed: str) -> Translation:
+    """C++ for a source that has been preprocessed."""
+    return _Translator(tokens_of(preprocessed)).run()
+
+
+class _Translator:
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._out: list[Token] = []
+        self._kernels: list[KernelSource] = []
+        self._templates: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
+        self._scopes: list[str | None] = []
+        self._group_variables = 0
+        self._members = _members(tokens)
+
+    def run(self) -> Translation:
+        tokens, index = self._tokens, 0
+        while index < len(tokens):
+            index = self._step(index)
+        text = text_of(self._out)
+        entries = "".join(
+            f'\nextern "C" void kforge_kernel_{number}(const kforge::Call* call, const kforge::Where* where) {{ '
+            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>::run<{', '.join(map(str, kernel.sources))}>"
+            "(call, where); }"
+            for number, kernel in enumerate(self._kernels)
+        )
+        return Translation(f'{text}\n#line 1 "entries"{entries}\n', tuple(self._kernels))
+
+    def _step(self, index: int) -> int:
+        token = self._tokens[index]
+        text = token.text
+        if token.kind == "name":
+            if text in _UNSUPPORTED or _TEXTURE.match(text):
+                if not (index and self._tokens[index - 1].text in (".", "->")):
+                    raise SourceError(token.line, _UNSUPPORTED.get(text, "textures are not emulated"))
+            if text == "kernel" and self._at(index + 1).kind in ("name", "mark"):
+                return self._kernel(index)
+            if text == "template":
+                return self._template(index)
+            if text == "namespace":
+                return self._namespace(index)
+            if text == "threadgroup":
+                return self._threadgroup(index)
+            if text in _SPACES:
+                self._space_kept(token)
+                return index + 1
+            if text == "constant":
+                return self._constant(index)
+            if _SWIZZLE.match(text) and index and self._tokens[index - 1].text in (".", "->"):
+                return self._swizzle(index)
+        elif token.kind == "number":
+            found = _HALF.match(text)
+            if found:
+                kind = "half" if found[2].lower() == "h" else "bfloat"
+                self._emit(made(f"{kind}({found[1]}{'' if any(c in found[1] for c in '.eE') else '.0'}f)", token))
+                return index + 1
+        elif text == "[[":
+            return self._attribute(index)
+        elif text == "{":
+            self._scopes.append(None)
+        elif text == "}":
+            if self._scopes:
+                self._scopes.pop()
+        self._emit(token)
+        return index + 1
+
+    def _at(self, index: int) -> Token:
+        return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)
+
+    def _emit(self, *tokens: Token) -> None:
+        self._out.extend(tokens)
+
+    def _space_kept(self, token: Token) -> None:
+        self._emit(made("", token))
+
+    # -- what stands at the top level ------------------------------------------------------------------------------
+
+    def _namespace(self, index: int) -> int:
+        """Named, so that a kernel inside can be called from outside."""
+        end = index
+        while self._at(end).text not in ("{", ";", "="):
+            end += 1
+        self._emit(*self._tokens[index:end])
+        if self._at(end).text != "{":
+            return end
+        self._emit(self._tokens[end])
+        self._scopes.append("".join(token.text for token in self._tokens[index + 1 : end]))
+        return end + 1
+
+    def _qualified(self, name: str) -> str:
+        """From the outside: a kernel may have a name of Metal's own library."""
+        return "::".join(["", *(scope for scope in self._scopes if scope), name])
+
+    def _attribute(self, index: int) -> int:
+        """Attributes of functions mean nothing here, but for one that makes a kernel."""
+        end = closing(self._tokens, index)
+        inside = self._tokens[index + 1 : end - 1]
+        names = {token.text for token in inside if token.kind == "name"}
+        for name in names & set(_UNSUPPORTED_ATTRIBUTES):
+            raise SourceError(self._tokens[index].line, _UNSUPPORTED_ATTRIBUTES[name])
+        if "kernel" in names:
+            return self._kernel(end)
+        self._emit(made("", self._tokens[index]))
+        return end + 1
+
+    def _template(self, index: int) -> int:
+        """A template goes through; an explicit instance with a name for the host becomes a kernel."""
+        following = self._at(index + 1)
+        if following.text == "<":
+            end = closing_angle(self._tokens, index + 1)
+            after = end + 1
+            while self._at(after).text == "[[" and "kernel" not in self._attribute_names(after):
+                after = closing(self._tokens, after) + 1
+            for token in self._tokens[index : end + 1]:
+                self._emit(token)
+            if self._at(after).text == "kernel" or self._at(after).text == "[[":
+                return self._kernel(
+                    after if self._at(after).text == "kernel" else closing(self._tokens, after), template=True
+                )
+            return end + 1
+        end = index
+        while self._at(end).text not in (";", "{") and end < len(self._tokens):
+            end += 1
+        instance = self._tokens[index + 1 : end]
+        host = "".join(token.text[1:-1] for token in instance if token.kind == "text")
+        if not host and not any(token.text == "kernel" for token in instance):
+            self._emit(self._tokens[index])
+            return index + 1
+        self._instance(instance, host, self._tokens[index].line)
+        self._emit(
+            made("\n" * sum(token.space.count("\n") for token in self._tokens[index : end + 1]), self._tokens[index])
+        )
+        return end + 1
+
+    def _attribute_names(self, index: int) -> set[str]:
+        return {token.text for token in self._tokens[index : closing(self._tokens, index)] if token.kind == "name"}
+
+    def _instance(self, tokens: list[Token], host: str, line: int) -> None:
+        """`template [[host_name("f_float")]] kernel void f<float>(...)`, or `... decltype(f<float>) f<float>`."""
+        plain: list[Token] = []
+        index = 0
+        while index < len(tokens):
+            if tokens[index].text == "[[":
+                index = closing(tokens, index) + 1
+                continue
+            plain.append(tokens[index])
+            index += 1
+        index = 0
+        while index < len(plain) and plain[index].text in ("kernel", "void"):
+            index += 1
+        if index < len(plain) and plain[index].text == "decltype":
+            index = closing(plain, index + 1) + 1
+        begin = index
+        while index < len(plain) and plain[index].text != "<":
+            index += 1
+        if index == len(plain):
+            raise SourceError(line, "an instance of a kernel template without its arguments")
+        name = "".join(token.text for token in plain[begin:index])
+        end = closing_angle(plain, index)
+        # Address spaces are no part of a type here.
+        arguments = " ".join(token.text for token in plain[index : end + 1] if token.text not in _SPACES)
+        if name not in self._templates:
+            raise SourceError(line, f"there is no kernel template `{name}`")
+        sources, parameters = self._templates[name]
+        function = f"{self._qualified(name)}{arguments}"
+        self._kernels.append(KernelSource(host or name, function, sources, parameters))
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def _kernel(self, index: int, template: bool = False) -> int:
+        """From the word that makes it one to the end of its parameters."""
+        tokens = self._tokens
+        opening = index + 1
+        while self._at(opening).text != "(":
+            if opening >= len(tokens) or self._at(opening).text in (";", "{"):
+                raise SourceError(tokens[index].line, "a kernel without parameters in brackets")
+            if self._at(opening).text == "[[":
+                opening = closing(tokens, opening) + 1
+                continue
+            opening += 1
+        name = tokens[opening - 1]
+        end = closing(tokens, opening)
+        self._emit(made("", tokens[index]))
+        skip = index + 1
+        while skip < opening:
+            if tokens[skip].text == "[[":
+                skip = closing(tokens, skip) + 1
+                continue
+            self._emit(tokens[skip])
+            skip += 1
+        self._emit(tokens[opening])
+        parts = split(tokens[opening + 1 : end])
+        sources, names = self._parameters(parts)
+        for number, part in enumerate(parts):
+            if number:
+                self._emit(Token("made", ",", part[0].line))
+            inner = _Translator(_without_attributes(part))
+            inner._group_variables, inner._members = self._group_variables, self._members
+            position = 0
+            while position < len(inner._tokens):
+                position = inner._step(position)
+            self._emit(*inner._out)
+        self._emit(tokens[end])
+        after = end + 1
+        while self._at(after).text == "[[":
+            after = closing(tokens, after) + 1
+        if template:
+            self._templates[name.text] = (sources, names)
+        elif self._at(after).text == "{":
+            self._kernels.append(KernelSource(name.text, self._qualified(name.text), sources, names))
+        return after
+
+    def _parameters(self, parts: list[list[Token]]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        found: list[int | None] = []
+        names: list[str] = []
+        for part in parts:
+            source, name = self._parameter(part)
+            found.append(source)
+            names.append(name)
+        taken = {source for source in found if source is not None and source >= 0}
+        free = (number for number in range(MOST_BUFFERS) if number not in taken)
+        return tuple(next(free) if source is None else source for source in found), tuple(names)
+
+    def _parameter(self, part: list[Token]) -> tuple[int | None, str]:
+        line = part[0].line if part else 0
+        name = next((token.text for token in reversed(_without_attributes(part)) if token.kind == "name"), "")
+        for index, token in enumerate(part):
+            if token.text != "[[":
+                continue
+            inside = part[index + 1 : closing(part, index) - 1]
+            words = [item.text for item in inside]
+            if words[0] == "buffer":
+                number = int(words[2]) if len(words) > 2 and words[2].isdigit() else -1
+                if not 0 <= number < MOST_BUFFERS:
+                    raise SourceError(
+                        token.line, f"[[buffer({''.join(words[2:-1])})]]: buffers are 0 to {MOST_BUFFERS - 1}"
+                    )
+                return number, name
+            if words[0] in ATTRIBUTES:
+                return ATTRIBUTES[words[0]], name
+            if words[0] in _UNSUPPORTED_ATTRIBUTES:
+                raise SourceError(token.line, _UNSUPPORTED_ATTRIBUTES[words[0]])
+            raise SourceError(token.line, f"the attribute [[{''.join(words)}]] of a kernel's parameter is not emulated")
+        if not any(token.text in ("*", "&") for token in part):
+            raise SourceError(line, f"the parameter `{name}` is neither a buffer nor has it an attribute")
+        if part and any(token.text == "threadgroup" for token in part):
+            raise SourceError(line, _UNSUPPORTED_ATTRIBUTES["threadgroup"])
+        return None, name
+
+    # -- address spaces --------------------------------------------------------------------------------------------
+
+    def _constant(self, index: int) -> int:
+        """`const`, once."""
+        token = self._tokens[index]
+        near = [self._at(index + 1).text, *(item.text for item in self._out[-2:])]
+        already = any(word in ("const", "constexpr") for word in near)
+        self._emit(made("" if already else "const", token))
+        return index + 1
+
+    def _threadgroup(self, index: int) -> int:
+        """A variable of the threadgroup is a reference into its memory; elsewhere the word only says where one points."""
+        token = self._tokens[index]
+        end = index
+        while self._at(end).text not in (";", ")", "{", "=", "") and end < len(self._tokens):
+            if self._at(end).text in ("(", "[", "[["):
+                end = closing(self._tokens, end)
+            end += 1
+        words = self._tokens[index + 1 : end]
+        if self._at(end).text != ";" or any(word.text in ("*", "&") for word in _outside(words)) or not words:
+            self._space_kept(token)
+            return index + 1
+        kind, declarators = _declaration(words)
+        if not declarators:
+            self._space_kept(token)
+            return index + 1
+        type_text = " ".join(item.text for item in kind)
+        made_text = []
+        for name, dimensions in declarators:
+            self._group_variables += 1
+            made_text.append(
+                f"auto& {name} = kforge::group_memory<{type_text}{dimensions}>({self._group_variables}, {token.line})"
+            )
+        lines = "\n" * sum(word.space.count("\n") for word in words)
+        self._emit(made("; ".join(made_text) + lines, token))
+        return end
+
+    # -- swizzles --------------------------------------------------------------------------------------------------
+
+    def _swizzle(self, index: int) -> int:
+        token = self._tokens[index]
+        if token.text in self._members or self._at(index + 1).text == "(":
+            self._emit(token)
+            return index + 1
+        places = ", ".join(str(_PLACES[letter]) for letter in token.text)
+        written = self._at(index + 1).text in _ASSIGNS
+        self._emit(made(f"template {'swref' if written else 'sw'}<{places}>()", token))
+        return index + 1
+
+
+def _without_attributes(part: list[Token]) -> list[Token]:
+    kept: list[Token] = []
+    index = 0
+    while index < len(part):
+        if part[index].text == "[[":
+            index = closing(part, index) + 1
+            continue
+        kept.append(part[index])
+        index += 1
+    return kept
+
+
+def _outside(words: list[Token]) -> list[Token]:
+    """Without what stands in brackets, a template's included."""
+    kept: list[Token] = []
+    index = 0
+    while index < len(words):
+        text = words[index].text
+        if text in ("(", "[", "{", "[["):
+            index = closing(words, index) + 1
+            continue
+        if text == "<" and kept and kept[-1].kind == "name":
+            try:
+                index = closing_angle(words, index) + 1
+                continue
+            except SourceError:
+                pass
+        kept.append(words[index])
+        index += 1
+    return kept
+
+
+def _declaration(words: list[Token]) -> tuple[list[Token], list[tuple[str, str]]]:
+    """`float a[4], b[2][8]` as its type and (name, dimensions)."""
+    parts = split(words)
+    first = parts[0]
+    bracket = next((i for i, token in enumerate(first) if token.text == "["), len(first))
+    if bracket < 2 or first[bracket - 1].kind != "name":
+        return [], []
+    kind = first[: bracket - 1]
+    declarators = [(first[bracket - 1].text, "".join(t.space + t.text for t in first[bracket:]).strip())]
+    for part in parts[1:]:
+        if not part or part[0].kind != "name":
+            return [], []
+        declarators.append((part[0].text, "".join(t.space + t.text for t in part[1:]).strip()))
+    return kind, declarators
+
+
+def _members(tokens: list[Token]) -> set[str]:
+    """Names that look like swizzles and are members of the program's own structs."""
+    found: set[str] = set()
+    for index, token in enumerate(tokens):
+        if token.text in ("struct", "class", "union"):
+            opening = index
+            while opening < len(tokens) and tokens[opening].text not in ("{", ";", "(", ")"):
+                opening += 1
+            if opening < len(tokens) and tokens[opening].text == "{":
+                body = tokens[opening : closing(tokens, opening)]
+                for before, member, after in zip(body, body[1:], body[2:], strict=False):
+                    if member.kind == "name" and _SWIZZLE.match(member.text) and after.text in (";", ",", "[", "="):
+                        if before.kind == "name" or before.text in (",", "*", "&", ">"):
+                            found.add(member.text)
+    return found

@@ -1,0 +1,177 @@
+// Buffers between guard pages, and a group's own memory.
+
+#include "memory.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace kforge;
+
+namespace {
+
+constexpr u64 kAlign = 64;
+constexpr u64 kGuard = 64 << 20;
+
+char* reserve(u64 bytes, int protection) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+#ifdef MAP_NORESERVE
+    flags |= MAP_NORESERVE;
+#endif
+    void* place = mmap(nullptr, bytes, protection, flags, -1, 0);
+    return place == MAP_FAILED ? nullptr : static_cast<char*>(place);
+}
+
+u64 up(u64 value, u64 step) { return (value + step - 1) / step * step; }
+
+}  // namespace
+
+namespace kforge {
+
+bool Memory::bind(const Launch& asked, Report* report) {
+    launch = &asked;
+    u64 page = u64(sysconf(_SC_PAGESIZE));
+    for (u32 i = 0; i < asked.storage_count; ++i) {
+        const Storage& storage = asked.storages[i];
+        Placed& place = placed[i];
+        u64 room = up(up(storage.bytes, kAlign), page) + page;
+        place.map_bytes = room + 2 * kGuard;
+        place.map = reserve(place.map_bytes, PROT_NONE);
+        if (place.map == nullptr || mprotect(place.map + kGuard, room, PROT_READ | PROT_WRITE) != 0) {
+            report->status = 1;
+            snprintf(report->message, sizeof report->message, "there is no memory for a buffer of %llu bytes",
+                     (unsigned long long)storage.bytes);
+            return false;
+        }
+        // Its end is at the guard, as far as alignment allows.
+        place.begin = place.map + kGuard + room - up(storage.bytes, kAlign);
+        place.end = place.begin + storage.bytes;
+        memset(place.map + kGuard, 0xFF, size_t(place.begin - place.map - kGuard));
+        memset(place.end, 0xFF, size_t(place.map + kGuard + room - place.end));
+        if (storage.bytes) memcpy(place.begin, storage.host, storage.bytes);
+        if (asked.checked && storage.bytes) {
+            place.touch_bytes = storage.bytes * sizeof(Touch);
+            place.touches = reinterpret_cast<Touch*>(reserve(place.touch_bytes, PROT_READ | PROT_WRITE));
+            if (place.touches == nullptr) {
+                report->status = 1;
+                snprintf(report->message, sizeof report->message,
+                         "there is no memory to check a buffer of %llu bytes: use smaller shapes",
+                         (unsigned long long)storage.bytes);
+                return false;
+            }
+        }
+    }
+    for (u32 i = 0; i < asked.binding_count; ++i) {
+        const Binding& binding = asked.bindings[i];
+        bound[i] = binding.storage < 0 ? nullptr : placed[binding.storage].begin + binding.offset;
+    }
+    return true;
+}
+
+void Memory::give_back(bool written) {
+    for (u32 i = 0; i < launch->storage_count; ++i) {
+        const Storage& storage = launch->storages[i];
+        if (written && storage.bytes && memcmp(storage.host, placed[i].begin, storage.bytes) != 0) {
+            memcpy(storage.host, placed[i].begin, storage.bytes);
+        }
+    }
+}
+
+Memory::~Memory() {
+    for (Placed& place : placed) {
+        if (place.map != nullptr) munmap(place.map, place.map_bytes);
+        if (place.touches != nullptr) munmap(place.touches, place.touch_bytes);
+    }
+}
+
+void Memory::describe(const void* where, char* text, size_t size) const {
+    const char* at = static_cast<const char*>(where);
+    u64 nearest = ~0ull;
+    u32 number = 0;
+    bool behind = false;
+    for (u32 i = 0; i < launch->binding_count; ++i) {
+        const Binding& binding = launch->bindings[i];
+        if (binding.storage < 0) continue;
+        const Placed& place = placed[binding.storage];
+        u64 far = at >= place.end ? u64(at - place.end) : at < place.begin ? u64(place.begin - at) : 0;
+        if (far < nearest) nearest = far, number = i, behind = at >= place.end;
+    }
+    if (at < reinterpret_cast<const char*>(4096)) {
+        snprintf(text, size, "a kernel used a buffer that nothing is bound to, or a null pointer");
+    } else if (nearest < kGuard) {
+        const Binding& binding = launch->bindings[number];
+        char far[40] = "right ";
+        if (nearest > 0) snprintf(far, sizeof far, "%llu bytes ", (unsigned long long)nearest);
+        snprintf(text, size, "out of bounds: %s%s buffer %u, which has %llu bytes", far,
+                 behind ? "past the end of" : "before the start of", number, (unsigned long long)binding.bytes);
+    } else {
+        snprintf(text, size, "out of bounds: a kernel touched memory that is none of its buffers");
+    }
+}
+
+void GroupMemory::prepare(u32 bytes, bool checked) {
+    limit = bytes;
+    u64 wanted = bytes + u64(kMostVariables) * 2 * kGap;
+    if (base == nullptr || capacity < wanted) {
+        release();
+        capacity = wanted;
+        base = reserve(capacity, PROT_READ | PROT_WRITE);
+    }
+    if (checked && touches == nullptr) {
+        written = reinterpret_cast<u8*>(reserve(capacity, PROT_READ | PROT_WRITE));
+        touches = reinterpret_cast<Touch*>(reserve(capacity * sizeof(Touch), PROT_READ | PROT_WRITE));
+    }
+    if (!checked) drop_checks();
+}
+
+void GroupMemory::drop_checks() {
+    if (written != nullptr) munmap(written, capacity);
+    if (touches != nullptr) munmap(touches, capacity * sizeof(Touch));
+    written = nullptr;
+    touches = nullptr;
+}
+
+void GroupMemory::begin() {
+    if (reached != 0) {
+        memset(base, 0xFF, reached);
+        if (touches != nullptr) {
+            memset(written, 0, reached);
+            memset(static_cast<void*>(touches), 0, reached * sizeof(Touch));
+        }
+    }
+    count = used = reached = 0;
+}
+
+void* GroupMemory::get(u32 id, u64 bytes, u64 align, char* text, size_t size) {
+    for (u32 i = 0; i < count; ++i) {
+        if (variables[i].id == id) return base + variables[i].begin;
+    }
+    used += u32(bytes);
+    if (bytes > limit || used > limit || count == kMostVariables) {
+        snprintf(text, size, "a group's shared variables take %u bytes, and it may have %u", used, limit);
+        return nullptr;
+    }
+    u32 step = align > 16 ? u32(align) : 16;
+    u32 begin = (reached + kGap + step - 1) / step * step;
+    variables[count++] = {id, begin, u32(bytes)};
+    memset(base + reached, 0xFF, begin + bytes - reached);
+    reached = u32(begin + bytes);
+    return base + begin;
+}
+
+const GroupMemory::Variable* GroupMemory::find(u64 offset, u64 bytes) const {
+    for (u32 i = 0; i < count; ++i) {
+        const Variable& variable = variables[i];
+        if (offset >= variable.begin && offset + bytes <= u64(variable.begin) + variable.bytes) return &variable;
+    }
+    return nullptr;
+}
+
+void GroupMemory::release() {
+    drop_checks();
+    if (base != nullptr) munmap(base, capacity);
+    base = nullptr;
+}
+
+}  // namespace kforge

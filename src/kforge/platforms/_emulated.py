@@ -1,0 +1,67 @@
+"""What platforms have in common whose hardware is not here: programs are verified on the emulator, and never timed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from kforge.cache_folder import cache_folder
+from kforge.emulation import building
+from kforge.platforms.face import Platform
+
+_TOOLS = ("g++", "clang++", "ld", "as", "addr2line")
+
+
+class Emulated(Platform):
+    emulated = True
+    can_time = False
+    device = "cpu"
+    device_class = "emulator"
+    baselines = ("eager",)
+    address_space_limited = False
+
+    emulator = ""
+    """The module that stands in for the vendor's."""
+
+    def absent_because(self) -> str:
+        try:
+            building.compiler()
+        except building.NoCompiler as error:
+            return f"its hardware is not here, and for its emulator there is {error}"
+        return ""
+
+    def compilers(self) -> dict[str, str]:
+        return {"emulator": "KForge's own"}
+
+    def folders(self) -> tuple[str, ...]:
+        paths = [os.path.realpath(path) for path in map(shutil.which, _TOOLS) if path]
+        homes = {os.path.dirname(os.path.dirname(path)) for path in paths if not path.startswith("/usr/")} - {"/"}
+        return (str(_runtime().parent), *sorted(homes))
+
+    def environment(self, number: int = 0) -> dict[str, str]:
+        return {building.RUNTIME_VARIABLE: str(_runtime())}
+
+    def enter_runner(self) -> None:
+        self._module().install()
+
+    def surroundings(self) -> AbstractContextManager[Any]:
+        return self._module().surroundings()  # type: ignore[no-any-return]
+
+    def check_calls(self, yes: bool) -> None:
+        self._module().check(yes)
+
+    def _module(self) -> Any:
+        """Imports torch, which the command line's fast path does without."""
+        return importlib.import_module(self.emulator)
+
+
+@functools.cache
+def _runtime() -> Path:
+    """The emulator's runtime: the one this process was given, or one kept for all."""
+    given = os.environ.get(building.RUNTIME_VARIABLE, "")
+    return Path(given) if given else building.build_runtime(cache_folder() / "emulation")

@@ -1,0 +1,82 @@
+"""A platform's contract: its clauses in order, asked with one judge for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from kforge import registry
+from kforge.errors import KForgeError, UsageError
+from kforge.platforms.face import Platform
+from kforge.testing import judged, standing
+from kforge.testing.findings import Clause, Finding, Mark, ask
+
+CLAUSES: tuple[str, ...] = tuple(clause.name for clause in (*standing.CLAUSES, *judged.CLAUSES))
+"""The names of all clauses, in the order in which they are looked at."""
+
+
+class Contract:
+    """One platform, asked for what every platform must prove. Use it as a context manager, or close it.
+
+    It is named as everywhere, or by the path of its folder.
+    """
+
+    def __init__(self, platform: str | Path) -> None:
+        self.platform = _load(str(platform.resolve()) if isinstance(platform, Path) else platform)
+        self.absent = str(self.platform.absent_because())
+        """Why programs cannot be run here; their clauses are then skipped."""
+        self._bench: judged.Bench | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Every clause, one after the other."""
+        return map(self.finding, CLAUSES)
+
+    def finding(self, name: str) -> Finding:
+        """What came of one clause."""
+        for clause in standing.CLAUSES:
+            if clause.name == name:
+                return ask(clause, self.platform)
+        clause_on_device = next((clause for clause in judged.CLAUSES if clause.name == name), None)
+        if clause_on_device is None:
+            raise UsageError(f"the contract has no clause {name!r}; there are: {', '.join(CLAUSES)}")
+        if self.absent:
+            return Finding(name, Mark.SKIPPED, f"platform {self.platform.name}: {self.absent}")
+        return self._judged(clause_on_device)
+
+    def _judged(self, clause: Clause[judged.Bench]) -> Finding:
+        if self._bench is None:
+            try:
+                self._bench = judged.Bench(self.platform)
+            except (KForgeError, OSError) as error:
+                return Finding(clause.name, Mark.BROKEN, f"there can be no judge: {error}")
+        return ask(clause, self._bench)
+
+    def close(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
+
+    def __enter__(self) -> Contract:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _load(name: str) -> Platform:
+    """The platform; UsageError says why there is none to ask."""
+    try:
+        found = registry.load("platforms", name)
+    except KForgeError:
+        raise
+    except Exception as error:
+        raise UsageError(f"platform {name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Platform):
+        raise UsageError(f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.face.Platform")
+    known = Path(name).name if os.sep in name else name
+    if found.name != known:
+        raise UsageError(f"platform {name} calls itself {found.name!r}: set its name to {known!r}")
+    return found

@@ -1,0 +1,54 @@
+"""What a clause of a contract is, and what came of asking for it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Subject = TypeVar("Subject")
+
+
+class Mark(enum.Enum):
+    """How a clause stands."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    SKIPPED = "skipped"
+
+
+class Broken(Exception):
+    """A clause is not kept; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One clause, looked at."""
+
+    clause: str
+    """The clause's name."""
+    mark: Mark
+    said: str
+    """What was seen, or what to do."""
+
+
+@dataclass(frozen=True)
+class Clause(Generic[Subject]):
+    """One thing that must be so."""
+
+    name: str
+    """A word or two."""
+    look: Callable[[Subject], str]
+    """Says what was seen; raises Broken if it is not as it must be."""
+
+
+def ask(clause: Clause[Subject], subject: Subject) -> Finding:
+    """What came of one clause. Whatever is raised is a finding, too."""
+    try:
+        return Finding(clause.name, Mark.KEPT, clause.look(subject))
+    except Broken as broken:
+        return Finding(clause.name, Mark.BROKEN, str(broken))
+    except Exception as error:
+        said = " ".join(str(error).split())[:600]
+        return Finding(clause.name, Mark.BROKEN, f"it raised {type(error).__name__}: {said}")

@@ -1,0 +1,148 @@
+"""Clauses that the judge decides: the example, its broken variants, its time, its profiles."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+
+from kforge.platforms.face import Platform
+from kforge.testing import breaking
+from kforge.testing.findings import Broken, Clause
+from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
+from kforge.worker.judge.judge import Judge
+
+_TIMED = Settings(compile_baseline=False, timing_seconds=0.1)
+_UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
+_NO_EXPLANATION = ("it failed:", "it cannot be used:", "what it was told makes no sense", "it is not a kforge.")
+"""How the absence of a profile begins that the profiler did not explain itself."""
+
+
+class Bench:
+    """A platform with one judge and its example; what one clause learns, the next ones know."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        reference, _ = platform.example()
+        path = str(platform.home() / "example" / "reference.py")
+        self.problem = Problem.from_source(reference, f"{platform.name}_example", path)
+        self._judge = Judge(platform.name)
+
+    @functools.cached_property
+    def example(self) -> Report:
+        """The example, checked, timed and profiled."""
+        settings = Settings(
+            compile_baseline=_TIMED.compile_baseline,
+            timing_seconds=_TIMED.timing_seconds,
+            profilers=self.platform.profilers,
+        )
+        program = Candidate(breaking.variant(self.platform, Outcome.CORRECT), self.platform.name)
+        return self._judge.report(Job("example", self.problem, program, settings))
+
+    def verdict(self, source: str) -> Verdict:
+        """What becomes of a variant."""
+        return self._judge.evaluate(self.problem, Candidate(source, self.platform.name), _UNTIMED)
+
+    def degenerate(self) -> tuple[str, ...]:
+        """What the audit says of the example's reference."""
+        return self._judge.session(self.problem, _TIMED).book.degenerate
+
+    def close(self) -> None:
+        self._judge.close()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def sound(bench: Bench) -> str:
+    """The example's reference is a problem worth solving."""
+    reasons = bench.degenerate()
+    if not bench.platform.can_time:
+        reasons = tuple(reason for reason in reasons if not reason.startswith("too-small-to-time"))
+    if reasons:
+        raise Broken(f"the example's reference is degenerate: {'; '.join(reasons)}")
+    return "its output depends on every input and parameter"
+
+
+def correct(bench: Bench) -> str:
+    """The example is correct, by code of its own."""
+    verdict = bench.example.verdict
+    if verdict.outcome is not Outcome.CORRECT:
+        raise Broken(f"the example is not correct but {verdict.outcome.value}: {verdict.headline}")
+    if not verdict.custom_share:
+        raise Broken("none of the example's time is in code of its own")
+    return verdict.headline
+
+
+def timed(bench: Bench) -> str:
+    """It is timed where a time means something, and only there."""
+    verdict = _correct_verdict(bench)
+    if bench.platform.emulated != verdict.emulated:
+        raise Broken(f"emulated is {bench.platform.emulated}, and the verdict says {verdict.emulated}")
+    if bench.platform.can_time and verdict.timing is None:
+        raise Broken("can_time is True, and the verdict has no time")
+    if verdict.timing is None:
+        return "emulated, so it carries no time" if verdict.emulated else "can_time is False, so it carries no time"
+    if verdict.timing.speedup <= 0:
+        raise Broken(f"a speedup of {verdict.timing.speedup} is none")
+    return f"{verdict.timing.speedup:.2f} times the speed of {verdict.timing.baseline}"
+
+
+def failing(bench: Bench, outcome: Outcome) -> str:
+    """The variant for an outcome ends in it."""
+    return _ends_in(bench, breaking.variant(bench.platform, outcome), outcome)
+
+
+def for_show(bench: Bench) -> str:
+    """A kernel that runs beside torch's own work is not taken for it."""
+    return _ends_in(bench, breaking.for_show(*bench.platform.example()), Outcome.REJECTED)
+
+
+def profiled(bench: Bench) -> str:
+    """Each profiler the platform names reports, or says why it does not."""
+    _correct_verdict(bench)
+    if not bench.platform.profilers:
+        return "it names none"
+    return "; ".join(_seen(profile) for profile in bench.example.profiles)
+
+
+CLAUSES: tuple[Clause[Bench], ...] = (
+    Clause("sound problem", sound),
+    Clause("correct", correct),
+    Clause("time", timed),
+    *(
+        Clause(outcome.value, functools.partial(failing, outcome=outcome))
+        for outcome in Outcome
+        if outcome is not Outcome.CORRECT
+    ),
+    Clause("kernel for show", for_show),
+    Clause("profilers", profiled),
+)
+
+
+def _correct_verdict(bench: Bench) -> Verdict:
+    verdict = bench.example.verdict
+    if verdict.outcome is not Outcome.CORRECT:
+        raise Broken("the example is not correct, so nothing can be said")
+    return verdict
+
+
+def _ends_in(bench: Bench, source: str, outcome: Outcome) -> str:
+    verdict = bench.verdict(source)
+    if verdict.outcome is not outcome:
+        raise Broken(f"a program that must be {outcome.value} is {verdict.outcome.value}: {verdict.headline}")
+    return verdict.headline
+
+
+def _seen(profile: Profile) -> str:
+    if profile.absent.startswith(_NO_EXPLANATION) or 0 < len(profile.absent.split()) < 3:
+        raise Broken(f"{profile.tool} neither reports nor explains: {profile.absent}")
+    if profile.absent:
+        return f"{profile.tool} is absent: {profile.absent}"
+    if not (profile.text or profile.images):
+        raise Broken(f"{profile.tool} reports nothing to read: fill its profile's text, or raise NothingSeen with why")
+    return f"{profile.tool} reports"

@@ -504,7 +504,7 @@ BLOCKED = (
     *("sqlalchemy", "alembic", "pydantic", "pydantic_ai", "pydantic_core", "typer", "click", "rich", "jinja2", "httpx"),
     *("genai_prices", "numpy", "psycopg", "hypothesis"),
 )
-ROOMS = ("types", "worker", "platforms", "profilers")
+ROOMS = ("types", "worker", "platforms", "profilers", "emulation")
 FILES = ("__init__", "errors", "jsonable", "registry", "kernelbench", "live_module", "whole_file", "cache_folder")
 
 

@@ -300,7 +300,7 @@ def test_a_nursery_adds_to_the_path_and_hides_the_device_from_builders(
     from kforge.worker.judge.nursery import Nursery
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    nursery = Nursery("cuda", "process", device=1, blind=blind)
+    nursery = Nursery("triton", "process", device=1, blind=blind)
     try:
         environment = nursery._environment("/tmp/runner")
     finally:

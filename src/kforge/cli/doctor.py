@@ -43,7 +43,9 @@ def examine() -> dict[str, Any]:
         plugin = registry.load("platforms", name)
         absent = plugin.absent_because() or _torch_missing()
         facts = plugin.facts()
-        detail = ", ".join(facts[key] for key in ("processor", "cores", "vectors") if key in facts)
+        detail = ", ".join(
+            facts[key] for key in ("processor", "cores", "vectors") if facts.get(key, "unknown") != "unknown"
+        )
         platforms[name] = {
             "absent": absent,
             "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,"),

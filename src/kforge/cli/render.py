@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.colours import colour_of
-from kforge.types import Report
+from kforge.types import Outcome, Report
 from kforge.worker.jobs import Done
 
 
@@ -31,6 +31,7 @@ def flat(report: Report) -> dict[str, Any]:
         "baselines": {item.name: item.ratio for item in timing.baselines} if timing else None,
         "degenerate": list(verdict.degenerate),
         "counts": verdict.counts,
+        "emulated": verdict.emulated,
         "custom_share": verdict.custom_share,
         "sandbox": verdict.sandbox,
         "errors": [
@@ -46,7 +47,7 @@ def verdict(console: Console, report: Report) -> None:
     """The whole verdict, a line for each fact."""
     found = report.verdict
     colour = colour_of(found.outcome)
-    rule = f" ({found.rule})" if found.rule else ""
+    rule = f" ({found.rule})" if found.rule else " (emulated)" if found.emulated else ""
     console.print(f"[bold {colour}]{found.outcome.value}[/]{rule}  {escape(report.problem)}", highlight=False)
     console.print(escape(found.detail), highlight=False)
     table = Table.grid(padding=(0, 2))
@@ -76,6 +77,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if found.errors:
         worst = max(found.errors, key=lambda item: item.norm)
         facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({worst.distribution})"))
+    if found.emulated and found.outcome is Outcome.CORRECT:
+        facts.append(("emulated", "right on an emulator; the hardware's own compiler may still refuse it"))
     facts.append(("sandbox", found.sandbox))
     facts += [("degenerate", reason) for reason in found.degenerate]
     facts += [("note", note) for note in found.notes]

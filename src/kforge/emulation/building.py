@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -28,6 +29,7 @@ _PLAIN = (
     "-fno-rtti",
     "-fno-strict-aliasing",
     "-fno-math-errno",
+    "-fstack-clash-protection",
     "-ftemplate-depth=200",
     "-w",
 )
@@ -72,7 +74,13 @@ def runtime() -> Path:
     if given and os.path.exists(given):
         return Path(given)
     folder = Path(tempfile.mkdtemp(prefix="kforge-emulation-"))
+    atexit.register(_remove, folder, os.getpid())
     return build_runtime(folder)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def build_runtime(folder: Path) -> Path:

@@ -257,7 +257,7 @@ def surroundings() -> Elsewhere:
 
 class _OnCuda(Elsewhere):
     def __exit__(self, *details: Any) -> None:
-        super().__exit__(*details)
+        super().__exit__(*details)  # type: ignore[no-untyped-call]
         _storages.clear()
 
 

@@ -152,7 +152,7 @@ def _buffer(number: int, argument: Any, cast: str, held: list[Any]) -> Buffer:
     if isinstance(argument, torch.Tensor):
         storage = argument.untyped_storage()
         held.append(storage)
-        return Buffer(storage.data_ptr(), storage.nbytes(), argument.storage_offset() * argument.element_size())
+        return Buffer(storage.data_ptr(), storage.nbytes(), int(argument.storage_offset()) * argument.element_size())
     data = _packed(argument, cast, number)
     kept = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     held.append(kept)
@@ -215,7 +215,7 @@ def install() -> None:
     torch.mps.compile_shader = compile_shader
     torch.mps.synchronize = lambda: None
     torch.mps.is_available = lambda: True
-    torch.backends.mps.is_available = lambda: True
+    torch.backends.mps.is_available = lambda: True  # type: ignore[assignment]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Metal's language, written as C++ that compiles against `native/msl.h`.
 
-Address spaces go, variables of a threadgroup come from its memory, swizzles become calls, and of each kernel it is noted
-what its parameters are. What a Mac could do and this cannot is an error that names it.
+Address spaces go, variables of a threadgroup come from its memory, swizzles become calls, and of each kernel it is
+noted what its parameters are. What a Mac could do and this cannot is an error that names it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kforge.emulation.msl_functions import without_repeats
+from kforge.emulation.msl_numbers import whole_number, whole_numbers
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
 
 ATTRIBUTES = {
@@ -49,19 +51,26 @@ _UNSUPPORTED = {
 _TEXTURE = re.compile(r"^(?:texture|depth)(?:1d|2d|3d|cube)(?:_\w+)?$|^texture_buffer$")
 _UNSUPPORTED_ATTRIBUTES = {
     "function_constant": "function constants: torch.mps.compile_shader gives them no value; use a template or a buffer",
-    "threadgroup": "threadgroup memory as a parameter: torch.mps.compile_shader cannot give its length; declare it in the "
-    "kernel with a fixed size",
+    "threadgroup": "threadgroup memory as a parameter: torch.mps.compile_shader cannot give its length; declare it in "
+    "the kernel with a fixed size",
     "texture": "textures are not emulated",
     "sampler": "samplers are not emulated",
     "stage_in": "stage_in is not emulated",
     "payload": "payloads are not emulated",
 }
 _SWIZZLE = re.compile(r"^(?:[xyzw]{2,4}|[rgba]{2,4})$")
-_PLACES = {**{letter: place for place, letter in enumerate("xyzw")}, **{l: p for p, l in enumerate("rgba")}}
+_PLACES = {
+    **{letter: place for place, letter in enumerate("xyzw")},
+    **{letter: place for place, letter in enumerate("rgba")},
+}
 _ASSIGNS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
 _HALF = re.compile(r"^((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(h|H|bf|BF)$")
-_MOST_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(metal_\w+|simd/\w+(?:\.h)?)>[ \t]*$", re.MULTILINE)
-_OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*$", re.MULTILINE)
+_MOST_INCLUDED = re.compile(
+    r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*[<"](?:metal_\w+|metal/\w+|simd/\w+(?:\.h)?)[>"][ \t]*
+    (?=//|/\*|$)""",
+    re.MULTILINE | re.VERBOSE,
+)
+_OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*(?:include|import)\b[^\n]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ class Translation:
 
 def without_includes(source: str) -> str:
     """The source for the preprocessor: Metal's own headers are the emulator's, and there are no others."""
-    source = _MOST_INCLUDED.sub("", source)
+    source = _MOST_INCLUDED.sub("", source.replace("\r\n", "\n").lstrip("\ufeff"))
     other = _OTHER_INCLUDED.search(source)
     if other:
         line = source.count("\n", 0, other.start()) + 1
@@ -99,7 +108,7 @@ def without_includes(source: str) -> str:
 
 def translate(preprocessed: str) -> Translation:
     """C++ for a source that has been preprocessed."""
-    return _Translator(tokens_of(preprocessed)).run()
+    return _Translator(without_repeats(tokens_of(preprocessed))).run()
 
 
 class _Translator:
@@ -111,6 +120,9 @@ class _Translator:
         self._scopes: list[str | None] = []
         self._group_variables = 0
         self._members = _members(tokens)
+        self._numbers = whole_numbers(tokens)
+        self._host_name = ""
+        """What the next kernel is called by the host, if not by its own name."""
 
     def run(self) -> Translation:
         tokens, index = self._tokens, 0
@@ -119,8 +131,8 @@ class _Translator:
         text = text_of(self._out)
         entries = "".join(
             f'\nextern "C" void kforge_kernel_{number}(const kforge::Call* call, const kforge::Where* where) {{ '
-            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>::run<{', '.join(map(str, kernel.sources))}>"
-            "(call, where); }"
+            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>"
+            f"::run<{', '.join(map(str, kernel.sources))}>(call, where); }}"
             for number, kernel in enumerate(self._kernels)
         )
         return Translation(f'{text}\n#line 1 "entries"{entries}\n', tuple(self._kernels))
@@ -129,9 +141,8 @@ class _Translator:
         token = self._tokens[index]
         text = token.text
         if token.kind == "name":
-            if text in _UNSUPPORTED or _TEXTURE.match(text):
-                if not (index and self._tokens[index - 1].text in (".", "->")):
-                    raise SourceError(token.line, _UNSUPPORTED.get(text, "textures are not emulated"))
+            if (text in _UNSUPPORTED or _TEXTURE.match(text)) and not self._is_member(index):
+                raise SourceError(token.line, _UNSUPPORTED.get(text, "textures are not emulated"))
             if text == "kernel" and self._at(index + 1).kind in ("name", "mark"):
                 return self._kernel(index)
             if text == "template":
@@ -145,7 +156,7 @@ class _Translator:
                 return index + 1
             if text == "constant":
                 return self._constant(index)
-            if _SWIZZLE.match(text) and index and self._tokens[index - 1].text in (".", "->"):
+            if _SWIZZLE.match(text) and self._is_member(index):
                 return self._swizzle(index)
         elif token.kind == "number":
             found = _HALF.match(text)
@@ -157,14 +168,16 @@ class _Translator:
             return self._attribute(index)
         elif text == "{":
             self._scopes.append(None)
-        elif text == "}":
-            if self._scopes:
-                self._scopes.pop()
+        elif text == "}" and self._scopes:
+            self._scopes.pop()
         self._emit(token)
         return index + 1
 
     def _at(self, index: int) -> Token:
         return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)
+
+    def _is_member(self, index: int) -> bool:
+        return index > 0 and self._tokens[index - 1].text in (".", "->")
 
     def _emit(self, *tokens: Token) -> None:
         self._out.extend(tokens)
@@ -197,6 +210,8 @@ class _Translator:
         names = {token.text for token in inside if token.kind == "name"}
         for name in names & set(_UNSUPPORTED_ATTRIBUTES):
             raise SourceError(self._tokens[index].line, _UNSUPPORTED_ATTRIBUTES[name])
+        if "host_name" in names:
+            self._host_name = _text_in(inside)
         if "kernel" in names:
             return self._kernel(end)
         self._emit(made("", self._tokens[index]))
@@ -221,7 +236,7 @@ class _Translator:
         while self._at(end).text not in (";", "{") and end < len(self._tokens):
             end += 1
         instance = self._tokens[index + 1 : end]
-        host = "".join(token.text[1:-1] for token in instance if token.kind == "text")
+        host = _text_in(instance)
         if not host and not any(token.text == "kernel" for token in instance):
             self._emit(self._tokens[index])
             return index + 1
@@ -245,15 +260,13 @@ class _Translator:
             plain.append(tokens[index])
             index += 1
         index = 0
-        while index < len(plain) and plain[index].text in ("kernel", "void"):
-            index += 1
-        if index < len(plain) and plain[index].text == "decltype":
-            index = closing(plain, index + 1) + 1
-        begin = index
         while index < len(plain) and plain[index].text != "<":
-            index += 1
+            index = closing(plain, index) + 1 if plain[index].text == "(" else index + 1
         if index == len(plain):
             raise SourceError(line, "an instance of a kernel template without its arguments")
+        begin = index - 1
+        while begin >= 2 and plain[begin - 1].text == "::":
+            begin -= 2
         name = "".join(token.text for token in plain[begin:index])
         end = closing_angle(plain, index)
         # Address spaces are no part of a type here.
@@ -306,7 +319,8 @@ class _Translator:
         if template:
             self._templates[name.text] = (sources, names)
         elif self._at(after).text == "{":
-            self._kernels.append(KernelSource(name.text, self._qualified(name.text), sources, names))
+            self._kernels.append(KernelSource(self._host_name or name.text, self._qualified(name.text), sources, names))
+        self._host_name = ""
         return after
 
     def _parameters(self, parts: list[list[Token]]) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -329,8 +343,8 @@ class _Translator:
             inside = part[index + 1 : closing(part, index) - 1]
             words = [item.text for item in inside]
             if words[0] == "buffer":
-                number = int(words[2]) if len(words) > 2 and words[2].isdigit() else -1
-                if not 0 <= number < MOST_BUFFERS:
+                number = whole_number(inside[1:], self._numbers)
+                if number is None or not 0 <= number < MOST_BUFFERS:
                     raise SourceError(
                         token.line, f"[[buffer({''.join(words[2:-1])})]]: buffers are 0 to {MOST_BUFFERS - 1}"
                     )
@@ -357,14 +371,14 @@ class _Translator:
         return index + 1
 
     def _threadgroup(self, index: int) -> int:
-        """A variable of the threadgroup is a reference into its memory; elsewhere the word only says where one points."""
+        """A variable of the threadgroup is a reference into its memory; elsewhere the word says where one points."""
         token = self._tokens[index]
         end = index
         while self._at(end).text not in (";", ")", "{", "=", "") and end < len(self._tokens):
             if self._at(end).text in ("(", "[", "[["):
                 end = closing(self._tokens, end)
             end += 1
-        words = self._tokens[index + 1 : end]
+        words = _without_alignment(self._tokens[index + 1 : end])
         if self._at(end).text != ";" or any(word.text in ("*", "&") for word in _outside(words)) or not words:
             self._space_kept(token)
             return index + 1
@@ -379,7 +393,7 @@ class _Translator:
             made_text.append(
                 f"auto& {name} = kforge::group_memory<{type_text}{dimensions}>({self._group_variables}, {token.line})"
             )
-        lines = "\n" * sum(word.space.count("\n") for word in words)
+        lines = "\n" * sum(word.space.count("\n") for word in self._tokens[index + 1 : end])
         self._emit(made("; ".join(made_text) + lines, token))
         return end
 
@@ -396,6 +410,23 @@ class _Translator:
         return index + 1
 
 
+def _text_in(tokens: list[Token]) -> str:
+    return "".join(token.text[1:-1] for token in tokens if token.kind == "text")
+
+
+def _without_alignment(words: list[Token]) -> list[Token]:
+    """Without `alignas(...)` and `__attribute__((...))`: a group's memory is aligned well enough."""
+    kept: list[Token] = []
+    index = 0
+    while index < len(words):
+        if words[index].text in ("alignas", "__attribute__") and index + 1 < len(words):
+            index = closing(words, index + 1) + 1
+            continue
+        kept.append(words[index])
+        index += 1
+    return kept
+
+
 def _without_attributes(part: list[Token]) -> list[Token]:
     kept: list[Token] = []
     index = 0
@@ -408,13 +439,13 @@ def _without_attributes(part: list[Token]) -> list[Token]:
     return kept
 
 
-def _outside(words: list[Token]) -> list[Token]:
-    """Without what stands in brackets, a template's included."""
+def _outside(words: list[Token], but: str = "") -> list[Token]:
+    """Without what stands in brackets, a template's included, but for one kind of them."""
     kept: list[Token] = []
     index = 0
     while index < len(words):
         text = words[index].text
-        if text in ("(", "[", "{", "[["):
+        if text in ("(", "[", "{", "[[") and text != but:
             index = closing(words, index) + 1
             continue
         if text == "<" and kept and kept[-1].kind == "name":
@@ -448,14 +479,15 @@ def _members(tokens: list[Token]) -> set[str]:
     """Names that look like swizzles and are members of the program's own structs."""
     found: set[str] = set()
     for index, token in enumerate(tokens):
-        if token.text in ("struct", "class", "union"):
-            opening = index
-            while opening < len(tokens) and tokens[opening].text not in ("{", ";", "(", ")"):
-                opening += 1
-            if opening < len(tokens) and tokens[opening].text == "{":
-                body = tokens[opening : closing(tokens, opening)]
-                for before, member, after in zip(body, body[1:], body[2:], strict=False):
-                    if member.kind == "name" and _SWIZZLE.match(member.text) and after.text in (";", ",", "[", "="):
-                        if before.kind == "name" or before.text in (",", "*", "&", ">"):
-                            found.add(member.text)
+        if token.text not in ("struct", "class", "union"):
+            continue
+        opening = index
+        while opening < len(tokens) and tokens[opening].text not in ("{", ";", "(", ")"):
+            opening += 1
+        if opening < len(tokens) and tokens[opening].text == "{":
+            body = _outside(tokens[opening + 1 : closing(tokens, opening)], "[")
+            for before, member, after in zip(body, body[1:], body[2:], strict=False):
+                declared = before.kind == "name" or before.text in (",", "*", "&", ">")
+                if declared and _SWIZZLE.match(member.text) and after.text in (";", ",", "[", "="):
+                    found.add(member.text)
     return found

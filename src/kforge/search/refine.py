@@ -5,7 +5,8 @@
       └──> correct <───────┘
              └──> optimise (from the best correct program, with the analyst's advice)
 
-A chain ends after `iterations` programs, when the target is reached anywhere in the run, or on a plateau.
+A chain ends after `iterations` programs, when the target is reached anywhere in the run, or on a plateau. Where programs
+are emulated it ends with the first that is correct: there is no time to make shorter.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Refine:
         last = past[-1]
         if last.correct:
             assert best is not None
+            if best.verdict.emulated:
+                return Stop("emulated", "correct in emulation, where nothing is timed: optimise it on the hardware")
             return Move(chain, step, Intent.OPTIMISE, best.move.step)
         if _failures_in_a_row(past) <= plan.repairs:
             return Move(chain, step, Intent.REPAIR, last.move.step)

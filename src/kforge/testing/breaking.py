@@ -20,7 +20,7 @@ _UNKNOWN = "kforge_unknown_name"
 _HARMLESS = ("staticmethod", "classmethod", "property", "functools", "torch", "contextlib", "dataclass")
 """Decorators that make no kernel of a function."""
 
-_SCALED = '''
+_SCALED = """
 def _kforge_scaled(value):
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bool:
@@ -36,8 +36,8 @@ def _kforge_scaled(value):
 class ModelNew(_KForgeOwn):
     def forward(self, *inputs):
         return _kforge_scaled(super().forward(*inputs))
-'''
-_FOR_SHOW = '''
+"""
+_FOR_SHOW = """
 class ModelNew(Model):
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -46,7 +46,7 @@ class ModelNew(Model):
     def forward(self, *inputs):
         self.kforge_own(*inputs)
         return super().forward(*inputs)
-'''
+"""
 
 
 def variant(platform: Platform, outcome: Outcome) -> str:
@@ -85,7 +85,9 @@ def not_compiling(candidate: str, instead: Path) -> str:
     ]
     for text in texts:
         text.value = str(text.value) + _NOT_CODE
-    kernels = [] if texts else [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)]
+    kernels = (
+        [] if texts else [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)]
+    )
     for kernel in kernels:
         kernel.body.insert(0, ast.parse(f"{_UNKNOWN} = {_UNKNOWN}_too").body[0])
     if not texts and not kernels:

@@ -11,7 +11,7 @@ from kforge import registry
 from kforge.errors import KForgeError, UsageError
 from kforge.platforms.face import Platform
 from kforge.testing import judged, standing
-from kforge.testing.findings import Clause, Finding, Mark, ask
+from kforge.testing.findings import Finding, Mark, ask
 
 CLAUSES: tuple[str, ...] = tuple(clause.name for clause in (*standing.CLAUSES, *judged.CLAUSES))
 """The names of all clauses, in the order in which they are looked at."""
@@ -35,23 +35,20 @@ class Contract:
 
     def finding(self, name: str) -> Finding:
         """What came of one clause."""
-        for clause in standing.CLAUSES:
-            if clause.name == name:
-                return ask(clause, self.platform)
-        clause_on_device = next((clause for clause in judged.CLAUSES if clause.name == name), None)
-        if clause_on_device is None:
+        on_paper = {clause.name: clause for clause in standing.CLAUSES}
+        before_judge = {clause.name: clause for clause in judged.CLAUSES}
+        if name not in CLAUSES:
             raise UsageError(f"the contract has no clause {name!r}; there are: {', '.join(CLAUSES)}")
-        if self.absent:
+        if self.absent and (name in before_judge or on_paper[name].where_present):
             return Finding(name, Mark.SKIPPED, f"platform {self.platform.name}: {self.absent}")
-        return self._judged(clause_on_device)
-
-    def _judged(self, clause: Clause[judged.Bench]) -> Finding:
+        if name in on_paper:
+            return ask(on_paper[name], self.platform)
         if self._bench is None:
             try:
                 self._bench = judged.Bench(self.platform)
             except (KForgeError, OSError) as error:
-                return Finding(clause.name, Mark.BROKEN, f"there can be no judge: {error}")
-        return ask(clause, self._bench)
+                return Finding(name, Mark.BROKEN, f"there can be no judge: {error}")
+        return ask(before_judge[name], self._bench)
 
     def close(self) -> None:
         if self._bench is not None:
@@ -75,7 +72,9 @@ def _load(name: str) -> Platform:
     except Exception as error:
         raise UsageError(f"platform {name} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(found, Platform):
-        raise UsageError(f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.face.Platform")
+        raise UsageError(
+            f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.face.Platform"
+        )
     known = Path(name).name if os.sep in name else name
     if found.name != known:
         raise UsageError(f"platform {name} calls itself {found.name!r}: set its name to {known!r}")

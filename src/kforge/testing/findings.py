@@ -41,6 +41,8 @@ class Clause(Generic[Subject]):
     """A word or two."""
     look: Callable[[Subject], str]
     """Says what was seen; raises Broken if it is not as it must be."""
+    where_present: bool = False
+    """Whether it can only be looked at where the platform can be used."""
 
 
 def ask(clause: Clause[Subject], subject: Subject) -> Finding:

@@ -138,7 +138,7 @@ def example(platform: Platform) -> str:
 
 CLAUSES: tuple[Clause[Platform], ...] = (
     Clause("name", named),
-    Clause("runners", given_to_runners),
+    Clause("runners", given_to_runners, where_present=True),
     Clause("absence", absence),
     Clause("facts", facts),
     Clause("guide", guide),

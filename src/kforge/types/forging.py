@@ -118,7 +118,7 @@ class Move:
 class Stop:
     """A chain is over."""
 
-    reason: Literal["iterations", "target", "plateau", "exhausted", "budget", "model", "waiting"]
+    reason: Literal["iterations", "target", "plateau", "exhausted", "budget", "model", "waiting", "emulated"]
     """exhausted: the writer has nothing more to try; model: it could not be asked; waiting: for a report."""
     words: str = ""
 

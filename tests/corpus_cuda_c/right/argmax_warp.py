@@ -37,7 +37,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         rows, cols = x.shape
         out = torch.empty(rows, dtype=torch.int64, device=x.device)

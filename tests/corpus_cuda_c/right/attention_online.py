@@ -41,7 +41,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, q, k, v):
-
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         batch, heads, seq, dim = q.shape
         out = torch.empty_like(q)

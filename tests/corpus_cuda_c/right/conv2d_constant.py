@@ -42,7 +42,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         n, c, h, w = x.shape
         out = torch.empty_like(x)

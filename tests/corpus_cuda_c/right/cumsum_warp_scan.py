@@ -44,7 +44,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         rows, cols = x.shape
         y = torch.empty_like(x)

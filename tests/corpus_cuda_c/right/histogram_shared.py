@@ -26,7 +26,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         counts = torch.zeros(256, dtype=torch.int32, device=x.device)
         stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)

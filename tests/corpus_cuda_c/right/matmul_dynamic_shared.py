@@ -51,7 +51,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, a, b):
-
         a, b = a.contiguous(), b.contiguous()
         m, k = a.shape
         n = b.shape[1]

@@ -47,7 +47,6 @@ matmul_16 = module.get_kernel("matmul_16")
 
 class ModelNew(nn.Module):
     def forward(self, a, b):
-
         a, b = a.contiguous(), b.contiguous()
         m, k = a.shape
         n = b.shape[1]

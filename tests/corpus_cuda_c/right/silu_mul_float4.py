@@ -30,7 +30,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, a, b):
-
         a, b = a.contiguous(), b.contiguous()
         out = torch.empty_like(a)
         n = a.numel()

@@ -37,7 +37,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         out = torch.zeros(1, device=x.device)
         n = x.numel()

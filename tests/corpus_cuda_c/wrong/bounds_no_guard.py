@@ -23,7 +23,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         y = torch.empty_like(x)
         stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)

@@ -25,7 +25,6 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 
 class ModelNew(nn.Module):
     def forward(self, x):
-
         x = x.contiguous()
         n, cols = x.numel(), x.shape[1]
         out = torch.zeros(cols, device=x.device)

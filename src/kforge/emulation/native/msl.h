@@ -1075,8 +1075,6 @@ inline void atomic_thread_fence(mem_flags, memory_order, thread_scope = thread_s
 // -- names that need no namespace ---------------------------------------------------------------------------------------
 
 #define METAL_FUNC inline __attribute__((always_inline))
-#define METAL_CONST const
-#define METAL_INTERNAL inline
 #define restrict __restrict
 #define INFINITY __builtin_inff()
 #define HUGE_VALF __builtin_inff()

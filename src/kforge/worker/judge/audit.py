@@ -17,6 +17,9 @@ _NEAR_ZERO = 1e-6
 _MOST_PARAMETERS = 48
 
 
+_TOO_SMALL = "too-small-to-time"
+
+
 def audit(reference: Reference, arguments: list[Any], state: State, seconds: float, seed: int) -> list[str]:
     """Reasons, each starting with its name; empty for a sound problem."""
     reasons: list[str] = []
@@ -28,7 +31,7 @@ def audit(reference: Reference, arguments: list[Any], state: State, seconds: flo
     reasons += _inputs(reference, arguments, state, seed, output)
     reasons += _parameters(reference, arguments, state, seed, output)
     if seconds < SMALLEST_SECONDS:
-        reasons.append(f"too-small-to-time: an eager call takes {seconds * 1e6:.0f} µs, mostly dispatch")
+        reasons.append(f"{_TOO_SMALL}: an eager call takes {seconds * 1e6:.0f} µs, mostly dispatch")
     return reasons
 
 
@@ -101,6 +104,11 @@ def _numbers(tree: Any) -> list[float]:
     if tree[0] in ("i", "f", "b"):
         return [float(tree[1])]
     return [number for item in tree[1] for number in _numbers(item)] if tree[0] in ("l", "u") else []
+
+
+def is_of_time(reason: str) -> bool:
+    """Whether a reason only says that the problem cannot be timed."""
+    return reason.startswith(_TOO_SMALL)
 
 
 def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:

@@ -1,0 +1,71 @@
+"""`kforge platform check`: the contract, clause by clause."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kforge import registry
+from kforge.testing import CLAUSES, Contract, Finding, Mark
+
+_MARKS = {Mark.KEPT: "[green]✓[/]", Mark.BROKEN: "[red]✗[/]", Mark.SKIPPED: "[yellow]–[/]"}
+
+
+def run(names: Iterable[str], as_json: bool) -> int:
+    """0 if no clause of any of them is broken."""
+    return max(_check(_place(name), as_json) for name in names)
+
+
+def _place(name: str) -> str:
+    """A registered name as it is; otherwise the folder of that name here, if there is one."""
+    known = os.sep in name or name in registry.names("platforms")
+    return name if known or not (Path(name) / "platform.py").is_file() else os.path.join(os.curdir, name)
+
+
+def _check(name: str, as_json: bool) -> int:
+    console, found = Console(), []
+    with Contract(name) as contract:
+        if not as_json:
+            console.print(f"[bold]{escape(contract.platform.name)}[/]  [dim]{escape(str(contract.platform.home()))}[/]")
+        for clause in CLAUSES:
+            with Console(stderr=True).status(clause):
+                found.append(contract.finding(clause))
+            if not as_json:
+                console.print(_row(found[-1]))
+    marks = Counter(finding.mark for finding in found)
+    if as_json:
+        clauses = [{"clause": item.clause, "mark": item.mark.value, "said": item.said} for item in found]
+        print(json.dumps({"platform": contract.platform.name, "absent": contract.absent or None, "clauses": clauses}))
+        sys.stdout.flush()
+    else:
+        console.print(_summary(marks), highlight=False)
+    return 1 if marks[Mark.BROKEN] else 0
+
+
+def _row(finding: Finding) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=1)
+    table.add_column(width=max(map(len, CLAUSES)))
+    table.add_column(overflow="fold")
+    # Why a platform is absent is said once, by its clause.
+    said = "skipped: it is absent here" if finding.mark is Mark.SKIPPED else finding.said
+    style = "" if finding.mark is Mark.BROKEN else "[dim]"
+    table.add_row(_MARKS[finding.mark], finding.clause, style + escape(said))
+    return table
+
+
+def _summary(marks: Counter[Mark]) -> str:
+    said = ", ".join(f"{marks[mark]} {mark.value}" for mark in Mark if marks[mark])
+    if marks[Mark.BROKEN]:
+        return f"[red]the contract is broken[/]: {said}"
+    if marks[Mark.SKIPPED]:
+        return f"[yellow]as far as it can be told here, the contract is kept[/]: {said}"
+    return f"[green]the contract is kept[/]: {said}"

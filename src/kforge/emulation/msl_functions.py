@@ -1,0 +1,134 @@
+"""Functions that differ by nothing but an address space: here they are the same, and one of them is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split
+
+SPACES = ("device", "thread", "threadgroup", "constant", "const", "volatile")
+_OPENS_SCOPE = ("namespace", "struct", "class", "union", "extern")
+_AFTER = ("const", "noexcept", "override", "final", "thread", "device", "constant", "threadgroup")
+
+
+@dataclass(frozen=True)
+class _Function:
+    """Where a definition stands: `begin` is its first token, `opening` its parameters' bracket, `body` its `{`."""
+
+    begin: int
+    opening: int
+    body: int
+    end: int
+
+
+def without_repeats(tokens: list[Token]) -> list[Token]:
+    """The tokens without functions that repeat another's; SourceError where two overloads do different things."""
+    dropped: set[int] = set()
+    _scope(tokens, 0, len(tokens), dropped)
+    return [made("", token) if index in dropped else token for index, token in enumerate(tokens)]
+
+
+def _scope(tokens: list[Token], index: int, end: int, dropped: set[int]) -> None:
+    """Looks at what is declared directly in one scope, and in the scopes inside."""
+    seen: dict[tuple[str, ...], _Function] = {}
+    begin = index
+    while index < end:
+        text = tokens[index].text
+        if text in (";", "}") or tokens[index].kind == "marker" or _access(tokens, index):
+            begin = index + 1
+        elif text == "(":
+            function = _function(tokens, begin, index, end)
+            if function is None:
+                index = closing(tokens, index)
+            else:
+                _compare(tokens, function, seen, dropped)
+                index, begin = function.end, function.end + 1
+        elif text == "{":
+            inside = closing(tokens, index)
+            if any(token.text in _OPENS_SCOPE for token in tokens[begin:index]):
+                _scope(tokens, index + 1, inside, dropped)
+            index, begin = inside, inside + 1
+        index += 1
+
+
+def _access(tokens: list[Token], index: int) -> bool:
+    """`public:` and its like."""
+    return tokens[index].text == ":" and index > 0 and tokens[index - 1].text in ("public", "private", "protected")
+
+
+def _function(tokens: list[Token], begin: int, opening: int, end: int) -> _Function | None:
+    name = tokens[opening - 1]
+    if opening == begin or name.kind != "name" or name.text in ("decltype", "__attribute__", "alignas"):
+        return None
+    after = closing(tokens, opening) + 1
+    while after < end and (tokens[after].text in _AFTER or tokens[after].text == "[["):
+        after = closing(tokens, after) + 1 if tokens[after].text == "[[" else after + 1
+    if after >= end or tokens[after].text != "{":
+        return None
+    return _Function(begin, opening, after, closing(tokens, after))
+
+
+def _compare(
+    tokens: list[Token], function: _Function, seen: dict[tuple[str, ...], _Function], dropped: set[int]
+) -> None:
+    parameters = _parameters(tokens, function)
+    if not any(word in ("*", "&", "[") for part in parameters for word in part):
+        return
+    template = _template(tokens, function)
+    name = tokens[function.opening - 1].text
+    key = (name, " ".join(template), *(" ".join(part) for part in parameters))
+    first = seen.setdefault(key, function)
+    if first is function or _spaces(tokens, first) == _spaces(tokens, function):
+        return
+    if _body(tokens, first) != _body(tokens, function):
+        raise SourceError(
+            tokens[function.opening - 1].line,
+            f"`{name}` has overloads that differ only by address space and do different things (the other is in line "
+            f"{tokens[first.opening - 1].line}): address spaces are one here; give them two names",
+        )
+    dropped.update(i for i in range(function.begin, function.end + 1) if tokens[i].kind != "marker")
+
+
+def _parts(tokens: list[Token], function: _Function) -> list[list[Token]]:
+    return split(tokens[function.opening + 1 : closing(tokens, function.opening)])
+
+
+def _names(tokens: list[Token], function: _Function) -> list[str]:
+    parts = map(_before_default, _parts(tokens, function))
+    return [next((token.text for token in reversed(part) if token.kind == "name"), "") for part in parts]
+
+
+def _before_default(part: list[Token]) -> list[Token]:
+    return part[: next((i for i, token in enumerate(part) if token.text == "="), len(part))]
+
+
+def _parameters(tokens: list[Token], function: _Function) -> list[list[str]]:
+    """Types only: without spaces, names and defaults. A pointer to what is `const` stays another type."""
+    found = []
+    for part, name in zip(_parts(tokens, function), _names(tokens, function), strict=True):
+        words = [token.text for token in _before_default(part)]
+        points = any(word in ("*", "&", "[") for word in words)
+        if name in words[1:]:
+            del words[len(words) - 1 - words[::-1].index(name)]
+        constant = points and any(word in ("const", "constant") for word in words)
+        found.append((["const"] if constant else []) + [word for word in words if word not in SPACES])
+    return found
+
+
+def _spaces(tokens: list[Token], function: _Function) -> list[str]:
+    words = [token.text for token in tokens[function.opening : function.body]]
+    return [word for word in words if word in ("device", "thread", "threadgroup", "constant")]
+
+
+def _template(tokens: list[Token], function: _Function) -> list[str]:
+    if tokens[function.begin].text != "template" or tokens[function.begin + 1].text != "<":
+        return []
+    end = closing_angle(tokens, function.begin + 1)
+    return ["typename" if token.text == "class" else token.text for token in tokens[function.begin + 1 : end + 1]]
+
+
+def _body(tokens: list[Token], function: _Function) -> list[str]:
+    """Without address spaces, and with parameters by their number."""
+    numbers = {name: f"#{number}" for number, name in enumerate(_names(tokens, function)) if name}
+    words = [token.text for token in tokens[function.body : function.end + 1] if token.kind != "marker"]
+    return [numbers.get(word, word) for word in words if word not in SPACES]

@@ -1,0 +1,150 @@
+"""Platforms whose hardware is not here: the judge verifies on the emulator, says so, and claims no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kforge
+import makers
+from kforge import Candidate, Outcome, Problem, Settings, registry
+from kforge.forging.api import Workplace
+from kforge.forging.crews import Means
+from kforge.models.scripted import Scripted
+from kforge.search.refine import Refine
+from kforge.types import ErrorNorm, Plan, Stop, Verdict
+
+PLATFORMS = ("metal", "cuda")
+
+
+def emulated(name: str) -> Any:
+    platform = registry.load("platforms", name)
+    if not platform.emulated:
+        pytest.skip(f"platform {name} has its hardware here")
+    return platform
+
+
+def example(name: str) -> tuple[Problem, str]:
+    reference, candidate = emulated(name).example()
+    return Problem.from_source(reference.replace("ROWS = 32768", "ROWS = 16"), "example"), candidate
+
+
+@pytest.fixture(scope="module")
+def judges() -> Iterator[dict[str, Any]]:
+    from kforge.worker.judge.judge import Judge
+
+    made = {name: Judge(name) for name in PLATFORMS if registry.load("platforms", name).emulated}
+    yield made
+    for judge in made.values():
+        judge.close()
+
+
+def judged(judges: dict[str, Any], name: str, change: tuple[str, str] = ("", "")) -> Verdict:
+    problem, source = example(name)
+    assert change[0] in source
+    verdict: Verdict = judges[name].evaluate(problem, Candidate(source.replace(*change), name), Settings(seeds=3))
+    return verdict
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, Any], name: str) -> None:
+    verdict = judged(judges, name)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.emulated
+    assert verdict.timing is None
+    assert verdict.speedup is None
+    assert "emulated" in verdict.detail
+    assert any(note.startswith("emulated with") for note in verdict.notes)
+    assert verdict.custom_share
+    assert not verdict.degenerate
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("change", "outcome", "words"),
+    [
+        (("return y", "return y * 1.01"), Outcome.MISMATCH, "wrong"),
+        (("v = x[i]", "v = x[i + 100000]"), Outcome.RUNTIME_ERROR, "past the end of buffer 0 (`x`)"),
+        (("v = x[i]", "v = y[i]"), Outcome.MISMATCH, "NaN"),
+        (("v = x[i]", "v = nothing[i]"), Outcome.COMPILATION_FAILURE, "nothing"),
+        (("ModelNew", "ModelOld"), Outcome.GENERATION_FAILURE, "ModelNew"),
+    ],
+)
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_what_is_wrong_is_seen_as_on_hardware(
+    judges: dict[str, Any], name: str, change: tuple[str, str], outcome: Outcome, words: str
+) -> None:
+    verdict = judged(judges, name, change)
+    assert verdict.outcome is outcome, verdict.detail
+    assert verdict.emulated
+    assert words in verdict.detail
+    assert "Traceback" not in verdict.detail
+
+
+@pytest.mark.toolchain
+def test_a_program_that_leaves_the_work_to_torch_is_refused(judges: dict[str, Any]) -> None:
+    body = "y = torch.nn.functional.leaky_relu(x, self.slope) * self.scale\n        return y"
+    verdict = judged(judges, "metal", ("return y", body))
+    assert verdict.outcome is Outcome.REJECTED
+    assert verdict.rule in ("decorative_kernel", "no_custom_kernel")
+
+
+@pytest.mark.toolchain
+def test_a_race_that_gives_the_right_result_is_found(judges: dict[str, Any]) -> None:
+    """Each thread writes what its neighbour writes too; checked mode sees it on the first seed."""
+    racy = ("float4 v = x[i];", "float4 v = x[i]; y[i ^ 1] = v;")
+    verdict = judged(judges, "metal", racy)
+    assert verdict.outcome is Outcome.RUNTIME_ERROR, verdict.detail
+    assert "race" in verdict.detail
+    assert "y[i ^ 1] = v" in verdict.detail or "y[i] =" in verdict.detail
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_guide_says_that_it_is_emulated(name: str) -> None:
+    guide = emulated(name).guide()
+    assert "emulat" in guide
+    assert "$" not in guide.replace("$[", "")
+
+
+@pytest.mark.pure
+def test_an_emulated_verdict_cannot_carry_a_time() -> None:
+    timed = makers.verdict(2.0)
+    with pytest.raises(ValueError, match="emulated"):
+        replace(timed, emulated=True)
+
+
+@pytest.mark.pure
+def test_a_chain_ends_with_the_first_correct_program_where_nothing_is_timed() -> None:
+    right = Verdict(Outcome.CORRECT, "as measured", errors=(ErrorNorm("natural", 0.0, 1e-5, 0.0),), emulated=True)
+    first = replace(makers.attempt(1, None), verdict=right)
+    stop = Refine().propose((first,), 0, Plan(iterations=5))
+    assert isinstance(stop, Stop)
+    assert stop.reason == "emulated"
+    assert "hardware" in stop.words
+
+
+@pytest.mark.toolchain
+def test_a_program_is_forged_in_emulation_with_another_platforms_kernel_as_reference(tmp_path: Path) -> None:
+    problem, source = example("metal")
+    _, cuda = example("cuda")
+    prompts: list[str] = []
+
+    def answer(prompt: Any) -> str:
+        prompts.append(prompt.text)
+        text = source if len(prompts) > 1 else source.replace("> 0.0f", "> 0.5f")
+        return f"```python\n{text}```\n"
+
+    where = Workplace(str(tmp_path / "store"), Means(models={"scripted": Scripted(answer)}))
+    made = kforge.forge(problem, "metal", "scripted", where, iterations=4, reference=cuda, profilers=())
+    assert [attempt.verdict.outcome for attempt in made.history] == [Outcome.MISMATCH, Outcome.CORRECT]
+    assert made.best is not None
+    assert made.best.verdict.emulated
+    assert [stop.reason for stop in made.stops] == ["emulated"]
+    assert "leaky_relu_scale" in prompts[0]
+    assert "threadgroup" in prompts[0]

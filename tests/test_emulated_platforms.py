@@ -15,10 +15,12 @@ from kforge import Candidate, Outcome, Problem, Settings, registry
 from kforge.forging.api import Workplace
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
+from kforge.problems import find
 from kforge.search.refine import Refine
 from kforge.types import ErrorNorm, Plan, Stop, Verdict
 
 PLATFORMS = ("metal", "cuda")
+EXAMPLES = Path(__file__).parent.parent / "examples" / "kernels"
 
 
 def emulated(name: str) -> Any:
@@ -148,3 +150,15 @@ def test_a_program_is_forged_in_emulation_with_another_platforms_kernel_as_refer
     assert [stop.reason for stop in made.stops] == ["emulated"]
     assert "leaky_relu_scale" in prompts[0]
     assert "threadgroup" in prompts[0]
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("file", ["level1_2_softmax", "level2_3_rms_norm_silu_gate"])
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_kernels_of_the_examples_are_right(judges: dict[str, Any], name: str, file: str) -> None:
+    emulated(name)
+    level, number, _ = file.split("_", 2)
+    (problem,) = find(f"bundled:{level}/{number}")
+    source = (EXAMPLES / name / f"{file}.py").read_text(encoding="utf-8")
+    verdict = judges[name].evaluate(problem, Candidate(source, name), Settings(seeds=3))
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail

@@ -53,6 +53,8 @@ def _unchecked(book: CaseBook, level: str, found: Findings) -> list[str]:
     if found.observed is not None:
         unchecked.append("operators and custom share: as the runner's own process reported them")
     site = book.site
+    if site.platform.emulated:
+        unchecked.append("the hardware: it ran on an emulator; the real compiler may refuse it, and round differently")
     if found.timing is not None and not site.platform.flushes_cache:
         unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
     if site.apart and not site.shares:

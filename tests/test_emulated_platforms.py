@@ -22,6 +22,34 @@ from kforge.types import ErrorNorm, Plan, Stop, Verdict
 PLATFORMS = ("metal", "cuda")
 EXAMPLES = Path(__file__).parent.parent / "examples" / "kernels"
 
+CPP = '''
+import ctypes, os, subprocess, tempfile
+import torch
+import torch.nn as nn
+
+folder = tempfile.mkdtemp()
+with open(os.path.join(folder, "k.cpp"), "w") as file:
+    file.write("""extern "C" void f(const float* x, const float* s, float* y, long n, long c, float a) {
+        for (long i = 0; i < n; ++i) y[i] = (x[i] > 0 ? x[i] : a * x[i]) * s[i % c];
+    }""")
+subprocess.run(["g++", "-O1", "-shared", "-fPIC", "k.cpp", "-o", "k.so"], cwd=folder, check=True)
+library = ctypes.CDLL(os.path.join(folder, "k.so"))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns, slope):
+        super().__init__()
+        self.slope = slope
+        self.scale = nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, self.scale, y)]
+        sizes = ctypes.c_long(x.numel()), ctypes.c_long(x.shape[-1])
+        library.f(*pointers, *sizes, ctypes.c_float(self.slope))
+        return y
+'''
+
 
 def emulated(name: str) -> Any:
     platform = registry.load("platforms", name)
@@ -94,6 +122,15 @@ def test_a_program_that_leaves_the_work_to_torch_is_refused(judges: dict[str, An
     verdict = judged(judges, "metal", ("return y", body))
     assert verdict.outcome is Outcome.REJECTED
     assert verdict.rule in ("decorative_kernel", "no_custom_kernel")
+
+
+@pytest.mark.toolchain
+def test_a_program_in_another_language_is_refused(judges: dict[str, Any]) -> None:
+    """C++ would be right too, and say nothing of a kernel for the platform."""
+    problem, _ = example("metal")
+    verdict = judges["metal"].evaluate(problem, Candidate(CPP, "metal"), Settings(seeds=1))
+    assert verdict.outcome is Outcome.REJECTED, verdict.detail
+    assert verdict.rule == "no_custom_kernel"
 
 
 @pytest.mark.toolchain

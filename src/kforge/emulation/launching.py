@@ -11,8 +11,12 @@ from pathlib import Path
 from kforge.emulation import building
 
 MOST_THREADS = 1024
+_MOST_NOTED = 1000
 _BUFFER = re.compile(r"buffer (\d+)")
 GROUP_MEMORY = 32 << 10
+
+
+_launched: list[str] = []
 
 
 class KernelFault(RuntimeError):
@@ -122,6 +126,15 @@ def launch(built: building.Built, order: Order, source: str = "") -> None:
     report = _Report()
     if ctypes.CDLL(str(building.runtime())).kforge_launch(ctypes.byref(asked), ctypes.byref(report)):
         raise KernelFault(_sentence(built, order, report, source))
+    if len(_launched) < _MOST_NOTED:
+        _launched.append(order.kernel)
+
+
+def take_launched() -> list[str]:
+    """Names of the kernels that ran to their end since this was last asked."""
+    taken = _launched.copy()
+    _launched.clear()
+    return taken
 
 
 def _check_sizes(order: Order) -> None:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from kforge.emulation.msl_functions import without_repeats
+from kforge.emulation.msl_meeting import with_meetings
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
 
@@ -108,7 +109,7 @@ def without_includes(source: str) -> str:
 
 def translate(preprocessed: str) -> Translation:
     """C++ for a source that has been preprocessed."""
-    return _Translator(without_repeats(tokens_of(preprocessed))).run()
+    return _Translator(with_meetings(without_repeats(tokens_of(preprocessed)))).run()
 
 
 class _Translator:

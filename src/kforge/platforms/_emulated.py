@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kforge.cache_folder import cache_folder
-from kforge.emulation import building
+from kforge.emulation import building, launching
 from kforge.platforms.face import Platform
 
 _TOOLS = ("g++", "clang++", "ld", "as", "addr2line")
@@ -24,6 +24,7 @@ class Emulated(Platform):
     device_class = "emulator"
     baselines = ("eager",)
     address_space_limited = False
+    notes_launches = True
 
     emulator = ""
     """The module that stands in for the vendor's."""
@@ -48,6 +49,9 @@ class Emulated(Platform):
 
     def enter_runner(self) -> None:
         self._module().install()
+
+    def launched(self) -> list[str]:
+        return launching.take_launched()
 
     def surroundings(self) -> AbstractContextManager[Any]:
         return self._module().surroundings()  # type: ignore[no-any-return]

@@ -53,6 +53,8 @@ class Platform:
     """Ways of running the reference that are timed here."""
     warm_imports: tuple[str, ...] = ()
     """Modules that programs are likely to import: loaded once, before runners are forked."""
+    notes_launches = False
+    """Whether a program's own kernels are what `launched` names, and not the native code its process has loaded."""
     builds_apart = False
     """Whether compilers may work while the device is timed: they use other processors than the device's."""
     address_space_limited = True
@@ -112,6 +114,10 @@ class Platform:
 
     def enter_runner(self) -> None:
         """Called in a runner before any program is imported."""
+
+    def launched(self) -> list[str]:
+        """Names of the kernels that were launched since this was last asked, where `notes_launches`."""
+        return []
 
     def surroundings(self) -> AbstractContextManager[Any]:
         """What an emulated program's own code runs inside."""

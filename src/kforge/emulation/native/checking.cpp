@@ -186,11 +186,9 @@ struct SourceLocation {
     u32 line, column;
 };
 
-[[noreturn]] void bad_index(const SourceLocation* at, u64 index, const void* pc) {
+[[noreturn]] void bad_index(const SourceLocation* at, u64 index) {
     char text[200];
     snprintf(text, sizeof text, "out of bounds: index %lld of an array", (long long)index);
-    // A vector's components are an array of the emulator's own: the line that counts is the caller's.
-    if (strstr(at->file, "/native/") != nullptr) kforge_fail_at(text, pc);
     kforge_fail(text, at->line);
 }
 
@@ -224,8 +222,14 @@ HOOKS(16)
 void __tsan_read_range(void* place, unsigned long bytes) { check(place, u32(bytes), false, false, PC); }
 void __tsan_write_range(void* place, unsigned long bytes) { check(place, u32(bytes), true, false, PC); }
 
-void __ubsan_handle_out_of_bounds(SourceLocation* at, u64 index) { bad_index(at, index, PC); }
-void __ubsan_handle_out_of_bounds_abort(SourceLocation* at, u64 index) { bad_index(at, index, PC); }
+void __ubsan_handle_out_of_bounds(SourceLocation* at, u64 index) { bad_index(at, index); }
+void __ubsan_handle_out_of_bounds_abort(SourceLocation* at, u64 index) { bad_index(at, index); }
+
+void kforge_no_component(int number) {
+    char text[200];
+    snprintf(text, sizeof text, "out of bounds: component %d of a vector", number);
+    kforge_fail_at(text, PC);
+}
 
 void kforge_check_atomic(void* place, u32 bytes, u32 operation, const void* pc) {
     // Whoever stores need not know what was there.

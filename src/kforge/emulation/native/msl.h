@@ -74,8 +74,8 @@ struct packed_vec;
         }                                                                                        \
         template <class U>                                                                       \
         explicit constexpr operator vec<U, N>() const { return vec<U, N>(vec<T, N>(*this)); }    \
-        constexpr T& operator[](int i) { return at[i]; }                                         \
-        constexpr const T& operator[](int i) const { return at[i]; }                             \
+        [[gnu::always_inline]] constexpr T& operator[](int i) { return at[kforge::component(i, N)]; } \
+        [[gnu::always_inline]] constexpr const T& operator[](int i) const { return at[kforge::component(i, N)]; } \
         template <int... I>                                                                      \
         constexpr auto sw() const { return vec<T, N>(*this).template sw<I...>(); }               \
         template <int... I>                                                                      \
@@ -137,8 +137,8 @@ struct matrix {
         int next = 0;
         ((columns[next / R].at[next % R] = T(given), ++next), ...);
     }
-    constexpr vec<T, R>& operator[](int c) { return columns[c]; }
-    constexpr const vec<T, R>& operator[](int c) const { return columns[c]; }
+    [[gnu::always_inline]] constexpr vec<T, R>& operator[](int c) { return columns[kforge::component(c, C)]; }
+    [[gnu::always_inline]] constexpr const vec<T, R>& operator[](int c) const { return columns[kforge::component(c, C)]; }
 };
 template <class T, int C, int R>
 constexpr vec<T, R> operator*(const matrix<T, C, R>& m, const vec<T, C>& v) {
@@ -280,8 +280,8 @@ using make_scalar_t = typename make_scalar<T>::type;
 template <class T, size_t N>
 struct array {
     T held[N];
-    constexpr T& operator[](size_t i) { return held[i]; }
-    constexpr const T& operator[](size_t i) const { return held[i]; }
+    [[gnu::always_inline]] constexpr T& operator[](size_t i) { return held[kforge::component(int(i), N)]; }
+    [[gnu::always_inline]] constexpr const T& operator[](size_t i) const { return held[kforge::component(int(i), N)]; }
     static constexpr size_t size() { return N; }
     constexpr T* data() { return held; }
     constexpr const T* data() const { return held; }
@@ -1137,6 +1137,12 @@ KFORGE_GLOBAL(half)
 namespace simd {
 using namespace metal;
 }
+
+// -- where lanes that parted meet again ---------------------------------------------------------------------------------
+
+namespace kforge {
+inline void meet(u32 line, u32 place) { kforge_lane_barrier(kFenceNone, line, 0x100000u + place); }
+}  // namespace kforge
 
 // -- how a kernel is called ---------------------------------------------------------------------------------------------
 

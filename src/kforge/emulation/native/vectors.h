@@ -4,6 +4,8 @@
 #include "halves.h"
 #include "runtime.h"
 
+extern "C" [[noreturn]] void kforge_no_component(int number);
+
 namespace kforge {
 
 template <class T>
@@ -50,6 +52,14 @@ template <class T, int N>
 struct width_of<vec<T, N>> {
     static constexpr int value = N;
 };
+
+// A component's number; a checked build stops at one that there is not.
+[[gnu::always_inline]] constexpr int component(int number, int count) {
+#if KFORGE_CHECKED
+    if (unsigned(number) >= unsigned(count)) kforge_no_component(number);
+#endif
+    return number;
+}
 
 template <class T, int... I>
 struct SwizzleRef {
@@ -106,8 +116,8 @@ struct SwizzleRef {
         constexpr void put(int& next, const vec<U, M>& v) {                                             \
             for (int i = 0; i < M; ++i) at[next++] = T(v.at[i]);                                        \
         }                                                                                               \
-        constexpr T& operator[](int i) { return at[i]; }                                                \
-        constexpr const T& operator[](int i) const { return at[i]; }                                    \
+        [[gnu::always_inline]] constexpr T& operator[](int i) { return at[component(i, N)]; }           \
+        [[gnu::always_inline]] constexpr const T& operator[](int i) const { return at[component(i, N)]; } \
         template <int... I>                                                                             \
         constexpr vec<T, int(sizeof...(I))> sw() const { return vec<T, int(sizeof...(I))>(at[I]...); }  \
         template <int... I>                                                                             \

@@ -28,6 +28,10 @@ class Metal(Platform):
     profilers = ("instruments",)
     address_space_limited = False
     flushes_cache = True
+    notes_launches = True
+
+    def __init__(self) -> None:
+        self._launched: list[str] = []
 
     def absent_because(self) -> str:
         import torch
@@ -48,6 +52,21 @@ class Metal(Platform):
     def compilers(self) -> dict[str, str]:
         return {"metal": f"torch.mps.compile_shader, macOS {platform.mac_ver()[0]}"}
 
+    def device_name(self, number: int) -> str:
+        """The judge computes and compares on the processor: MPS has no float64, and memory is shared."""
+        return "cpu"
+
+    def enter_runner(self) -> None:
+        import torch
+
+        compile_shader = torch.mps.compile_shader
+        torch.mps.compile_shader = lambda source: _Noting(compile_shader(source), self._launched)
+
+    def launched(self) -> list[str]:
+        taken = self._launched.copy()
+        self._launched.clear()
+        return taken
+
     def memory_bytes(self, number: int = 0) -> int:
         return int(_sysctl("hw.memsize") or 0)
 
@@ -63,6 +82,22 @@ class Metal(Platform):
         import torch
 
         return int(torch.mps.current_allocated_memory())
+
+
+class _Noting:
+    """A library of kernels that notes which are called."""
+
+    def __init__(self, library: Any, noted: list[str]) -> None:
+        self._library, self._noted = library, noted
+
+    def __getattr__(self, name: str) -> Any:
+        kernel = getattr(self._library, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._noted.append(name)
+            return kernel(*arguments, **options)
+
+        return call
 
 
 class EmulatedMetal(Emulated):

@@ -411,7 +411,9 @@ class Evaluation:
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
         with sensible():
-            self._found.observed = integrity.read_observation(reply, native, self._book.site.apart)
+            self._found.observed = integrity.read_observation(
+                reply, native, self._book.site.apart, self._platform.notes_launches
+            )
         self._share = integrity.custom_share(self._found.observed, float(min(times)))
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:

@@ -61,8 +61,15 @@ class Observation:
         return sum(item.nanoseconds for item in self.operators if item.kind not in ("view", "allocation"))
 
 
-def read_observation(reply: dict[str, Any], native: tuple[str, ...], on_device: bool = False) -> Observation:
-    """From a runner's reply; ValueError if it makes no sense. Kernels count only where there is a device for them."""
+def read_observation(
+    reply: dict[str, Any], native: tuple[str, ...], on_device: bool = False, noted: bool = False
+) -> Observation:
+    """From a runner's reply; ValueError if it makes no sense. Kernels count only where there is a device for them.
+
+    `noted`: kernels are those whose launches were noted, and `native` is what anybody may have loaded.
+    """
+    if noted:
+        native = tuple(dict.fromkeys(str(name)[:200] for name in reply["launched"]))
     operators = tuple(
         Operator(str(name)[:200], str(kind), int(elements), int(spent))
         for name, kind, elements, spent in reply["operators"]

@@ -321,8 +321,10 @@ class _Runner:
         with self._phase("forward"), torch.no_grad():
             effects.learn([value for _, value in held_tensors(self._module).values()])
             effects.learn(trees.pack(arguments)[1])
+            self._platform.launched()
             with effects:
                 output = call()
+            mine = self._platform.launched()
             effects.conclude(trees.pack(output)[1])
             del output
             if self._platform.device == "cuda":
@@ -332,7 +334,13 @@ class _Runner:
             else:
                 launched, operators, busy = [], modes.record_operators(call), 0
             self._stopwatch.restore()
-        return {"operators": operators, "custom_effect": effects.seen, "kernels": launched, "device_ns": busy}
+        return {
+            "operators": operators,
+            "custom_effect": effects.seen,
+            "kernels": launched,
+            "device_ns": busy,
+            "launched": mine,
+        }
 
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Let a probe get ready, before the program is imported."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from kforge.types import Outcome
 
 pytest.importorskip("torch")
 
-from kforge.testing import CLAUSES, Broken, Contract, Mark, breaking  # noqa: E402
+from kforge.testing import CLAUSES, Broken, Contract, Mark, breaking
 
 PLATFORMS = [
     pytest.param("cpu", marks=pytest.mark.toolchain),
@@ -109,10 +111,12 @@ _ABSENT = "    def absent_because(self):\n        {code}\n"
         ("absence", _ABSENT.format(code="return 'nothing here'"), "in parentheses, the cure"),
         ("absence", _ABSENT.format(code="return None"), "give a str"),
         ("absence", _ABSENT.format(code="import torch; return ''"), "fails with ModuleNotFoundError"),
+        ("absence", _ABSENT.format(code="raise OSError('no bus')"), "it raised OSError: no bus"),
         ("name", "    device_class = 'abacus'", "cpu, gpu, emulator"),
         ("name", "    profilers = ('sundial',)", "no profiler is called 'sundial'"),
         ("name", "    baselines = ('compile',)", "leaves out eager"),
         ("name", "    emulated = True", "a time measured on an emulator means nothing"),
+        ("example", "    device_class = 'emulator'", "has no sizes for an emulator"),
         ("runners", "    def folders(self):\n        return ('/',)", "never the whole disk"),
         ("runners", "    def environment(self, number=0):\n        return {'A': 1}", "must be words: 'A' is not"),
     ],
@@ -209,13 +213,25 @@ def test_a_new_platform_is_a_copy_under_another_name(tmp_path: Path, source: str
     folder = make("of_mine", source, tmp_path)
     platform: Platform = registry.load("platforms", str(folder))
     assert platform.name == "of_mine"
-    assert type(platform).__name__ == "OfMine"
+    assert type(platform).__name__ in ("OfMine", "EmulatedOfMine")
+    assert f'name = "{source}"' not in (folder / "platform.py").read_text()
     assert platform.home() == folder
     assert platform.example() == registry.load("platforms", source).example()
     assert registry.load("platforms", "of_mine") is platform
     entry = 'of_mine = "kforge_of_mine.platform:PLUGIN"'
     assert entry in (folder / "pyproject.toml").read_text()
     compile((folder / "tests" / "test_contract.py").read_text(), "test_contract.py", "exec")
+
+
+@pytest.mark.cpu
+def test_a_new_platform_brings_a_test_that_can_fail(tmp_path: Path) -> None:
+    folder = make("mine", "cpu", tmp_path)
+    (folder / "guide.md").write_text("Too short.")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "facts or guide", str(folder)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    assert "guide.md says next to nothing" in done.stdout
 
 
 @pytest.mark.pure

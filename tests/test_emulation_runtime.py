@@ -6,8 +6,6 @@ import functools
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -171,11 +169,11 @@ def test_edge_groups_are_smaller(checked: bool) -> None:
         ", uint n [[threads_per_threadgroup]], uint full [[dispatch_threads_per_threadgroup]], "
         "uint g [[threadgroups_per_grid]], uint lanes [[simdgroups_per_threadgroup]]"
     )
-    body = "y[i] = float(n * 1000000 + full * 10000 + g * 100 + lanes);"
+    body = "y[i] = float(n * 100000 + full * 1000 + g * 10 + lanes);"
 
     got = filled(body, ONE + more, size=150, threads=150, group=64, checked=checked)
 
-    assert got == [64640302.0] * 128 + [22640301.0] * 22
+    assert got == [6464032.0] * 128 + [2264031.0] * 22
 
 
 @BOTH
@@ -238,12 +236,12 @@ def test_divergent_barriers_say_who_waits() -> None:
     {
         "a vector written, a component read": (
             "threadgroup float4 s[64]; threadgroup float* f = (threadgroup float*)s; s[t] = float4(t);\n"
-            "y[i] = f[4 * ((t + 1) % 64) + 1];",
+            "if (t > 0) y[i] = f[4 * t - 3];",
             "race: it reads the group's memory",
         ),
         "halves of one word": (
             "threadgroup half2 s[64]; threadgroup half* h = (threadgroup half*)s; s[t] = half2(1.0h);\n"
-            "y[i] = h[2 * ((t + 33) % 64) + 1];",
+            "if (t > 40) y[i] = h[2 * t - 65];",
             "race: it reads the group's memory",
         ),
         "read, then written by another": (
@@ -342,7 +340,8 @@ def test_a_buffer_without_bytes_may_be_bound_and_not_read() -> None:
         ("y[int(i) - 2] = 1;", "8 bytes before the start of buffer 0 (`y`)"),
         ("y[i * 100000] = 1;", "past the end of buffer 0"),
         ("float a[4]; a[t] = 1; y[i] = a[0];", "index 4 of an array"),
-        ("float4 v = 0; v[t] = 1; y[i] = v.x;", "index 4 of an array"),
+        ("float4 v = 0; v[t] = 1; y[i] = v.x + v[t];", "component 4 of a vector"),
+        ("threadgroup float4 v[64]; v[t][t / 8] = 1;", "component 4 of a vector"),
         ("threadgroup float s[8]; threadgroup float* p = s; p[t] = 1;", "outside the group's shared variables"),
         ("threadgroup float s[64]; y[i] = s[t];", "uninitialised"),
         ("device float* p = nullptr; *p = 1;", "null pointer"),
@@ -438,16 +437,16 @@ def test_a_good_launch_after_each_fault(checked: bool) -> None:
 def test_many_launches_leave_nothing_behind() -> None:
     source = kernel("threadgroup float s[64]; s[t] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); y[i] += s[t];")
     y = torch.zeros(1 << 12)
-    for checked in (True, False):
-        run(source, y, threads=1 << 12, checked=checked)
+    for number in range(100):
+        run(source, y, threads=1 << 12, checked=number % 2 == 0)
     threads, before = threading.active_count(), _maps()
     for number in range(300):
         run(source, y, threads=1 << 12, checked=number % 2 == 0)
     gc.collect()
 
-    assert torch.equal(y, torch.full((1 << 12,), 302.0))
+    assert torch.equal(y, torch.full((1 << 12,), 400.0))
     assert threading.active_count() == threads
-    assert _maps() - before < 20
+    assert _maps() - before < 100
     assert len(os.listdir("/proc/self/task")) <= threads + torch.get_num_threads() + 8
 
 
@@ -478,18 +477,14 @@ def test_launches_from_several_threads_take_turns(checked: bool) -> None:
 
 
 def test_an_endless_loop_can_be_killed() -> None:
-    program = f"""
-import torch
-from kforge.emulation import metal
-library = metal.compile_shader({kernel("while (y[0] >= 0) { y[i] = y[i] + 1 > 5 ? 0 : y[i] + 1; }")!r})
-print("begins", flush=True)
-library.k(torch.zeros(64), threads=64, group_size=64)
-"""
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    with process, process.stdout:
-        assert process.stdout.readline() == "begins\n"
-        time.sleep(0.2)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == -signal.SIGTERM
+    source = kernel("while (y[0] >= 0) { y[i] = y[i] + 1 > 5 ? 0 : y[i] + 1; }")
+    y = torch.zeros(64)
+    library(source)
+    child = os.fork()
+    if not child:
+        run(source, y, checked=False)
+        os._exit(0)
+    time.sleep(0.2)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

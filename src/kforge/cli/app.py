@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from kforge.cli import forge_commands, profile_command
+from kforge.cli import forge_commands, platform_commands, profile_command
 from kforge.errors import KForgeError
 
 app = typer.Typer(
@@ -168,6 +168,7 @@ for _command in (
     profile_command.profile,
 ):
     app.command()(_command)
+app.add_typer(platform_commands.app, name="platform")
 
 
 @app.command()

@@ -34,7 +34,8 @@ def check(
 ) -> None:
     """Does a platform keep its contract? Its example must be judged correct, and each way to fail be told apart.
 
-    Exit status: 0 every clause is kept (what this machine lacks is skipped by name), 1 one is broken, 2 no such platform.
+    Exit status: 0 every clause is kept (what this machine lacks is skipped by name), 1 one is broken, 2 no such
+    platform.
     """
     from kforge.cli import platform_check as command
 

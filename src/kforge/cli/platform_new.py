@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import keyword
 import re
 import shutil
+import tokenize
 from pathlib import Path
 
 from rich.console import Console
@@ -86,7 +88,7 @@ def make(name: str, source: str, into: Path) -> Path:
     try:
         shutil.copytree(platform.home(), folder, ignore=_LEFT)
         code = folder / "platform.py"
-        code.write_text(renamed(code.read_text(encoding="utf-8"), platform, name), encoding="utf-8")
+        code.write_text(renamed(code.read_text(encoding="utf-8"), platform.name, name), encoding="utf-8")
         (folder / "__init__.py").touch()
         (folder / "pyproject.toml").write_text(_PYPROJECT.format(name=name, dashed=name.replace("_", "-")))
         (folder / "tests").mkdir()
@@ -96,17 +98,22 @@ def make(name: str, source: str, into: Path) -> Path:
     return folder
 
 
-def renamed(code: str, platform: Platform, name: str) -> str:
-    """A platform's code under another name: its `name`, and its class wherever that is spoken of."""
-    old = type(platform).__name__
+def renamed(code: str, old: str, new: str) -> str:
+    """A platform's code under another name: its `name`, and its classes that are called after it."""
     lines = code.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.ClassDef) and node.name == old:
-            for line in (each.lineno - 1 for each in node.body if _names(each)):
-                lines[line] = re.sub(r"=.*", f'= "{name}"', lines[line], count=1)
-    new = "".join(word.capitalize() for word in name.split("_"))
-    return re.sub(rf"\b{old}\b", new, "".join(lines))
+    classes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)]
+    camel = "".join(word.capitalize() for word in new.split("_"))
+    words = {node.name: re.sub(old.replace("_", ""), camel, node.name, flags=re.IGNORECASE) for node in classes}
+    # From the end, so that what is replaced moves nothing that is yet to be.
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(code).readline))):
+        if token.type == tokenize.NAME and token.string in words:
+            (line, begin), (_, end) = token.start, token.end
+            lines[line - 1] = lines[line - 1][:begin] + words[token.string] + lines[line - 1][end:]
+    for line in (each.lineno - 1 for node in classes for each in node.body if _names(each, old)):
+        lines[line] = re.sub(r"=.*", f'= "{new}"', lines[line], count=1)
+    return "".join(lines)
 
 
-def _names(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "name" for to in node.targets)
+def _names(node: ast.stmt, name: str) -> bool:
+    """Whether it says `name = "..."`."""
+    return isinstance(node, ast.Assign) and ast.unparse(node) == f"name = {name!r}"

@@ -143,16 +143,17 @@ class Platform:
 
     def guide(self) -> str:
         """What a prompt says of this platform, filled in from the machine."""
-        text = (self._home() / "guide.md").read_text(encoding="utf-8")
+        text = (self.home() / "guide.md").read_text(encoding="utf-8")
         return string.Template(text).safe_substitute(self.facts())
 
     def example(self) -> tuple[str, str]:
         """The single-shot pair: a reference module and the same module on this platform."""
-        folder = self._home() / "example"
+        folder = self.home() / "example"
         return (
             (folder / "reference.py").read_text(encoding="utf-8"),
             (folder / "candidate.py").read_text(encoding="utf-8"),
         )
 
-    def _home(self) -> Path:
+    def home(self) -> Path:
+        """Its folder: everything a runner needs of it is in there."""
         return Path(str(sys.modules[type(self).__module__].__file__)).parent

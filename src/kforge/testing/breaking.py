@@ -1,7 +1,7 @@
 """Broken variants of a platform's example: one for each way in which a program can fail.
 
-They are made from the example's text, whatever its language. Where that cannot be done, the platform brings a variant of
-its own: `example/broken/<outcome>.py`.
+They are made from the example's text, whatever its language. Where that cannot be done, the platform brings a variant
+of its own: `example/broken/<outcome>.py`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ from kforge.platforms.face import Platform
 from kforge.testing import judged, standing
 from kforge.testing.findings import Finding, Mark, ask
 
-CLAUSES: tuple[str, ...] = tuple(clause.name for clause in (*standing.CLAUSES, *judged.CLAUSES))
+_ON_PAPER = {clause.name: clause for clause in standing.CLAUSES}
+_BEFORE_JUDGE = {clause.name: clause for clause in judged.CLAUSES}
+CLAUSES = (*_ON_PAPER, *_BEFORE_JUDGE)
 """The names of all clauses, in the order in which they are looked at."""
 
 
@@ -25,7 +27,7 @@ class Contract:
 
     def __init__(self, platform: str | Path) -> None:
         self.platform = _load(str(platform.resolve()) if isinstance(platform, Path) else platform)
-        self.absent = str(self.platform.absent_because())
+        self.absent = _absence(self.platform)
         """Why programs cannot be run here; their clauses are then skipped."""
         self._bench: judged.Bench | None = None
 
@@ -35,20 +37,18 @@ class Contract:
 
     def finding(self, name: str) -> Finding:
         """What came of one clause."""
-        on_paper = {clause.name: clause for clause in standing.CLAUSES}
-        before_judge = {clause.name: clause for clause in judged.CLAUSES}
         if name not in CLAUSES:
             raise UsageError(f"the contract has no clause {name!r}; there are: {', '.join(CLAUSES)}")
-        if self.absent and (name in before_judge or on_paper[name].where_present):
+        if self.absent and (name in _BEFORE_JUDGE or _ON_PAPER[name].where_present):
             return Finding(name, Mark.SKIPPED, f"platform {self.platform.name}: {self.absent}")
-        if name in on_paper:
-            return ask(on_paper[name], self.platform)
+        if name in _ON_PAPER:
+            return ask(_ON_PAPER[name], self.platform)
         if self._bench is None:
             try:
                 self._bench = judged.Bench(self.platform)
-            except (KForgeError, OSError) as error:
-                return Finding(name, Mark.BROKEN, f"there can be no judge: {error}")
-        return ask(before_judge[name], self._bench)
+            except Exception as error:
+                return Finding(name, Mark.BROKEN, f"there can be no judge: {type(error).__name__}: {error}")
+        return ask(_BEFORE_JUDGE[name], self._bench)
 
     def close(self) -> None:
         if self._bench is not None:
@@ -75,7 +75,14 @@ def _load(name: str) -> Platform:
         raise UsageError(
             f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.face.Platform"
         )
-    known = Path(name).name if os.sep in name else name
+    known = Path(name).resolve().name if os.sep in name else name
     if found.name != known:
         raise UsageError(f"platform {name} calls itself {found.name!r}: set its name to {known!r}")
     return found
+
+
+def _absence(platform: Platform) -> str:
+    try:
+        return str(platform.absent_because() or "")
+    except Exception as error:
+        return f"absent_because raised {type(error).__name__}: {error}"

@@ -7,6 +7,7 @@ import shutil
 import string
 import subprocess
 import sys
+from collections.abc import Sized
 
 from kforge.errors import ProblemError, UnknownPlugin
 from kforge.platforms.face import Platform
@@ -125,9 +126,14 @@ def example(platform: Platform) -> str:
     """The pair can be read: a problem, and a program for it."""
     reference, candidate = platform.example()
     try:
-        Problem.from_source(reference, "reference", str(platform.home() / "example" / "reference.py"))
+        problem = Problem.from_source(reference, "reference", str(platform.home() / "example" / "reference.py"))
     except ProblemError as error:
         raise Broken(str(error)) from None
+    if platform.device_class == "emulator" and "emulator" not in problem.sizes:
+        raise Broken(
+            "example/reference.py has no sizes for an emulator, which would take minutes for its own: add "
+            'KFORGE = {"sizes": {"emulator": {...}}} with small ones'
+        )
     wrong = static_rules.syntax_error(candidate)
     if wrong:
         raise Broken(f"example/candidate.py is no Python: {wrong}")
@@ -156,6 +162,5 @@ def _refuse_no_sentence(reason: str, where: str) -> None:
         )
 
 
-def _count(things: object, word: str) -> str:
-    number = len(things)  # type: ignore[arg-type]
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def _count(things: Sized, word: str) -> str:
+    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"

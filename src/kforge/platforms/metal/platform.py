@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import platform
 import subprocess
 import sys
@@ -34,6 +35,8 @@ class Metal(Platform):
         self._launched: list[str] = []
 
     def absent_because(self) -> str:
+        if importlib.util.find_spec("torch") is None:
+            return "torch is not installed (pip install torch)"
         import torch
 
         if not torch.backends.mps.is_available():

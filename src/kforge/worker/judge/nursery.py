@@ -50,10 +50,10 @@ class Nursery:
         self.level = level
         self._device = device
         self._blind = blind
-        self._platform_name = platform
         self._platform = registry.load("platforms", platform)
+        self._platform_name = self._platform.name
         self._extra_environment = environment or {}
-        self._stage = make_stage()
+        self._stage = make_stage(self._platform)
         self._scratch = Path(tempfile.mkdtemp(prefix="kforge-zygote-"))
         nodes = () if blind else self._platform.device_files()
         self._view = make_view(self._stage, self._platform.folders(), nodes)

@@ -6,14 +6,19 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from kforge.platforms.face import Platform
+
 _FILES = ("errors.py", "registry.py", "cache_folder.py")
 _FOLDERS = ("platforms", "emulation")
 _WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "device_memory.py", "held_tensors.py", "trees.py")
 _WORKER_FOLDERS = ("runner", "sandbox")
 
 
-def make_stage() -> Path:
-    """A folder that holds `kforge/` with the runner's code only; the caller removes it."""
+def make_stage(platform: Platform) -> Path:
+    """A folder that holds `kforge/` with the runner's code only; the caller removes it.
+
+    A platform that is not KForge's own is put beside those that are: wherever it lies, runners do not see that folder.
+    """
     package = Path(__file__).resolve().parents[2]
     stage = Path(tempfile.mkdtemp(prefix="kforge-stage-"))
     target = stage / "kforge"
@@ -23,6 +28,11 @@ def make_stage() -> Path:
         shutil.copy(package / name, target / name)
     for name in _FOLDERS:
         shutil.copytree(package / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    home = platform.home().resolve()
+    if home.parent != package / "platforms":
+        ignored = shutil.ignore_patterns("__pycache__", ".*", "build", "dist", "*.egg-info", "tests")
+        shutil.copytree(home, target / "platforms" / platform.name, ignore=ignored)
+        (target / "platforms" / platform.name / "__init__.py").touch()
     (target / "worker").mkdir()
     for name in _WORKER_FILES:
         shutil.copy(package / "worker" / name, target / "worker" / name)

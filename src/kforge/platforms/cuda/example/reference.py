@@ -5,6 +5,7 @@ import torch.nn as nn
 
 ROWS = 32768
 COLUMNS = 4096
+KFORGE = {"sizes": {"emulator": {"ROWS": 96, "COLUMNS": 256}}}
 
 
 class Model(nn.Module):

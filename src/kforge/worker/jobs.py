@@ -26,6 +26,7 @@ from kforge.worker.judges import Judges, usual_builders
 from kforge.worker.report_file import read_report
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LETTING_GO_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -81,36 +82,43 @@ def run_jobs(
     """
     out.mkdir(parents=True, exist_ok=True)
     results: list[Done] = []
-    with Judges(platform, devices) as judges:
-        at_once = (builders or usual_builders(platform)) * len(judges.devices)
-        waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
-        stopped = threading.Event()
-        for job in [*in_order(jobs, at_once - 1), *[None] * at_once]:
-            waiting.put(job)
+    workers: list[threading.Thread] = []
+    try:
+        with Judges(platform, devices) as judges:
+            at_once = (builders or usual_builders(platform)) * len(judges.devices)
+            waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+            finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+            stopped = threading.Event()
+            for job in [*in_order(jobs, at_once - 1), *[None] * at_once]:
+                waiting.put(job)
 
-        def work() -> None:
-            while (job := waiting.get()) is not None and not stopped.is_set():
-                try:
-                    finished.put(_done(judges, job, out, progress))
-                except BaseException as error:
-                    # A report that cannot be written: whoever waits for it must not wait for ever.
-                    finished.put(error)
+            def work() -> None:
+                while (job := waiting.get()) is not None and not stopped.is_set():
+                    try:
+                        finished.put(_done(judges, job, out, progress))
+                    except BaseException as error:
+                        # A report that cannot be written: whoever waits for it must not wait for ever.
+                        finished.put(error)
 
-        # Daemons: a candidate that hangs must not keep the program from ending.
-        for number in range(at_once):
-            threading.Thread(target=work, name=f"kforge-job-{number}", daemon=True).start()
-        try:
-            for _ in jobs:
-                done = finished.get()
-                if isinstance(done, BaseException):
-                    raise done
-                results.append(done)
-                tell(done)
-        finally:
-            stopped.set()
-        if telling is not None:
-            telling(judges.busy_share())
+            # Daemons: a candidate that hangs must not keep the program from ending.
+            for number in range(at_once):
+                workers.append(threading.Thread(target=work, name=f"kforge-job-{number}", daemon=True))
+                workers[-1].start()
+            try:
+                for _ in jobs:
+                    done = finished.get()
+                    if isinstance(done, BaseException):
+                        raise done
+                    results.append(done)
+                    tell(done)
+            finally:
+                stopped.set()
+            if telling is not None:
+                telling(judges.busy_share())
+    finally:
+        # A thread that is in the middle of something when the interpreter goes away takes the process with it.
+        for worker in workers:
+            worker.join(_LETTING_GO_SECONDS)
     return results
 
 

@@ -78,7 +78,7 @@ def same(got: list[Any], wanted: list[Any]) -> bool:
     def close(mine: Any, its: Any) -> bool:
         within = CLOSE.get(its.dtype, 2e-4)
         alike = mine.shape == its.shape and mine.dtype == its.dtype
-        return alike and torch.allclose(mine.float(), its.float(), rtol=within, atol=within)
+        return bool(alike and torch.allclose(mine.float(), its.float(), rtol=within, atol=within))
 
     return len(got) == len(wanted) and all(map(close, got, wanted))
 

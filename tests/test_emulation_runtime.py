@@ -56,7 +56,7 @@ def fault(source: str, *arguments: Any, **how: Any) -> str:
 def filled(body: str, parameters: str = ONE, **how: Any) -> list[float]:
     y = torch.full((how.pop("size", 64),), -1.0)
     run(kernel(body, parameters, how.pop("before", "")), y, *how.pop("given", ()), **how)
-    return y.tolist()
+    return list(y.tolist())
 
 
 # -- lanes that part and meet -------------------------------------------------------------------------------------
@@ -252,6 +252,10 @@ def test_divergent_barriers_say_who_waits() -> None:
         "a barrier for lanes is none for the group": (
             "threadgroup float s[64]; s[t] = 1; simdgroup_barrier(mem_flags::mem_threadgroup);\ny[i] = s[t ^ 32];",
             "the group's memory",
+        ),
+        "a group reads, another reads and writes": (
+            "if (i < 64) y[i] = y[i + 64]; else y[i] += 1;",
+            "a thread of another group",
         ),
         "two groups": ("y[t] += 1;", "a thread of another group"),
     }.values(),

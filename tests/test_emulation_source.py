@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kforge.emulation import metal  # noqa: E402
-from kforge.emulation.tokens import text_of, tokens_of  # noqa: E402
+from kforge.emulation.msl_source import translate  # noqa: E402
+from kforge.emulation.tokens import SourceError, text_of, tokens_of  # noqa: E402
 
 pytestmark = pytest.mark.toolchain
 
@@ -885,7 +887,7 @@ WHOLE = {
     f"{KERNEL} {{ P p{{float2(x[i], 1)}}; y[i] = p.xy().x; }}",
     "names of C's library": HEAD
     + "float erf(float v) { return v; } float expm1(float v) { return v; } float j1(float v) { return v; }\n"
-    f"{KERNEL} {{ float gamma = x[i], y0 = 0, index = 0, time = 0; y[i] = erf(expm1(j1(gamma))) + y0 + index + time; }}",
+    f"{KERNEL} {{ float gamma = x[i], y0 = 0, time = 0; y[i] = erf(expm1(j1(gamma))) + y0 + time; }}",
     "a kernel in namespaces": HEAD + f"namespace a {{ namespace b {{\n{KERNEL} {{ y[i] = x[i]; }}\n}} }}\n",
     'extern "C"': HEAD + f'extern "C" {KERNEL} {{ y[i] = x[i]; }}',
     'extern "C" around it': HEAD + f'extern "C" {{\n{KERNEL} {{ y[i] = x[i]; }}\n}}\n',
@@ -948,10 +950,9 @@ def test_whole_programs(name: str) -> None:
         "another header": ('#include "mine.h"\n' + HEAD, "line 1"),
         "a vertex function": (HEAD + "vertex float4 v() { return 0; }", "line 3: a vertex function"),
         "overloads that do different things": (
-            HEAD
-            + "float f(device const float* p) { return *p; }\nfloat f(threadgroup const float* p) { return -*p; }\n"
+            HEAD + "float f(device float* p) { return *p; }\nfloat f(threadgroup float* p) { return -*p; }\n"
             f"{KERNEL} {{ y[i] = f(x); }}",
-            "line 4: `f` has overloads that differ only by address space and do different things (the other is in line 3",
+            "line 4: `f` has overloads that differ only by address space and do different things (the other is in",
         ),
     }.values(),
 )
@@ -969,9 +970,9 @@ def test_a_kernel_that_is_not_there() -> None:
 
 # -- tokens -------------------------------------------------------------------------------------------------------
 
-LEXEMES = st.sampled_from(
-    """a b1 _x 0 1.5f 1e-3 0x1F 1'000 "s" 'c' ( ) [[ ] { } < > <<= :: -> . , ; ++ += && # \\ é""".split(),
-)
+WORDS = """a b1 _x 0 1.5f 1e-3 0x1F 1'000 "s" 'c' ( ) [[ ] { } < > <<= :: -> . , ; ++ += && # \\ é"""
+LEXEMES = st.sampled_from(WORDS.split(" "))
+COMMENTS = ("/* c */", "// c\n", "/* a\n b */")
 SPACES = st.sampled_from([" ", "\n", "\t", "  ", " \n "])
 
 
@@ -999,12 +1000,25 @@ def test_any_text_has_tokens(text: str) -> None:
     assert text_of(tokens_of(whole)) == whole
 
 
-@given(st.lists(st.one_of(LEXEMES, st.sampled_from(["/* c */", "// c\n", "/* a\n b */"])), max_size=30))
+@given(st.lists(st.one_of(LEXEMES.filter(lambda word: word != "#"), st.sampled_from(COMMENTS)), max_size=30))
 def test_comments_are_no_tokens(parts: list[str]) -> None:
     text = " ".join(parts)
     without = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
     assert [token.text for token in tokens_of(text)] == [token.text for token in tokens_of(without)]
+
+
+@given(st.sampled_from(sorted(CASES)), st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_size=3))
+def test_broken_sources_are_refused_or_left_to_the_compiler(name: str, changes: list[tuple[int, bool]]) -> None:
+    item = CASES[name]
+    tokens = tokens_of(f"{item.before}\n{KERNEL} {{ float s = simd_sum(x[i]); {item.body} }}")
+    for place, twice in changes:
+        at = place % len(tokens)
+        tokens[at : at + 1] = [tokens[at]] * 2 if twice else []
+
+    # Nothing but a SourceError leaves it.
+    with contextlib.suppress(SourceError):
+        translate(text_of(tokens))
 
 
 # -- numbers against Python's and torch's -------------------------------------------------------------------------
@@ -1099,7 +1113,7 @@ def test_functions_of_whole_numbers(rows: list[tuple[int, int, int, int]]) -> No
     assert [[value & 0xFFFFFFFF for value in row] for row in y.tolist()] == [_whole(*row) for row in rows]
 
 
-def _words(rows: list[tuple[int, ...]]) -> Any:
+def _words(rows: Sequence[tuple[int, ...]]) -> Any:
     flat = [value for row in rows for value in row]
     return torch.frombuffer(bytearray(struct.pack(f"<{len(flat)}I", *flat)), dtype=torch.int32)
 

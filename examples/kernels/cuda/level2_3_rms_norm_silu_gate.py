@@ -1,4 +1,4 @@
-"""RMS norm times SiLU of a gate in CUDA C++: one block a row, four columns a thread, every input read once from memory."""
+"""RMS norm times SiLU of a gate in CUDA C++: one block a row, four columns a thread."""
 
 import ctypes
 

@@ -1,7 +1,7 @@
 """cuda.core as programs for NVIDIA's GPUs use it, on the processor, and tensors that say they are on "cuda".
 
-A pointer is an address that a tensor's `data_ptr()` gave. A Python integer is passed as 64 bits, a float as a double, as
-cuda.core does; what ctypes names is passed as it is.
+A pointer is an address that a tensor's `data_ptr()` gave. A Python integer is passed as 64 bits, a float as a double,
+as cuda.core does; what ctypes names is passed as it is.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import contextlib
 import ctypes
 import os
 import sys
-import tempfile
 import types
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -120,7 +118,7 @@ class ObjectCode:
 
     def __init__(self, source: str, definitions: tuple[str, ...], instances: tuple[str, ...]) -> None:
         self._source = source
-        self._folder = tempfile.TemporaryDirectory(prefix="kforge-cuda-")
+        self._folder = building.folder_of(self)
         self._built: dict[bool, building.Built] = {}
         try:
             building.needed(source)
@@ -141,8 +139,8 @@ class ObjectCode:
 
     def _build(self, checked: bool) -> building.Built:
         if checked not in self._built:
-            folder = Path(self._folder.name)
-            self._built[checked] = building.build(self._translation.text, "cuda_c.h", folder, checked, double=True)
+            text, header = self._translation.text, "cuda_c.h"
+            self._built[checked] = building.build(text, header, self._folder, checked, double=True)
         return self._built[checked]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
 
 _INCLUDED = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|cuda\.h|math\.h|cmath|"
-    r"stdint\.h|cstdint|float\.h|cfloat|limits\.h|climits|math_constants\.h|device_launch_parameters\.h|"
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|cuda\.h|"
+    r"math\.h|cmath|stdint\.h|cstdint|float\.h|cfloat|limits\.h|climits|math_constants\.h|device_launch_parameters\.h|"
     r"cooperative_groups\.h|cooperative_groups/reduce\.h|stdio\.h|cstdio|cuda/std/\w+)[>\"][ \t]*$",
     re.MULTILINE,
 )
@@ -161,7 +161,7 @@ class _Translator:
         return end + 1
 
     def _variable(self, index: int) -> int:
-        """A shared variable is a reference into the group's memory; one without a size is as large as the launch says."""
+        """A shared variable is a reference into the group's memory; one without a size has the launch's."""
         token = self._tokens[index]
         end = index
         while self._at(end).text not in (";", "{", "(", "") and end < len(self._tokens):

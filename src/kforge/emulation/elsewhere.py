@@ -22,6 +22,9 @@ class Elsewhere(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is torch.device:
+            # Only a name so far.
+            return func(*args, **(kwargs or {}))
         if func is torch.Tensor.data_ptr:
             self._asked(args[0])
         given = {name: self._here(value) for name, value in (kwargs or {}).items()}

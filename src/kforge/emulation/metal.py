@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,17 +23,16 @@ from kforge.emulation.tokens import SourceError
 _DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
 _NAME = "kernel.metal"
 _CASTS = {
-    **{
-        "int8": "b",
-        "uint8": "B",
-        "int16": "h",
-        "uint16": "H",
-        "int32": "i",
-        "uint32": "I",
-        "int64": "q",
-        "uint64": "Q",
-    },
-    **{"fp16": "e", "fp32": "f"},
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "fp16": "e",
+    "fp32": "f",
 }
 _checked = False
 
@@ -51,7 +48,7 @@ class ShaderLibrary:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._folder = tempfile.TemporaryDirectory(prefix="kforge-msl-")
+        self._folder = building.folder_of(self)
         try:
             building.needed(source)
             ready = building.preprocess(without_includes(source), _NAME, _DEFINITIONS)
@@ -81,7 +78,7 @@ class ShaderLibrary:
 
     def _build(self, checked: bool) -> building.Built:
         if checked not in self._built:
-            self._built[checked] = building.build(self._translation.text, "msl.h", Path(self._folder.name), checked)
+            self._built[checked] = building.build(self._translation.text, "msl.h", self._folder, checked)
         return self._built[checked]
 
     def _launch(self, order: Order) -> None:

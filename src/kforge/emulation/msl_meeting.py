@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from kforge.emulation.msl_functions import Function, functions
-from kforge.emulation.tokens import Token, closing, made
+from kforge.emulation.tokens import SourceError, Token, closing, made
 
 _TOGETHER = re.compile(r"^(?:simd|quad)_\w+$|^simdgroup_(?:load|store|multiply\w*|barrier)$")
 
@@ -78,7 +78,7 @@ def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
         begin = _skipped(tokens, index, end)
         if begin >= end:
             break
-        index = _statement(tokens, begin, inserted)
+        index = max(_statement(tokens, begin, inserted), begin + 1)
         parts = tokens[begin].text in ("if", "for", "while", "do", "switch")
         if parts and inserted.together(tokens, begin, index):
             inserted.add(index, f" kforge::meet({inserted.place(tokens, index - 1)});", first=True)
@@ -94,14 +94,16 @@ def _skipped(tokens: list[Token], index: int, end: int) -> int:
 def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
     """Looks into one statement; gives the index behind it."""
     index = _skipped(tokens, index, len(tokens))
+    if index >= len(tokens):
+        raise SourceError(tokens[-1].line, "a statement is missing at the end")
     text = tokens[index].text
     if text == "{":
         return _block(tokens, index, inserted)
     if text in ("if", "switch"):
         header = index + 2 if tokens[index + 1].text == "constexpr" else index + 1
         end = _statement(tokens, closing(tokens, header) + 1, inserted)
-        following = _skipped(tokens, end, len(tokens) - 1)
-        if text == "if" and tokens[following].text == "else":
+        following = _skipped(tokens, end, len(tokens))
+        if text == "if" and following < len(tokens) and tokens[following].text == "else":
             return _statement(tokens, following + 1, inserted)
         return end
     if text in ("for", "while"):
@@ -116,19 +118,19 @@ def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
             _turn(tokens, end, inserted.place(tokens, end - 1), inserted)
         return closing(tokens, end + 1) + 2
     if text in ("case", "default"):
-        while tokens[index].text != ":":
+        while index < len(tokens) and tokens[index].text not in (":", "}"):
             index += 1
-        return index + 1
+        return index + (index < len(tokens) and tokens[index].text == ":")
     return _simple(tokens, index)
 
 
 def _simple(tokens: list[Token], index: int) -> int:
-    while tokens[index].text != ";":
+    while index < len(tokens) and tokens[index].text != ";":
         if tokens[index].text == "}":
             return index
         index = closing(tokens, index) if tokens[index].text in ("(", "[", "{", "[[") else index
         index += 1
-    return index + 1
+    return min(index + 1, len(tokens))
 
 
 def _turns_apart(tokens: list[Token], body: int, end: int, inserted: _Inserted) -> bool:

@@ -6,7 +6,7 @@ import re
 
 from kforge.emulation.tokens import SourceError, Token, closing, split
 
-_DIGITS = re.compile(r"^(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uUlL]*$")
+_DIGITS = re.compile(r"^(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)|0([0-7]+))[uUlL]*$")
 _KINDS = {"int", "uint", "short", "ushort", "long", "ulong", "char", "uchar", "size_t", "auto", "int32_t", "uint32_t"}
 _BINDING = {"*": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<<": 1, "|": 0}
 
@@ -96,7 +96,7 @@ def _one(tokens: list[Token], index: int, known: dict[str, int]) -> tuple[int | 
         return whole_number(tokens[index + 1 : end], known), end + 1
     if token.kind == "number":
         found = _DIGITS.match(token.text)
-        return (int(found[1], 0) if found else None), index + 1
+        return (None if not found else int(found[1], 0) if found[1] else int(found[2], 8)), index + 1
     name, end = token.text, index + 1
     while token.kind == "name" and end + 1 < len(tokens) and tokens[end].text == "::":
         name += "::" + tokens[end + 1].text

@@ -191,7 +191,7 @@ class _Translator:
     def _namespace(self, index: int) -> int:
         """Named, so that a kernel inside can be called from outside."""
         end = index
-        while self._at(end).text not in ("{", ";", "="):
+        while self._at(end).text not in ("{", ";", "=", ""):
             end += 1
         self._emit(*self._tokens[index:end])
         if self._at(end).text != "{":
@@ -342,7 +342,7 @@ class _Translator:
             if token.text != "[[":
                 continue
             inside = part[index + 1 : closing(part, index) - 1]
-            words = [item.text for item in inside]
+            words = [item.text for item in inside] or [""]
             if words[0] == "buffer":
                 number = whole_number(inside[1:], self._numbers)
                 if number is None or not 0 <= number < MOST_BUFFERS:

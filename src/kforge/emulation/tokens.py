@@ -75,8 +75,10 @@ def made(text: str, like: Token) -> Token:
 
 def closing(tokens: list[Token], opening: int) -> int:
     """The index of the bracket that closes the one at `opening`."""
-    wanted = _PAIRS[tokens[opening].text]
-    if wanted == "]]":
+    if opening >= len(tokens) or tokens[opening].text not in _PAIRS:
+        before = tokens[min(opening, len(tokens)) - 1]
+        raise SourceError(before.line, f"a bracket is missing after `{before.text}`")
+    if tokens[opening].text == "[[":
         return _closing_attribute(tokens, opening)
     depth = 0
     for index in range(opening, len(tokens)):

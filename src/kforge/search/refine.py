@@ -5,8 +5,8 @@
       └──> correct <───────┘
              └──> optimise (from the best correct program, with the analyst's advice)
 
-A chain ends after `iterations` programs, when the target is reached anywhere in the run, or on a plateau. Where programs
-are emulated it ends with the first that is correct: there is no time to make shorter.
+A chain ends after `iterations` programs, when the target is reached anywhere in the run, or on a plateau. Where
+programs are emulated it ends with the first that is correct: there is no time to make shorter.
 """
 
 from __future__ import annotations

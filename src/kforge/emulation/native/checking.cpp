@@ -10,8 +10,9 @@ using namespace kforge;
 
 namespace {
 
-// A mark: | group + 1: 24 | thread: 10 | epoch: 14 | lane epoch: 13 | lane groups: 1 | several: 1 | unused: 1 |
-constexpr u64 kSeveral = 2, kSeveralLaneGroups = 4;
+// A mark: | group + 1: 24 | thread: 10 | epoch: 14 | lane epoch: 13 | several lane groups: 1 | several threads: 1 |
+// several groups: 1 |
+constexpr u64 kSeveralGroups = 1, kSeveral = 2, kSeveralLaneGroups = 4;
 constexpr u64 group_of(u64 mark) { return mark >> 40; }
 constexpr u32 thread_of(u64 mark) { return u32(mark >> 30) & 1023; }
 constexpr u32 epoch_of(u64 mark) { return u32(mark >> 16) & 16383; }
@@ -70,7 +71,7 @@ u64 Threads::mark(bool group_memory) const {
 // Whether an access marked `before` and mine happen in no order.
 bool Threads::clash(u64 before, u64 mine) const {
     if (before == 0) return false;
-    if (group_of(before) != group_of(mine)) return true;
+    if (group_of(before) != group_of(mine) || before & kSeveralGroups) return true;
     if (epoch_of(before) != epoch_of(mine)) return false;
     if (before & kSeveralLaneGroups) return true;
     u32 other = thread_of(before);
@@ -84,7 +85,7 @@ void Threads::race(u64 before, bool writes, bool wrote, bool group_memory, const
     const char* memory_words = group_memory ? "the group's memory" : "device memory";
     const char* mine = writes ? "writes" : "reads";
     const char* its = wrote ? "wrote" : "read";
-    if (group_of(before) != number + 1) {
+    if (group_of(before) != number + 1 || before & kSeveralGroups) {
         snprintf(text, sizeof text,
                  "race: it %s %s that a thread of another group %s in the same launch; groups run in no order", mine,
                  memory_words, its);
@@ -114,6 +115,8 @@ void Threads::record(Touch& touch, char* place, u32 bytes, bool write, bool grou
     }
     if (clash(touch.wrote, mine)) race(touch.wrote, false, true, group_memory, pc);
     u64 before = touch.read;
+    if (before != 0 && group_of(before) != group_of(mine)) mine |= kSeveralGroups;
+    mine |= before & kSeveralGroups;
     bool same_lanes = thread_of(before) / kLanes == current / kLanes && !(before & kSeveralLaneGroups);
     bool in_order = same_lanes && lane_epoch_of(before) != lane_epoch_of(mine);
     if (before != 0 && group_of(before) == group_of(mine) && epoch_of(before) == epoch_of(mine) && !in_order) {

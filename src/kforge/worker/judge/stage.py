@@ -1,4 +1,4 @@
-"""The throw-away copy of the code a runner may see: errors, registry, platforms, the emulator, the runner's own rooms."""
+"""The throw-away copy of the code a runner may see: its own rooms, platforms, the emulator, and what they need."""
 
 from __future__ import annotations
 

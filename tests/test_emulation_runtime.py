@@ -492,3 +492,10 @@ def test_an_endless_loop_can_be_killed() -> None:
     assert os.waitpid(child, os.WNOHANG) == (0, 0)
     os.kill(child, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+def test_a_number_that_does_not_fit_its_cast_is_a_sentence() -> None:
+    library = metal.compile_shader("kernel void f(device int* y, constant int& n) { y[0] = n; }")
+    y = torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(KernelFault, match=r"argument 1: 5000000000 does not fit int32"):
+        library.f(y, 5_000_000_000, threads=1, arg_casts="int32")

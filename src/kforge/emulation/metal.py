@@ -164,7 +164,10 @@ def _packed(argument: Any, cast: str, number: int) -> bytes:
             out += struct.pack("<?" if not cast else f"<{_CASTS[cast]}", value)
         elif isinstance(value, int):
             code = _CASTS[cast or "int64"]
-            out += struct.pack(f"<{code}", float(value) if code in "ef" else value)
+            try:
+                out += struct.pack(f"<{code}", float(value) if code in "ef" else value)
+            except (struct.error, OverflowError):
+                raise KernelFault(f"argument {number}: {value} does not fit {cast or 'int64'}") from None
         elif isinstance(value, float):
             code = _CASTS[cast or "fp32"]
             out += struct.pack(f"<{code}", value if code in "ef" else int(value))

@@ -6,6 +6,7 @@ msl_functions.py  its functions; those that differ only by address space
 msl_meeting.py  where lanes that parted meet again
 msl_numbers.py  whole numbers that a program names
 cuda_source.py  CUDA C, written as C++
+entries.py      how a kernel is called from outside
 building.py     C++ compiled against `native/`, the runtime: threads as fibres, groups on the cores, checks
 launching.py    a kernel, its buffers, its grid; what went wrong, in a sentence
 metal.py        torch.mps as programs for a Mac use it

@@ -19,7 +19,8 @@ import torch
 from kforge.emulation import building
 from kforge.emulation.cuda_source import KernelSource, translate, without_includes
 from kforge.emulation.elsewhere import Elsewhere
-from kforge.emulation.launching import Buffer, KernelFault, Order, launch
+from kforge.emulation.entries import entry_of
+from kforge.emulation.launching import Buffer, KernelFault, Order, launch, sizes, three
 from kforge.emulation.tokens import SourceError
 
 _DEFINITIONS = ("__CUDACC__=1", "__CUDACC_RTC__=1", "__CUDA_ARCH__=900", "__NVCC__=1")
@@ -95,7 +96,7 @@ class LaunchConfig:
     ) -> None:
         if more.get("cluster"):
             raise KernelFault("clusters of blocks are not emulated")
-        self.grid, self.block, self.shmem_size = _three(grid, "grid"), _three(block, "block"), shmem_size
+        self.grid, self.block, self.shmem_size = three(sizes(grid, "grid")), three(sizes(block, "block")), shmem_size
 
 
 class Program:
@@ -172,7 +173,7 @@ class Kernel:
             raise KernelFault(f"{name}: a grid of {config.grid} blocks: invalid configuration argument")
         order = Order(
             name,
-            f"kforge_kernel_{self._number}",
+            entry_of(self._number),
             {number: buffer for number, buffer in buffers.items() if buffer is not None},
             tuple(blocks * threads for blocks, threads in zip(config.grid, config.block, strict=True)),  # type: ignore[arg-type]
             config.block,
@@ -227,14 +228,6 @@ def _remember(tensor: torch.Tensor) -> None:
         _storages.pop(next(iter(_storages)))
     _storages.pop(storage.data_ptr(), None)
     _storages[storage.data_ptr()] = storage
-
-
-def _three(given: int | Sequence[int], what: str) -> tuple[int, int, int]:
-    sizes = (given,) if isinstance(given, int) else tuple(given)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) for size in sizes):
-        raise KernelFault(f"{what} is one to three whole numbers, not {given!r}")
-    x, y, z = (*sizes, 1, 1)[:3]
-    return x, y, z
 
 
 def _listed(given: Any) -> list[Any]:

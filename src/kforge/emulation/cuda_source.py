@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kforge.emulation.entries import with_entries
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
 
 _INCLUDED = re.compile(
@@ -84,13 +85,8 @@ class _Translator:
                 if name.rpartition("::")[2] not in self._templates:
                     raise SourceError(0, f"there is no kernel template `{name}`")
                 kernels.append(KernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
-        entries = "".join(
-            f'\nextern "C" void kforge_kernel_{number}(const kforge::Call* call, const kforge::Where* where) {{ '
-            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>::run<"
-            f"{', '.join(map(str, range(len(kernel.parameters))))}>(call, where); }}"
-            for number, kernel in enumerate(kernels)
-        )
-        return Translation(f'{text_of(self._out)}\n#line 1 "entries"{entries}\n', tuple(kernels))
+        calls = [(kernel.function, range(len(kernel.parameters))) for kernel in kernels]
+        return Translation(with_entries(text_of(self._out), calls), tuple(kernels))
 
     def _at(self, index: int) -> Token:
         return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kforge.emulation import building
 
 MOST_THREADS = 1024
-_MOST_NOTED = 1000
-_BUFFER = re.compile(r"buffer (\d+)")
 GROUP_MEMORY = 32 << 10
-
-
+_BUFFER = re.compile(r"buffer (\d+)")
+_MOST_NOTED = 1000
 _launched: list[str] = []
 
 
@@ -135,6 +134,20 @@ def take_launched() -> list[str]:
     taken = _launched.copy()
     _launched.clear()
     return taken
+
+
+def sizes(given: int | Sequence[int], what: str) -> tuple[int, ...]:
+    """One to three whole numbers, as a launch is given them."""
+    found = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(found) <= 3 or not all(isinstance(size, int) for size in found):
+        raise KernelFault(f"{what} is one to three whole numbers, not {given!r}")
+    return found
+
+
+def three(found: tuple[int, ...]) -> tuple[int, int, int]:
+    """The sizes with those that were left out."""
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z
 
 
 def _check_sizes(order: Order) -> None:

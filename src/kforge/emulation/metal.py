@@ -16,7 +16,8 @@ import torch
 
 from kforge.emulation import building
 from kforge.emulation.elsewhere import Elsewhere
-from kforge.emulation.launching import Buffer, KernelFault, Order, launch
+from kforge.emulation.entries import entry_of
+from kforge.emulation.launching import Buffer, KernelFault, Order, launch, sizes, three
 from kforge.emulation.msl_source import KernelSource, translate, without_includes
 from kforge.emulation.tokens import SourceError
 
@@ -123,17 +124,17 @@ class MetalKernel:
                 f"{name}: argument {strange[0]} is for buffer {strange[0]}, which the kernel does not have; it has "
                 f"{', '.join(f'{number} (`{word}`)' for number, word in sorted(wanted.items())) or 'none'}"
             )
-        grid = _sizes(threads if threads is not None else _default_threads(arguments, name), "threads", name)
-        group = _sizes(group_size, "group_size", name) if group_size is not None else (min(1024, max(1, grid[0])),)
+        grid = sizes(threads if threads is not None else _default_threads(arguments, name), f"{name}: threads")
+        group = sizes(group_size, f"{name}: group_size") if group_size is not None else (min(1024, max(1, grid[0])),)
         if group_size is not None and len(group) != len(grid):
             raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
         self._library._launch(
             Order(
                 name,
-                f"kforge_kernel_{self._number}",
+                entry_of(self._number),
                 buffers,
-                _three(grid),
-                _three(group),
+                three(grid),
+                three(group),
                 checked=_checked,
                 names=wanted,
             )
@@ -188,18 +189,6 @@ def _default_threads(arguments: Sequence[Any], name: str) -> int:
         if isinstance(argument, torch.Tensor):
             return argument.numel()
     raise KernelFault(f"{name}: threads must be given where no argument is a tensor")
-
-
-def _sizes(given: int | Sequence[int], what: str, name: str) -> tuple[int, ...]:
-    sizes = (given,) if isinstance(given, int) else tuple(given)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) for size in sizes):
-        raise KernelFault(f"{name}: {what} is one to three whole numbers, not {given!r}")
-    return sizes
-
-
-def _three(sizes: tuple[int, ...]) -> tuple[int, int, int]:
-    x, y, z = (*sizes, 1, 1)[:3]
-    return x, y, z
 
 
 # -- in place of the real ones ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kforge.emulation.entries import with_entries
 from kforge.emulation.msl_functions import without_repeats
 from kforge.emulation.msl_meeting import with_meetings
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
@@ -129,14 +130,8 @@ class _Translator:
         tokens, index = self._tokens, 0
         while index < len(tokens):
             index = self._step(index)
-        text = text_of(self._out)
-        entries = "".join(
-            f'\nextern "C" void kforge_kernel_{number}(const kforge::Call* call, const kforge::Where* where) {{ '
-            f"kforge::Invoke<decltype(&{kernel.function}), &{kernel.function}>"
-            f"::run<{', '.join(map(str, kernel.sources))}>(call, where); }}"
-            for number, kernel in enumerate(self._kernels)
-        )
-        return Translation(f'{text}\n#line 1 "entries"{entries}\n', tuple(self._kernels))
+        calls = [(kernel.function, kernel.sources) for kernel in self._kernels]
+        return Translation(with_entries(text_of(self._out), calls), tuple(self._kernels))
 
     def _step(self, index: int) -> int:
         token = self._tokens[index]
@@ -252,14 +247,7 @@ class _Translator:
 
     def _instance(self, tokens: list[Token], host: str, line: int) -> None:
         """`template [[host_name("f_float")]] kernel void f<float>(...)`, or `... decltype(f<float>) f<float>`."""
-        plain: list[Token] = []
-        index = 0
-        while index < len(tokens):
-            if tokens[index].text == "[[":
-                index = closing(tokens, index) + 1
-                continue
-            plain.append(tokens[index])
-            index += 1
+        plain = _without_attributes(tokens)
         index = 0
         while index < len(plain) and plain[index].text != "<":
             index = closing(plain, index) + 1 if plain[index].text == "(" else index + 1

@@ -15,8 +15,6 @@ SMALLEST_SECONDS = 20e-6
 _SAME = 1e-6
 _NEAR_ZERO = 1e-6
 _MOST_PARAMETERS = 48
-
-
 _TOO_SMALL = "too-small-to-time"
 
 

@@ -28,7 +28,7 @@ _MODES = {"compile": "default", "autotune": "max-autotune"}
 _MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
 """Parts of names of operators that multiply matrices."""
 _LEAST_DEVIATION = 0.005
-"""By how much the same work differs from one process to the next on a GPU: where its memory lies is luck."""
+"""By how much the same work may differ from one process to the next on a GPU."""
 _WORDS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
 
 

@@ -22,20 +22,20 @@ struct Folded {
 };
 
 template <class T, class F>
-inline T folded(T value, const Location& at, const char* what) {
-    together(&Folded<T, F>::all, value, 0, at, what);
+inline T folded(T value, const Location& at) {
+    together(&Folded<T, F>::all, value, 0, at);
     return value;
 }
 
 template <class T, class F>
-inline T folded_up_to(T value, const Location& at, const char* what) {
-    together(&Folded<T, F>::inclusive, value, 0, at, what);
+inline T folded_up_to(T value, const Location& at) {
+    together(&Folded<T, F>::inclusive, value, 0, at);
     return value;
 }
 
 // Exclusive: what the lanes before hold, from a neutral value on.
 template <class T, class F>
-inline T folded_before(T value, T neutral, const Location& at, const char* what) {
+inline T folded_before(T value, T neutral, const Location& at) {
     struct Pair {
         T value, neutral;
     } pair{value, neutral};
@@ -49,7 +49,7 @@ inline T folded_before(T value, T neutral, const Location& at, const char* what)
                 total = F{}(total, own);
             }
         },
-        pair, 0, at, what);
+        pair, 0, at);
     return pair.value;
 }
 
@@ -62,7 +62,7 @@ struct Fetched {
 };
 
 template <class T>
-inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Location& at, const char* what) {
+inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Location& at) {
     Fetched<T> mine{value, from, 0};
     together(
         +[](Part* parts, u32 count, u32 active) {
@@ -74,7 +74,7 @@ inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Locat
                 if (mine.found) mine.value = values[mine.from];
             }
         },
-        mine, from, at, what);
+        mine, from, at);
     if (mine.found) return mine.value;
     if (must_be_there) {
         kforge_fail("it takes a value from a lane that does not take part: that lane has returned, is in another branch, "
@@ -84,7 +84,7 @@ inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Locat
     return otherwise;
 }
 
-inline u32 votes(bool mine, const Location& at, const char* what) {
+inline u32 votes(bool mine, const Location& at) {
     u32 value = mine;
     together(
         +[](Part* parts, u32 count, u32) {
@@ -92,11 +92,11 @@ inline u32 votes(bool mine, const Location& at, const char* what) {
             for (u32 i = 0; i < count; ++i) mask |= u32(*static_cast<u32*>(parts[i].value) != 0) << parts[i].lane;
             for (u32 i = 0; i < count; ++i) *static_cast<u32*>(parts[i].value) = mask;
         },
-        value, 0, at, what);
+        value, 0, at);
     return value;
 }
 
-inline u32 taking_part(const Location& at, const char* what) { return votes(true, at, what); }
+inline u32 taking_part(const Location& at) { return votes(true, at); }
 
 struct Plus {
     template <class T>

@@ -285,51 +285,51 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
 namespace kforge {
-inline void all_named(unsigned mask, const Location& at, const char* what) {
-    unsigned there = taking_part(at, what);
+inline void all_named(unsigned mask, const Location& at) {
+    unsigned there = taking_part(at);
     unsigned exist = kforge_where()->lane_groups * 32 <= kforge_where()->index_in_group + 32 ? there : ~0u;
     if (mask & ~there & exist) {
         kforge_fail("its mask names lanes that do not take part: they have returned or are in another branch", at.line());
     }
 }
 template <class T>
-inline T shuffled(unsigned mask, T value, unsigned from, bool stays, const Location& at, const char* what) {
-    all_named(mask, at, what);
-    return fetched<T>(value, stays ? kforge_where()->lane : from, value, false, at, what);
+inline T shuffled(unsigned mask, T value, unsigned from, bool stays, const Location& at) {
+    all_named(mask, at);
+    return fetched<T>(value, stays ? kforge_where()->lane : from, value, false, at);
 }
 }  // namespace kforge
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, Location at = Location::current()) {
     unsigned base = kforge::kforge_where()->lane / width * width;
-    return kforge::shuffled<T>(mask, value, base + unsigned(lane) % width, false, at, "__shfl_sync");
+    return kforge::shuffled<T>(mask, value, base + unsigned(lane) % width, false, at);
 }
 template <class T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, Location at = Location::current()) {
     unsigned lane = kforge::kforge_where()->lane;
-    return kforge::shuffled<T>(mask, value, lane - by, lane % width < by, at, "__shfl_up_sync");
+    return kforge::shuffled<T>(mask, value, lane - by, lane % width < by, at);
 }
 template <class T>
 inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, Location at = Location::current()) {
     unsigned lane = kforge::kforge_where()->lane;
-    return kforge::shuffled<T>(mask, value, lane + by, lane % width + by >= unsigned(width), at, "__shfl_down_sync");
+    return kforge::shuffled<T>(mask, value, lane + by, lane % width + by >= unsigned(width), at);
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int with, int width = 32, Location at = Location::current()) {
     unsigned lane = kforge::kforge_where()->lane, from = lane ^ unsigned(with);
-    return kforge::shuffled<T>(mask, value, from, from / width > lane / width, at, "__shfl_xor_sync");
+    return kforge::shuffled<T>(mask, value, from, from / width > lane / width, at);
 }
 inline unsigned __ballot_sync(unsigned mask, int yes, Location at = Location::current()) {
-    kforge::all_named(mask, at, "__ballot_sync");
-    return kforge::votes(yes != 0, at, "__ballot_sync") & mask;
+    kforge::all_named(mask, at);
+    return kforge::votes(yes != 0, at) & mask;
 }
 inline int __any_sync(unsigned mask, int yes, Location at = Location::current()) { return __ballot_sync(mask, yes, at) != 0; }
 inline int __all_sync(unsigned mask, int yes, Location at = Location::current()) { return __ballot_sync(mask, !yes, at) == 0; }
-inline unsigned __activemask(Location at = Location::current()) { return kforge::taking_part(at, "__activemask"); }
+inline unsigned __activemask(Location at = Location::current()) { return kforge::taking_part(at); }
 #define KFORGE_REDUCE(name, how)                                                                          \
     template <class T>                                                                                    \
     inline T name(unsigned mask, T value, Location at = Location::current()) {                            \
-        kforge::all_named(mask, at, #name);                                                               \
-        return kforge::folded<T, kforge::how>(value, at, #name);                                          \
+        kforge::all_named(mask, at);                                                               \
+        return kforge::folded<T, kforge::how>(value, at);                                          \
     }
 KFORGE_REDUCE(__reduce_add_sync, Plus)
 KFORGE_REDUCE(__reduce_min_sync, Least)

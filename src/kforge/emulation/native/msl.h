@@ -729,7 +729,7 @@ inline void simdgroup_barrier(mem_flags flags, Location at = Location::current()
 #define KFORGE_FOLD(name, how)                                                                        \
     template <class T>                                                                                \
     inline T name(T value, Location at = Location::current()) {                                       \
-        return kforge::folded<T, kforge::how>(value, at, #name);                                      \
+        return kforge::folded<T, kforge::how>(value, at);                                      \
     }
 KFORGE_FOLD(simd_sum, Plus)
 KFORGE_FOLD(simd_product, Times)
@@ -741,71 +741,69 @@ KFORGE_FOLD(simd_xor, BitXor)
 #undef KFORGE_FOLD
 template <class T>
 inline T simd_prefix_inclusive_sum(T value, Location at = Location::current()) {
-    return kforge::folded_up_to<T, kforge::Plus>(value, at, "simd_prefix_inclusive_sum");
+    return kforge::folded_up_to<T, kforge::Plus>(value, at);
 }
 template <class T>
 inline T simd_prefix_inclusive_product(T value, Location at = Location::current()) {
-    return kforge::folded_up_to<T, kforge::Times>(value, at, "simd_prefix_inclusive_product");
+    return kforge::folded_up_to<T, kforge::Times>(value, at);
 }
 template <class T>
 inline T simd_prefix_exclusive_sum(T value, Location at = Location::current()) {
-    return kforge::folded_before<T, kforge::Plus>(value, T(0), at, "simd_prefix_exclusive_sum");
+    return kforge::folded_before<T, kforge::Plus>(value, T(0), at);
 }
 template <class T>
 inline T simd_prefix_exclusive_product(T value, Location at = Location::current()) {
-    return kforge::folded_before<T, kforge::Times>(value, T(1), at, "simd_prefix_exclusive_product");
+    return kforge::folded_before<T, kforge::Times>(value, T(1), at);
 }
 template <class T>
 inline T simd_shuffle(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, lane, value, true, at, "simd_shuffle");
+    return kforge::fetched<T>(value, lane, value, true, at);
 }
 template <class T>
 inline T simd_broadcast(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, lane, value, true, at, "simd_broadcast");
+    return kforge::fetched<T>(value, lane, value, true, at);
 }
 template <class T>
 inline T simd_broadcast_first(T value, Location at = Location::current()) {
-    return kforge::fetched<T>(value, uint(__builtin_ctz(kforge::taking_part(at, "simd_broadcast_first"))), value, true, at,
-                              "simd_broadcast_first");
+    return kforge::fetched<T>(value, uint(__builtin_ctz(kforge::taking_part(at))), value, true, at);
 }
 // Past the ends the value is undefined; a lane keeps its own here.
 template <class T>
 inline T simd_shuffle_down(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane + by, value, false, at, "simd_shuffle_down");
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane + by, value, false, at);
 }
 template <class T>
 inline T simd_shuffle_up(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane - by, value, false, at, "simd_shuffle_up");
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane - by, value, false, at);
 }
 template <class T>
 inline T simd_shuffle_xor(T value, ushort mask, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ mask, value, true, at, "simd_shuffle_xor");
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ mask, value, true, at);
 }
 template <class T>
 inline T simd_shuffle_rotate_down(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + by) % 32, value, true, at, "simd_shuffle_rotate_down");
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + by) % 32, value, true, at);
 }
 template <class T>
 inline T simd_shuffle_rotate_up(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + 32 - by % 32) % 32, value, true, at,
-                              "simd_shuffle_rotate_up");
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + 32 - by % 32) % 32, value, true, at);
 }
 template <class T>
 inline T simd_shuffle_and_fill_down(T value, T fill, ushort by, Location at = Location::current()) {
     uint from = kforge::kforge_where()->lane + by;
-    T other = kforge::fetched<T>(value, from % 32, value, true, at, "simd_shuffle_and_fill_down");
-    T filled = kforge::fetched<T>(fill, from % 32, fill, true, at, "simd_shuffle_and_fill_down");
+    T other = kforge::fetched<T>(value, from % 32, value, true, at);
+    T filled = kforge::fetched<T>(fill, from % 32, fill, true, at);
     return from < 32 ? other : filled;
 }
 template <class T>
 inline T simd_shuffle_and_fill_up(T value, T fill, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane, from = (lane + 32 - by % 32) % 32;
-    T other = kforge::fetched<T>(value, from, value, true, at, "simd_shuffle_and_fill_up");
-    T filled = kforge::fetched<T>(fill, from, fill, true, at, "simd_shuffle_and_fill_up");
+    T other = kforge::fetched<T>(value, from, value, true, at);
+    T filled = kforge::fetched<T>(fill, from, fill, true, at);
     return lane >= by ? other : filled;
 }
-inline bool simd_any(bool mine, Location at = Location::current()) { return kforge::votes(mine, at, "simd_any") != 0; }
-inline bool simd_all(bool mine, Location at = Location::current()) { return kforge::votes(!mine, at, "simd_all") == 0; }
+inline bool simd_any(bool mine, Location at = Location::current()) { return kforge::votes(mine, at) != 0; }
+inline bool simd_all(bool mine, Location at = Location::current()) { return kforge::votes(!mine, at) == 0; }
 struct simd_vote {
     ulong mask;
     using vote_t = ulong;
@@ -815,26 +813,26 @@ struct simd_vote {
     bool all() const { return uint(mask) == ~0u; }
 };
 inline simd_vote simd_ballot(bool mine, Location at = Location::current()) {
-    return {kforge::votes(mine, at, "simd_ballot")};
+    return {kforge::votes(mine, at)};
 }
 inline simd_vote simd_active_threads_mask(Location at = Location::current()) {
-    return {kforge::taking_part(at, "simd_active_threads_mask")};
+    return {kforge::taking_part(at)};
 }
 inline bool simd_is_first(Location at = Location::current()) {
-    return kforge::kforge_where()->lane == uint(__builtin_ctz(kforge::taking_part(at, "simd_is_first")));
+    return kforge::kforge_where()->lane == uint(__builtin_ctz(kforge::taking_part(at)));
 }
 // Four neighbouring lanes.
 template <class T>
 inline T quad_broadcast(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at, "quad_broadcast");
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at);
 }
 template <class T>
 inline T quad_shuffle(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at, "quad_shuffle");
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at);
 }
 template <class T>
 inline T quad_shuffle_xor(T value, ushort mask, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ (mask & 3), value, true, at, "quad_shuffle_xor");
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ (mask & 3), value, true, at);
 }
 #define KFORGE_FOLD(name, how)                                                      \
     template <class T>                                                              \
@@ -853,12 +851,12 @@ KFORGE_FOLD(quad_xor, BitXor)
 template <class T>
 inline T quad_shuffle_up(T value, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane;
-    return kforge::fetched<T>(value, lane % 4 >= by ? lane - by : lane, value, true, at, "quad_shuffle_up");
+    return kforge::fetched<T>(value, lane % 4 >= by ? lane - by : lane, value, true, at);
 }
 template <class T>
 inline T quad_shuffle_down(T value, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane;
-    return kforge::fetched<T>(value, lane % 4 + by < 4 ? lane + by : lane, value, true, at, "quad_shuffle_down");
+    return kforge::fetched<T>(value, lane % 4 + by < 4 ? lane + by : lane, value, true, at);
 }
 
 inline bool quad_any(bool mine, Location at = Location::current()) { return quad_or(uint(mine), at) != 0; }
@@ -930,7 +928,7 @@ inline void all_there(uint active, uint line) {
 template <class T, class U>
 inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const U* from, ulong per_row = 8, ulong2 origin = ulong2(0ul),
                            bool transposed = false, Location at = Location::current()) {
-    matrices::all_there(kforge::taking_part(at, "simdgroup_load"), at.line());
+    matrices::all_there(kforge::taking_part(at), at.line());
     uint row = m.row(matrices::part()), column = m.column(matrices::part());
     for (uint i = 0; i < 2; ++i) {
         ulong y = transposed ? column + i : row, x = transposed ? row : column + i;
@@ -940,7 +938,7 @@ inline void simdgroup_load(simdgroup_matrix<T, 8, 8>& m, const U* from, ulong pe
 template <class T, class U>
 inline void simdgroup_store(const simdgroup_matrix<T, 8, 8>& m, U* to, ulong per_row = 8, ulong2 origin = ulong2(0ul),
                             bool transposed = false, Location at = Location::current()) {
-    matrices::all_there(kforge::taking_part(at, "simdgroup_store"), at.line());
+    matrices::all_there(kforge::taking_part(at), at.line());
     uint row = m.row(matrices::part()), column = m.column(matrices::part());
     for (uint i = 0; i < 2; ++i) {
         ulong y = transposed ? column + i : row, x = transposed ? row : column + i;
@@ -981,7 +979,7 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const si
                 }
             }
         },
-        mine, 0, at, "simdgroup_multiply_accumulate");
+        mine, 0, at);
     d.held = vec<D, 2>(D(mine.out[0]), D(mine.out[1]));
 }
 template <class D, class A, class B>

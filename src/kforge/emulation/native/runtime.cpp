@@ -115,7 +115,6 @@ struct Lane {
     void* value;
     u32 argument;
     u32 fences;
-    const char* what;
 };
 
 // Where a library lies in this process: its text and its constants.
@@ -539,7 +538,7 @@ extern "C" {
 
 const Where* kforge_where() { return &worker->where; }
 
-void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column, const char* what) {
+void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column) {
     Worker& mine = *worker;
     Lane& lane = mine.lanes[mine.current];
     lane.state = kTogether;
@@ -548,7 +547,6 @@ void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 c
     lane.argument = argument;
     lane.line = line;
     lane.column = column;
-    lane.what = what;
     lane.fences = 0;
     mine.leave();
 }

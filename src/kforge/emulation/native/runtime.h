@@ -49,7 +49,7 @@ enum Fence : u32 { kFenceNone = 0, kFenceDevice = 1, kFenceGroup = 2 };
 
 extern "C" {
 const Where* kforge_where();
-void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column, const char* what);
+void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column);
 void kforge_barrier(u32 fences, u32 line, u32 column);
 void kforge_lane_barrier(u32 fences, u32 line, u32 column);
 void* kforge_group_memory(u32 id, u64 bytes, u64 align, u32 line);
@@ -66,8 +66,8 @@ enum Atomic : u32 {
 };
 
 template <class T>
-inline void together(Resolve resolve, T& value, u32 argument, const Location& at, const char* what) {
-    kforge_together(resolve, &value, argument, at.line(), at.column(), what);
+inline void together(Resolve resolve, T& value, u32 argument, const Location& at) {
+    kforge_together(resolve, &value, argument, at.line(), at.column());
 }
 
 template <class T>

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ _PLAIN = (
     "-w",
 )
 _SECONDS = 120
+_one_runtime = threading.Lock()
 _ERROR = re.compile(
     r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<what>.*)$", re.MULTILINE
 )
@@ -68,9 +70,17 @@ def compiler() -> str:
     return found
 
 
-@functools.cache
 def runtime() -> Path:
-    """The runtime's library: the one the environment names, or one made now in a temporary folder of this process."""
+    """The runtime's library: the one the environment names, or one made now in a temporary folder of this process.
+
+    One for all threads: kernels that were linked with another copy would not find the worker that runs them.
+    """
+    with _one_runtime:
+        return _runtime()
+
+
+@functools.cache
+def _runtime() -> Path:
     given = os.environ.get(RUNTIME_VARIABLE, "")
     if given and os.path.exists(given):
         return Path(given)

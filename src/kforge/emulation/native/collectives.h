@@ -23,13 +23,13 @@ struct Folded {
 
 template <class T, class F>
 inline T folded(T value, const Location& at) {
-    together(&Folded<T, F>::all, value, 0, at);
+    together(&Folded<T, F>::all, value, at);
     return value;
 }
 
 template <class T, class F>
 inline T folded_up_to(T value, const Location& at) {
-    together(&Folded<T, F>::inclusive, value, 0, at);
+    together(&Folded<T, F>::inclusive, value, at);
     return value;
 }
 
@@ -49,7 +49,7 @@ inline T folded_before(T value, T neutral, const Location& at) {
                 total = F{}(total, own);
             }
         },
-        pair, 0, at);
+        pair, at);
     return pair.value;
 }
 
@@ -74,7 +74,7 @@ inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Locat
                 if (mine.found) mine.value = values[mine.from];
             }
         },
-        mine, from, at);
+        mine, at);
     if (mine.found) return mine.value;
     if (must_be_there) {
         kforge_fail("it takes a value from a lane that does not take part: that lane has returned, is in another branch, "
@@ -92,7 +92,7 @@ inline u32 votes(bool mine, const Location& at) {
             for (u32 i = 0; i < count; ++i) mask |= u32(*static_cast<u32*>(parts[i].value) != 0) << parts[i].lane;
             for (u32 i = 0; i < count; ++i) *static_cast<u32*>(parts[i].value) = mask;
         },
-        value, 0, at);
+        value, at);
     return value;
 }
 

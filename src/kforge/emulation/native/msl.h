@@ -979,7 +979,7 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const si
                 }
             }
         },
-        mine, 0, at);
+        mine, at);
     d.held = vec<D, 2>(D(mine.out[0]), D(mine.out[1]));
 }
 template <class D, class A, class B>

@@ -113,7 +113,6 @@ struct Lane {
     u32 line, column;
     Resolve resolve;
     void* value;
-    u32 argument;
     u32 fences;
 };
 
@@ -255,7 +254,7 @@ struct Worker {
         for (u32 i = first; i < end; ++i) {
             Lane& lane = lanes[i];
             if (lane.state != kTogether || lane.line != line || lane.column != column || lane.resolve != how) continue;
-            parts[count++] = {i - first, lane.value, lane.argument};
+            parts[count++] = {i - first, lane.value};
             active |= 1u << (i - first);
             lane.state = kReady;
         }
@@ -538,13 +537,12 @@ extern "C" {
 
 const Where* kforge_where() { return &worker->where; }
 
-void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column) {
+void kforge_together(Resolve resolve, void* value, u32 line, u32 column) {
     Worker& mine = *worker;
     Lane& lane = mine.lanes[mine.current];
     lane.state = kTogether;
     lane.resolve = resolve;
     lane.value = value;
-    lane.argument = argument;
     lane.line = line;
     lane.column = column;
     lane.fences = 0;

@@ -38,8 +38,7 @@ struct Where {
 // One thread's part in something that its lane group does together.
 struct Part {
     u32 lane;
-    void* value;   // what it brings, and what it takes away
-    u32 argument;  // a lane, a distance
+    void* value;  // what it brings, and what it takes away
 };
 
 // Called once for all the lanes that wait at one place: `parts[i].value` is read and written.
@@ -49,7 +48,7 @@ enum Fence : u32 { kFenceNone = 0, kFenceDevice = 1, kFenceGroup = 2 };
 
 extern "C" {
 const Where* kforge_where();
-void kforge_together(Resolve resolve, void* value, u32 argument, u32 line, u32 column);
+void kforge_together(Resolve resolve, void* value, u32 line, u32 column);
 void kforge_barrier(u32 fences, u32 line, u32 column);
 void kforge_lane_barrier(u32 fences, u32 line, u32 column);
 void* kforge_group_memory(u32 id, u64 bytes, u64 align, u32 line);
@@ -66,8 +65,8 @@ enum Atomic : u32 {
 };
 
 template <class T>
-inline void together(Resolve resolve, T& value, u32 argument, const Location& at) {
-    kforge_together(resolve, &value, argument, at.line(), at.column());
+inline void together(Resolve resolve, T& value, const Location& at) {
+    kforge_together(resolve, &value, at.line(), at.column());
 }
 
 template <class T>

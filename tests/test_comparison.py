@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from kforge.worker import trees  # noqa: E402
 from kforge.worker.arena import Arena, Layout, tensor_hash  # noqa: E402
 from kforge.worker.judge import parameters, statistics  # noqa: E402
-from kforge.worker.judge.compare import Tolerance, compare, make_leaf  # noqa: E402
+from kforge.worker.judge.compare import Tolerance, compare, make_leaf, spread  # noqa: E402
 
 pytestmark = pytest.mark.cpu
 
@@ -123,6 +123,21 @@ def test_half_problems_have_room_for_their_own_rounding(dtype):
 def test_odd_shapes(shape):
     eager = torch.ones(shape) * 2
     assert not judge(eager.clone(), eager, eager.double()).message
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 8))
+def test_places_that_are_shown_lie_within_however_many_there_are(count, wanted):
+    shown = spread(count, wanted)
+    assert len(shown) == min(count, wanted)
+    assert shown == sorted(set(shown))
+    assert (shown[0], shown[-1]) == (0, count - 1 if len(shown) > 1 else 0)
+
+
+def test_an_output_that_is_wrong_everywhere_is_described_however_large_it_is():
+    eager = torch.zeros(1 << 25, dtype=torch.int8)
+    found = judge(eager + 1, eager)
+    assert f"{1 << 25} of {1 << 25} elements are wrong" in found.message
+    assert f"at [{(1 << 25) - 1}]: expected 0, got 1" in found.message
 
 
 def test_large_outputs_are_compared_in_pieces():

@@ -22,9 +22,10 @@ import makers
 from kforge import jsonable
 from kforge.errors import PluginAbsent, UsageError, WireError
 from kforge.execution.null import NullExecutor
-from kforge.forging.requesting import check_platform, target_of
+from kforge.forging.requesting import check_platform, judging_platform, target_of
 from kforge.models.scripted import Scripted
 from kforge.platforms.cpu.platform import Cpu
+from kforge.platforms.cuda import platform as cuda_platform
 from kforge.store.store import Store
 from kforge.types import (
     Artefact,
@@ -40,7 +41,7 @@ from kforge.types import (
     Settings,
     Verdict,
 )
-from kforge.worker.bundle_folder import PYTHON, BundleFolder, Packed
+from kforge.worker.bundle_folder import EMULATED, PYTHON, BundleFolder, Packed
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "kforge"
@@ -241,6 +242,20 @@ def test_a_bundle_asks_nothing_of_this_machine(
     assert "$" not in guide.split("\n- ")[0]
     with pytest.raises(UsageError, match="bundle:DIR"):
         check_platform("cpu", "carrier-pigeon")
+
+
+@pytest.mark.pure
+def test_hardware_that_is_not_here_may_be_there(folder: BundleFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_platform, "PLUGIN", cuda_platform.EmulatedCuda())
+    name = f"bundle:{folder.path}"
+    here, there = target_of("cuda"), target_of("cuda", name)
+    assert (here.device_class, here.verified_as) == ("gpu", "emulator")
+    assert (there.device_class, there.verified_as) == ("gpu", "")
+    assert judging_platform("cuda").profilers == ()
+    assert judging_platform("cuda", name).profilers == cuda_platform.Cuda().profilers
+    folder.set_facts({"cuda": {"processor": "an emulator", EMULATED: "yes"}})
+    assert target_of("cuda", name).verified_as == "emulator"
+    assert judging_platform("cuda", name).profilers == ()
 
 
 # -- a run that waits

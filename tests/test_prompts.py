@@ -130,6 +130,17 @@ def test_the_analyst_gets_program_digest_text_and_pictures() -> None:
 
 
 @pytest.mark.parametrize("style", ["structured", "plain"])
+def test_a_program_verified_with_smaller_sizes_is_written_for_the_real_ones(style: str) -> None:
+    target = replace(makers.TARGET, device_class="gpu", verified_as="cpu")
+    text = text_of(replace(makers.situation(PROBLEM), target=target), style=style)
+    assert "N = 64" in text
+    assert "smaller sizes (N = 32)" in text
+    here = text_of(replace(makers.situation(PROBLEM), target=replace(target, verified_as="")), style=style)
+    assert "N = 64" in here
+    assert "smaller sizes" not in here
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
 def test_both_styles_ask_for_the_same_thing(style: str) -> None:
     text = text_of(makers.situation(PROBLEM), style=style)
     assert "ModelNew" in text

@@ -18,7 +18,9 @@ class Target:
     example: tuple[str, str]
     """The single-shot pair: a reference module, and the same module on this platform."""
     device_class: str = "cpu"
-    """Which of a problem's sizes apply."""
+    """Which of a problem's sizes programs are written for."""
+    verified_as: str = ""
+    """Which of them they are verified with, where that is done on an emulator; empty: the same."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import jinja2
 
 from kforge import kernelbench
 from kforge.agents import concepts, dialects, origin
-from kforge.agents.face import Situation
+from kforge.agents.face import Situation, Target
 from kforge.agents.fitting import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
 from kforge.errors import PromptTooLong, UsageError
 from kforge.profilers import digest
@@ -173,6 +173,7 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
     return {
         "problem": problem,
         "problem_source": _problem_text(problem, target.device_class),
+        "verified_sizes": _verified_sizes(problem, target),
         "live": bool(problem.payload),
         "platform": target.name,
         "guide": target.guide,
@@ -218,6 +219,14 @@ def _problem_text(problem: Problem, device_class: str) -> str:
     if problem.payload:
         return problem.source
     return kernelbench.without_declarations(problem.sized_source(device_class))
+
+
+def _verified_sizes(problem: Problem, target: Target) -> str:
+    """The sizes a program is verified with, in words; empty where they are those it is shown."""
+    written, verified = problem.sizes_for(target.device_class), problem.sizes_for(target.verified_as)
+    if problem.payload or not target.verified_as or written == verified:
+        return ""
+    return ", ".join(f"{name} = {value}" for name, value in verified.items())
 
 
 def _line(attempt: Attempt) -> dict[str, Any]:

@@ -20,10 +20,9 @@ from kforge.forging import drop_in
 from kforge.forging.crews import Means, Staff, open_models, open_staff
 from kforge.forging.journal import RunJournal
 from kforge.forging.loop import Event, Loop, Shop
-from kforge.forging.requesting import check_platform, make_request, named_options, target_of
+from kforge.forging.requesting import check_platform, judging_platform, make_request, named_options, target_of
 from kforge.forging.result import Result
 from kforge.models.limiting import Limited
-from kforge.platforms.face import Platform
 from kforge.store.store import Store
 from kforge.types import Problem, Request, Settings, Stop
 
@@ -40,7 +39,8 @@ class Forged(Result):
         With `weights`, an instance of the reference module, it takes over its parameters, buffers and mode; for a
         problem made from a live module it takes them from there by itself.
         """
-        return drop_in.load(self.request.problem, self.source, _platform(self.request).device_class, weights)
+        target = target_of(self.request.platform, self.request.executor)
+        return drop_in.load(self.request.problem, self.source, target.device_class, weights)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,6 @@ def opened(place: str | Store) -> Iterator[Store]:
 
 
 async def _work(store: Store, run: str, request: Request, models: dict[str, Limited], workplace: Workplace) -> Forged:
-    platform = _platform(request)
     executor = workplace.executor or open_executor(request.executor, request.platform)
     staff = Staff()
     try:
@@ -174,7 +173,7 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Limi
             staff = open_staff(request, target, models, workplace.means, journal, store.spent(run), executor.machine)
             shop = Shop(
                 request,
-                _judging(request, platform),
+                _judging(request),
                 target,
                 registry.load("search", request.search),
                 staff.crews,
@@ -194,13 +193,10 @@ async def _work(store: Store, run: str, request: Request, models: dict[str, Limi
     return Forged(run, request, loop.history, stops, usage)
 
 
-def _platform(request: Request) -> Platform:
-    found: Platform = registry.load("platforms", request.platform)
-    return found
-
-
-def _judging(request: Request, platform: Platform) -> Settings:
-    wanted = platform.profilers if request.profilers is None else request.profilers
+def _judging(request: Request) -> Settings:
+    wanted = request.profilers
+    if wanted is None:
+        wanted = judging_platform(request.platform, request.executor).profilers
     return replace(request.settings, profilers=wanted)
 
 

@@ -12,7 +12,7 @@ from kforge import registry
 from kforge.agents import dialects
 from kforge.agents.face import Target
 from kforge.agents.offline.recipe import CPP, language_of
-from kforge.agents.offline.reference import inductor_reference
+from kforge.agents.offline.reference import inductor_reference, lifted_class
 from kforge.agents.origin import FILE, INDUCTOR, STORE, TEXT, Origin
 from kforge.errors import UsageError
 from kforge.store.place import DEFAULT_FOLDER, find
@@ -34,7 +34,7 @@ async def find_reference(asked: str, problem: Problem, target: Target, store: st
     if asked != INDUCTOR:
         return known_reference(asked, problem, store)
     text = await inductor_reference(problem, target)
-    language = language_of(target.device_class)
+    language = language_of(lifted_class(target))
     return Reference(text, Origin(INDUCTOR, "cpu" if language == CPP else language).record)
 
 

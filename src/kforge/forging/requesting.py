@@ -15,7 +15,7 @@ from kforge.forging.referring import find_reference, known_reference
 from kforge.platforms.face import Platform
 from kforge.store.store import Store
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
-from kforge.worker.bundle_folder import BundleFolder
+from kforge.worker.bundle_folder import EMULATED, BundleFolder
 
 T = TypeVar("T")
 _UNKNOWN = (
@@ -141,13 +141,20 @@ def _request(problem: Problem, platform: str, models: tuple[str, ...], options: 
 
 def target_of(platform: str, executor: str = LOCAL) -> Target:
     """What agents are told of a platform, with the facts of the machine that judges."""
+    found, folder = judging_platform(platform, executor), folder_of(executor)
+    guide = found.guide() if folder is None or BundleFolder(folder).facts(platform) else found.guide() + _UNKNOWN
+    verified_as = found.device_class if found.emulated else ""
+    return Target(found.name, guide, found.example(), found.hardware().device_class, verified_as)
+
+
+def judging_platform(platform: str, executor: str = LOCAL) -> Platform:
+    """A platform as it is where programs are judged: its hardware may be there and not here."""
     found: Platform = registry.load("platforms", platform)
     folder = folder_of(executor)
     if folder is None:
-        return Target(found.name, found.guide(), found.example(), found.device_class)
+        return found
     facts = BundleFolder(folder).facts(platform)
-    guide = _elsewhere(found, facts).guide() + ("" if facts else _UNKNOWN)
-    return Target(found.name, guide, found.example(), found.device_class)
+    return _elsewhere(found if EMULATED in facts else found.hardware(), facts)
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:

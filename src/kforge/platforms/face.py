@@ -64,6 +64,10 @@ class Platform:
     sanitizers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(name, command before the program): tools that end with a status other than 0 where they found a fault."""
 
+    def hardware(self) -> Platform:
+        """The platform where its hardware is; programs are written for that, wherever they are verified."""
+        return self
+
     def absent_because(self) -> str:
         """Why this platform cannot be used here, with the cure; empty if it can."""
         return ""

@@ -33,6 +33,8 @@ from kforge.whole_file import write_whole
 from kforge.worker.report_file import read_report
 
 FORMAT = 1
+EMULATED = "emulated"
+"""Among a platform's facts, where its programs run on an emulator there."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")

@@ -10,7 +10,7 @@ from kforge import registry
 from kforge.errors import KForgeError
 from kforge.platforms.face import Platform
 from kforge.types import Job
-from kforge.worker.bundle_folder import PYTHON, BundleFolder, Packed
+from kforge.worker.bundle_folder import EMULATED, PYTHON, BundleFolder, Packed
 from kforge.worker.crowd import Crowd
 from kforge.worker.jobs import Done, run_jobs
 
@@ -58,7 +58,7 @@ def describe(folder: BundleFolder) -> tuple[str, ...]:
         try:
             platform: Platform = registry.load("platforms", name)
             if not platform.absent_because():
-                facts[name] = platform.facts()
+                facts[name] = platform.facts() | ({EMULATED: "yes"} if platform.emulated else {})
         except Exception:
             # A platform nobody asked for may be broken here; a job for it says what is wrong.
             continue

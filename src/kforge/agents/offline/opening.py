@@ -31,5 +31,7 @@ def open_offline(target: Target) -> Offline:
     """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
     if not language_of(target.device_class) or target.name not in _PLATFORMS:
         raise PluginAbsent(f"builtin writes for CPUs and NVIDIA GPUs, not for {target.name}: name a model with --model")
+    if target.verified_as:
+        raise PluginAbsent(f"builtin writes for {target.name} only where its device is: name a model with --model")
     lowering = Lowering()
     return Offline(OfflineWriter(lowering), RulesAnalyst(), lowering)

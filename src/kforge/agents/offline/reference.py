@@ -9,15 +9,22 @@ from kforge.agents.offline.recipe import Order, language_of
 from kforge.errors import UsageError
 from kforge.types import Problem
 
+_ON_THE_GPU = ("cuda", "triton")
+"""Platforms whose hardware the compiler writes Triton for."""
+
+
+def lifted_class(target: Target) -> str:
+    """The device class whose kernels are lifted: the target's own, or the processor's where there are none for it."""
+    return "gpu" if target.name in _ON_THE_GPU and not target.verified_as else "cpu"
+
 
 async def inductor_reference(problem: Problem, target: Target) -> str:
     """The lifted default program; UsageError with the reason where there is none."""
     lowering = Lowering()
     try:
-        name, language = variants.DEFAULT, language_of(target.device_class)
-        if not language:
-            raise UsageError(f"PyTorch's compiler writes no kernels for {target.name}: leave --reference inductor out")
-        product = await lowering.make(Order(problem, target.device_class, name, variants.recipe(name, language)))
+        name, device_class = variants.DEFAULT, lifted_class(target)
+        recipe = variants.recipe(name, language_of(device_class))
+        product = await lowering.make(Order(problem, device_class, name, recipe))
     finally:
         await lowering.close()
     if product.source is None:

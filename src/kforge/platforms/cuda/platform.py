@@ -19,6 +19,9 @@ class EmulatedCuda(Emulated):
     name = "cuda"
     emulator = "kforge.emulation.cuda"
 
+    def hardware(self) -> Platform:
+        return Cuda()
+
     def facts(self, number: int = 0) -> dict[str, str]:
         unknown = dict.fromkeys(
             ("multiprocessors", "threads", "registers", "l2", "bandwidth", "float32_rate", "tensor_rate"), "unknown"

@@ -107,6 +107,9 @@ class EmulatedMetal(Emulated):
     name = "metal"
     emulator = "kforge.emulation.metal"
 
+    def hardware(self) -> Platform:
+        return Metal()
+
     def facts(self, number: int = 0) -> dict[str, str]:
         return {
             "processor": "an Apple GPU, emulated on this machine's processor",

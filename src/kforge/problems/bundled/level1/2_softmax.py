@@ -9,7 +9,7 @@ COLUMNS = 8192
 KFORGE = {
     "sizes": {
         "cpu": {"ROWS": 2048, "COLUMNS": 1024},
-        "emulator": {"ROWS": 16, "COLUMNS": 64},
+        "emulator": {"ROWS": 4, "COLUMNS": 8192},
     },
     # Small scores make every row uniform, whatever they are.
     "distributions": ["natural", "scaled", "negated", "shifted"],

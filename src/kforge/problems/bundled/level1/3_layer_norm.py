@@ -10,7 +10,7 @@ FEATURES = 2048
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 16, "LENGTH": 128, "FEATURES": 1024},
-        "emulator": {"BATCH": 2, "LENGTH": 8, "FEATURES": 64},
+        "emulator": {"BATCH": 2, "LENGTH": 5, "FEATURES": 2048},
     },
 }
 

@@ -10,7 +10,7 @@ COLUMNS = 3067
 KFORGE = {
     "sizes": {
         "cpu": {"ROWS": 509, "INNER": 331, "COLUMNS": 397},
-        "emulator": {"ROWS": 31, "INNER": 17, "COLUMNS": 23},
+        "emulator": {"ROWS": 99, "INNER": 67, "COLUMNS": 83},
     },
 }
 

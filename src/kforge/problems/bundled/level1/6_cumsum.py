@@ -9,7 +9,7 @@ COLUMNS = 4096
 KFORGE = {
     "sizes": {
         "cpu": {"ROWS": 2048, "COLUMNS": 1024},
-        "emulator": {"ROWS": 16, "COLUMNS": 64},
+        "emulator": {"ROWS": 6, "COLUMNS": 4096},
     },
 }
 

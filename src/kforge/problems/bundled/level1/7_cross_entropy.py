@@ -9,7 +9,7 @@ CLASSES = 32003
 KFORGE = {
     "sizes": {
         "cpu": {"ROWS": 512, "CLASSES": 2003},
-        "emulator": {"ROWS": 16, "CLASSES": 61},
+        "emulator": {"ROWS": 12, "CLASSES": 2003},
     },
     # Small scores give every row the same loss, the logarithm of the number of classes.
     "distributions": ["natural", "scaled", "negated", "shifted"],

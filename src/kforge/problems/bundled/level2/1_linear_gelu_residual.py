@@ -9,7 +9,7 @@ FEATURES = 1024
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 8192, "FEATURES": 96},
-        "emulator": {"BATCH": 32, "FEATURES": 32},
+        "emulator": {"BATCH": 80, "FEATURES": 96},
     },
 }
 

@@ -10,7 +10,7 @@ LENGTH = 1024
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 32, "CHANNELS": 128, "LENGTH": 256},
-        "emulator": {"BATCH": 2, "CHANNELS": 8, "LENGTH": 32},
+        "emulator": {"BATCH": 2, "CHANNELS": 12, "LENGTH": 1024},
     },
     # With small inputs the sums are the shifts' alone.
     "distributions": ["natural", "scaled", "negated", "shifted"],

@@ -11,7 +11,7 @@ SIDE = 128
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 4, "IN_CHANNELS": 16, "OUT_CHANNELS": 32, "SIDE": 64},
-        "emulator": {"BATCH": 1, "IN_CHANNELS": 2, "OUT_CHANNELS": 4, "SIDE": 8},
+        "emulator": {"BATCH": 2, "IN_CHANNELS": 8, "OUT_CHANNELS": 16, "SIDE": 20},
     },
     # With small inputs the bias alone decides the output, and a negative one makes it zero.
     "distributions": ["natural", "scaled", "negated", "shifted"],

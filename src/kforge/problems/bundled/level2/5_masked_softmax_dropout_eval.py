@@ -10,7 +10,7 @@ LENGTH = 1024
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 4, "HEADS": 8, "LENGTH": 128},
-        "emulator": {"BATCH": 1, "HEADS": 2, "LENGTH": 16},
+        "emulator": {"BATCH": 1, "HEADS": 2, "LENGTH": 128},
     },
     # Small scores make every row uniform over its mask, whatever they are.
     "distributions": ["natural", "scaled", "negated", "shifted"],

@@ -10,7 +10,7 @@ SIDE = 56
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 16, "CHANNELS": 32, "SIDE": 32},
-        "emulator": {"BATCH": 2, "CHANNELS": 4, "SIDE": 8},
+        "emulator": {"BATCH": 4, "CHANNELS": 6, "SIDE": 28},
     },
 }
 

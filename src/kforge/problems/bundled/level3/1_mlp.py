@@ -11,7 +11,7 @@ OUT_FEATURES = 1024
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 256, "IN_FEATURES": 256, "HIDDEN": 512, "OUT_FEATURES": 128},
-        "emulator": {"BATCH": 4, "IN_FEATURES": 16, "HIDDEN": 32, "OUT_FEATURES": 8},
+        "emulator": {"BATCH": 40, "IN_FEATURES": 64, "HIDDEN": 128, "OUT_FEATURES": 48},
     },
     # With small inputs the biases alone decide the output.
     "distributions": ["natural", "scaled", "negated", "shifted"],

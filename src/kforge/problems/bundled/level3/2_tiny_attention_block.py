@@ -11,7 +11,7 @@ HEADS = 12
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 4, "LENGTH": 64, "FEATURES": 128, "HEADS": 4},
-        "emulator": {"BATCH": 1, "LENGTH": 8, "FEATURES": 16, "HEADS": 2},
+        "emulator": {"BATCH": 1, "LENGTH": 40, "FEATURES": 128, "HEADS": 2},
     },
 }
 

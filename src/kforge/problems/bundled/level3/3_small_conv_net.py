@@ -11,7 +11,7 @@ CLASSES = 100
 KFORGE = {
     "sizes": {
         "cpu": {"BATCH": 8, "SIDE": 32, "WIDTH": 16, "CLASSES": 10},
-        "emulator": {"BATCH": 2, "SIDE": 8, "WIDTH": 2, "CLASSES": 4},
+        "emulator": {"BATCH": 2, "SIDE": 16, "WIDTH": 8, "CLASSES": 10},
     },
     # With small inputs the biases alone decide the output.
     "distributions": ["natural", "scaled", "negated", "shifted"],

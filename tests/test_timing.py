@@ -80,6 +80,29 @@ def test_a_difference_of_the_judges_clock_counts_where_it_stands_out(
     assert bool(found.notes) is charged
 
 
+@pytest.mark.toolchain
+@pytest.mark.parametrize(("looks", "by_the_judges_clock"), [(1, False), (2, True)])
+def test_calls_that_take_longer_than_claimed_are_looked_at_again_before_they_count(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch, looks: int, by_the_judges_clock: bool
+) -> None:
+    """One disturbed moment must not decide; time that is there both times must."""
+    run, left = timing.Duel.run, [10e6] * looks
+
+    def with_bare_calls(duel: timing.Duel) -> timing.Samples:
+        samples = run(duel)
+        if duel.check is not None:
+            extra = left.pop() if left else 0.0
+            samples.baseline_bare = [item + 1e4 for item in samples.baseline]
+            samples.candidate_bare = [item + 1e4 + extra for item in samples.candidate]
+        return samples
+
+    monkeypatch.setattr(timing.Duel, "run", with_bare_calls)
+    verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert any("again and again" in flag for flag in verdict.timing.flags)
+    assert any("by the judge's clock" in note for note in verdict.notes) is by_the_judges_clock
+
+
 class Side:
     """A lane whose blocks take a millisecond; as a candidate it is busy in every `period`-th block of the other."""
 

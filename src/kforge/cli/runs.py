@@ -61,16 +61,18 @@ def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
         console.print(f"{what}: kforge forge {escape(problem) or 'PROBLEM.py'} makes one", highlight=False)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name, width in (("run", 31), ("models", 11), ("state", 8), ("tried", 5), ("speedup", 7), ("cost", 6)):
+    # A name is there to be copied: whole, whatever else has to be cut.
+    longest = max(len(item.id) for item in found)
+    for name, width in (("run", longest), ("state", 8), ("tried", 5), ("speedup", 7), ("cost", 7), ("models", 3)):
         table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
     for item in found:
         table.add_row(
             item.id,
-            escape(_shortened(", ".join(item.models))),
             item.state,
             str(item.attempts),
             speedup(item.best_speedup),
             f"${item.dollars:.2f}" + ("+?" if item.unpriced else ""),
+            escape(_shortened(", ".join(item.models))),
         )
     console.print(table)
     return 0

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 _clock = time.perf_counter_ns
+_launched: list[str] = []
+"""Kernels that a runner's program launched."""
 
 
 class Stopwatch:
@@ -121,7 +123,19 @@ class Platform:
 
     def launched(self) -> list[str]:
         """Names of the kernels that were launched since this was last asked, where `notes_launches`."""
-        return []
+        taken = _launched.copy()
+        _launched.clear()
+        return taken
+
+    @staticmethod
+    def noting(launch: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
+        """A function that launches kernels, which from now on notes what it launches; `name` reads its arguments."""
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            _launched.append(name(*arguments, **options))
+            return launch(*arguments, **options)
+
+        return noted
 
     def surroundings(self) -> AbstractContextManager[Any]:
         """What an emulated program's own code runs inside."""

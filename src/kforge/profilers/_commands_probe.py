@@ -10,9 +10,8 @@ import time
 from typing import Any
 
 _noted: list[tuple[str, Any]] = []
-_MOST, _LONGEST, _WARM = 2000, 100, 2
-_PROFILING = 1 << 1
-"""OpenCL's CL_QUEUE_PROFILING_ENABLE."""
+_MOST, _LONGEST, _WARM, _PROFILING = 2000, 100, 2, 1 << 1
+"""Commands of a call, characters of a name, calls before the first, and OpenCL's CL_QUEUE_PROFILING_ENABLE."""
 
 
 def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +36,7 @@ def _noting(name: str, plain: Any) -> Any:
         result = plain(*arguments, **named)
         event = result[-1] if isinstance(result, tuple) else result
         if hasattr(event, "profile") and len(_noted) < _MOST:
-            launched = name == "enqueue_nd_range_kernel"
-            _noted.append((f"kernel {arguments[1].function_name}" if launched else name, event))
+            _noted.append((f"kernel {arguments[1].function_name}" if "nd_range" in name else name, event))
         return result
 
     return enqueue

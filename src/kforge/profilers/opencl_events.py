@@ -35,25 +35,23 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     for name, queued, submitted, began, ended in sorted(commands, key=lambda item: item[3]):
         if not 0 <= queued <= submitted <= began <= ended:
             raise ValueError("an event's times are out of order")
-        row = rows.setdefault("".join(c if c.isalnum() or c in " _" else "?" for c in name), [0, 0, 0, 0])
-        for place, value in enumerate((1, submitted - queued, began - submitted, ended - began)):
-            row[place] += value
+        row = (1, submitted - queued, began - submitted, ended - began)
+        shown = "".join(c if c.isalnum() or c in " _" else "?" for c in name)
+        rows[shown] = [have + more for have, more in zip(rows.get(shown, [0] * 4), row, strict=True)]
         busy, last = busy + max(0, ended - max(began, last)), max(ended, last)
     gaps = last - min(item[1] for item in commands) - busy
     total = sum(row[3] for row in rows.values()) or 1
-    kernels = [row for name, row in rows.items() if name.startswith("kernel ")]
+    launches, own = (sum(row[part] for name, row in rows.items() if name.startswith("kernel ")) for part in (0, 3))
     metrics = {"wall_ns": float(wall), "busy_ns": float(busy), "gap_ns": float(gaps), "commands": float(len(commands))}
-    metrics |= {"launches": sum(row[0] for row in kernels), "idle_share": max(0.0, 1 - busy / max(wall, 1))}
-    metrics["transfer_share"] = 1 - sum(row[3] for row in kernels) / total
+    metrics |= {"launches": launches, "idle_share": max(0, 1 - busy / max(wall, 1)), "transfer_share": 1 - own / total}
     lines = [
         f"a call takes {time(wall)} with profiling on; its {len(commands)} commands run for {time(busy)}, queues wait "
         f"for {time(gaps)}, and {time(max(0, wall - busy - gaps))} is Python: making buffers, setting arguments",
         f"{'share':>6} {'runs':>8} {'times':>6} {'to submit':>10} {'to start':>9}  command",
     ]
-    for name, (times, to_submit, to_start, runs) in sorted(rows.items(), key=lambda item: -item[1][3])[:_ROWS]:
-        share, waits = runs / total, f"{time(to_submit):>10} {time(to_start):>9}"
-        metrics[SHARE + name] = share
-        lines.append(f"{percent(share):>6} {time(runs):>8} {times:>6.0f} {waits}  {name}")
+    for name, (times, submit, start, runs) in sorted(rows.items(), key=lambda item: -item[1][3])[:_ROWS]:
+        metrics[SHARE + name] = share = runs / total
+        lines.append(f"{percent(share):>6} {time(runs):>8} {times:>6.0f} {time(submit):>10} {time(start):>9}  {name}")
     return Profile("opencl_events", metrics, "\n".join(lines))
 
 

@@ -31,9 +31,6 @@ class Metal(Platform):
     flushes_cache = True
     notes_launches = True
 
-    def __init__(self) -> None:
-        self._launched: list[str] = []
-
     def absent_because(self) -> str:
         if importlib.util.find_spec("torch") is None:
             return "torch is not installed (pip install torch)"
@@ -63,12 +60,7 @@ class Metal(Platform):
         import torch
 
         compile_shader = torch.mps.compile_shader
-        torch.mps.compile_shader = lambda source: _Noting(compile_shader(source), self._launched)
-
-    def launched(self) -> list[str]:
-        taken = self._launched.copy()
-        self._launched.clear()
-        return taken
+        torch.mps.compile_shader = lambda source: _Noting(compile_shader(source), self)
 
     def memory_bytes(self, number: int = 0) -> int:
         return int(_sysctl("hw.memsize") or 0)
@@ -90,17 +82,11 @@ class Metal(Platform):
 class _Noting:
     """A library of kernels that notes which are called."""
 
-    def __init__(self, library: Any, noted: list[str]) -> None:
-        self._library, self._noted = library, noted
+    def __init__(self, library: Any, platform: Platform) -> None:
+        self._library, self._platform = library, platform
 
     def __getattr__(self, name: str) -> Any:
-        kernel = getattr(self._library, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            self._noted.append(name)
-            return kernel(*arguments, **options)
-
-        return call
+        return self._platform.noting(getattr(self._library, name), lambda *_, **__: name)
 
 
 class EmulatedMetal(Emulated):

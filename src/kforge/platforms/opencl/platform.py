@@ -20,6 +20,7 @@ class OpenCl(Platform):
     name = "opencl"
     profilers = ("opencl_events", "roofline")
     address_space_limited = False
+    notes_launches = True
 
     def absent_because(self) -> str:
         if importlib.util.find_spec("pyopencl") is None:
@@ -42,6 +43,11 @@ class OpenCl(Platform):
 
     def device_files(self) -> tuple[str, ...]:
         return tuple(node for kind in ("/dev/dri/renderD*", "/dev/kfd", "/dev/nvidia*") for node in glob.glob(kind))
+
+    def enter_runner(self) -> None:
+        cl: Any = importlib.import_module("pyopencl")
+        launch = self.noting(cl.enqueue_nd_range_kernel, lambda queue, kernel, *_, **__: str(kernel.function_name))
+        cl.enqueue_nd_range_kernel = cl._cl.enqueue_nd_range_kernel = launch
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def facts(self, number: int = 0) -> dict[str, str]:

@@ -36,7 +36,7 @@ judge-demo: setup
 	@$(BIN)/python examples/judge_demo.py
 
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
 accelerator: setup
 	@$(BIN)/python -c 'import cuda.core' 2>/dev/null || \

@@ -1,22 +1,107 @@
-"""Shared fixtures. A tier that cannot run on this machine is skipped by name, with the reason."""
+"""Shared fixtures. A tier that cannot run on this machine is skipped by name, with the reason.
+
+`make test` runs the tests in several processes (pytest-xdist), plain `pytest` in one. Of several processes, one runs
+all tests of a file or of an `xdist_group`, but those of the files in `SPREAD` go to whichever is free. Tests marked
+`quiet` come last, and nothing else runs beside them.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib.util
+import os
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
+SPREAD = ("test_catalogue.py", "test_evaluate.py")
+SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
+"""Whether this is one of several processes that run tests."""
+
+if SIDE_BY_SIDE:
+    # Threads that spin while they wait would take the processor from the other processes; torch reads it when loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not SIDE_BY_SIDE:
+        return
+    for item in items:
+        if _is_quiet(item):
+            item.add_marker(pytest.mark.xdist_group("quiet"))
+        elif item.path.name not in SPREAD and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=_place)
+
+
+def _is_quiet(item: pytest.Item) -> bool:
+    return item.get_closest_marker("quiet") is not None
+
+
+def _place(item: pytest.Item) -> int:
+    """What is handed out in large pieces comes first, so that all processes end at about the same time."""
+    if _is_quiet(item):
+        return 3
+    if item.get_closest_marker("xdist_group"):
+        return 0
+    return 1 if item.get_closest_marker("slow") else 2
+
+
+class Floor:
+    """Where tests run: many side by side, or one alone. The locks of two files keep the processes in order."""
+
+    def __init__(self) -> None:
+        self._floor = os.open(__file__, os.O_RDONLY)
+        self._queue = os.open(HERE / "makers.py", os.O_RDONLY)
+
+    def take(self, alone: bool) -> None:
+        """Wait until nothing runs that may not run beside it. Who comes later waits behind it."""
+        fcntl.flock(self._queue, fcntl.LOCK_EX)
+        fcntl.flock(self._floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def leave(self) -> None:
+        fcntl.flock(self._floor, fcntl.LOCK_UN)
+
+
+FLOOR = Floor() if SIDE_BY_SIDE else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if FLOOR is None:
+        return (yield)
+    FLOOR.take(alone=_is_quiet(item))
+    try:
+        return (yield)
+    finally:
+        FLOOR.leave()
+
+
+@pytest.fixture
+def alone() -> Callable[[], bool]:
+    """For a test that others may have disturbed: from the call on it is alone. Says whether it was not before."""
+
+    def alone() -> bool:
+        if FLOOR is not None:
+            FLOOR.leave()
+            FLOOR.take(alone=True)
+        return FLOOR is not None
+
+    return alone
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -49,6 +134,30 @@ def judge() -> Iterator[Any]:
 
     with Judge("cpu") as judge:
         yield judge
+
+
+@pytest.fixture
+def kforge_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A command in this process: all of it but the start of Python."""
+    from kforge.cli.app import main
+
+    def run(*words: Any) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["kforge", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(sys.argv, ended.value.code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def kforge_warm(kforge_here: Callable[..., Any], judge: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The same, with the warm judge of all tests in place of one of its own."""
+    monkeypatch.setattr(judge, "close", lambda: None)
+    for module in ("kforge.worker.judges", "kforge.cli.evaluate"):
+        monkeypatch.setattr(f"{module}.Judge", lambda *_: judge)
+    return kforge_here
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+
+LEFT_ASLEEP = f"1000.{os.getpid()}"
+"""How long the process sleeps that a program leaves behind: told from those of other tests that run at the time."""
 
 _PROGRAM = '''
 import ctypes, os, signal, socket, subprocess, sys, tempfile, time
@@ -74,6 +78,8 @@ class Fault:
     """A piece of the sentence that must be in the verdict's detail."""
     everywhere: bool = True
     """Whether it is safe to try at the weakest sandbox level too."""
+    endless: bool = False
+    """Whether it ends by a time limit only."""
 
 
 _EVERY_DESCRIPTOR = """
@@ -148,12 +154,14 @@ FAULTS = (
         program(native="for (volatile long i = 0; ; i = i + 1) {}"),
         "runtime_error",
         "did not finish",
+        endless=True,
     ),
     Fault(
         "endless_loop_at_import",
         program(top="while True: pass"),
         "runtime_error",
         "did not finish while the file was imported",
+        endless=True,
     ),
     Fault("fork_bomb", program(top=_FORK_BOMB), "runtime_error", "", everywhere=False),
     Fault("huge_allocation", program(forward="torch.empty(25_000_000_000).fill_(1)"), "runtime_error", "memory"),
@@ -167,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "leaves_a_child",
-        program(init="subprocess.Popen(['sleep', '1000'])"),
+        program(init=f"subprocess.Popen(['sleep', '{LEFT_ASLEEP}'])"),
         "rejected",
         "left processes running: sleep",
     ),

@@ -67,17 +67,17 @@ def test_help(words):
         (["audit", "nowhere"], "nowhere"),
     ],
 )
-def test_usage_errors_exit_with_2_and_say_what_is_wrong(words, says):
-    done = kforge(*words)
+def test_usage_errors_exit_with_2_and_say_what_is_wrong(kforge_here, words, says):
+    done = kforge_here(*words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.pure
-def test_an_unknown_platform_lists_the_known(tmp_path):
+def test_an_unknown_platform_lists_the_known(kforge_here, tmp_path):
     (tmp_path / "c.py").write_text("class ModelNew: pass")
-    done = kforge("evaluate", PROBLEM, tmp_path / "c.py", "--platform", "abacus")
+    done = kforge_here("evaluate", PROBLEM, tmp_path / "c.py", "--platform", "abacus")
     assert done.returncode == 2
     assert "there are: cpu" in done.stderr
 
@@ -104,23 +104,23 @@ def test_doctor():
 
 
 @pytest.mark.cpu
-def test_audit(tmp_path):
-    good = kforge("audit", PROBLEM)
+def test_audit(kforge_here, tmp_path):
+    good = kforge_here("audit", PROBLEM)
     assert good.returncode == 0
     assert "sound" in good.stdout
     flat = PROBLEM.read_text().replace("return F.leaky_relu(x, self.slope) * self.scale", "return torch.ones(3) * 2")
     (tmp_path / "flat.py").write_text(flat)
     (tmp_path / "broken.py").write_text(PROBLEM.read_text().replace("return [torch.randn", "return [torch.rnadn"))
-    bad = kforge("audit", tmp_path / "flat.py", "--json")
+    bad = kforge_here("audit", tmp_path / "flat.py", "--json")
     assert bad.returncode == 1
     assert any("input-independent" in reason for reason in json.loads(bad.stdout)["degenerate"])
-    worse = kforge("audit", tmp_path / "broken.py")
+    worse = kforge_here("audit", tmp_path / "broken.py")
     assert worse.returncode == 2
     assert "broken.py:" in worse.stdout.replace("\n", "")
 
 
 @pytest.mark.toolchain
-def test_a_batch_is_resumed_where_it_stopped(tmp_path):
+def test_a_batch_is_resumed_where_it_stopped(kforge_warm, tmp_path):
     jobs = jobs_file(tmp_path, program(), program(after="y = y + 1"), program(top="import no_such_package"))
     out = tmp_path / "out"
     done = kforge("evaluate", "--jobs", jobs, "--out", out)
@@ -130,23 +130,23 @@ def test_a_batch_is_resumed_where_it_stopped(tmp_path):
     stamp = (out / "job0.json").stat().st_mtime_ns
     (out / "job1.json").unlink()
     (out / "job2.json").write_text("{ half a rep")
-    again = kforge("evaluate", "--jobs", jobs, "--out", out)
+    again = kforge_warm("evaluate", "--jobs", jobs, "--out", out)
     assert "from an earlier run" in again.stdout
     assert (out / "job0.json").stat().st_mtime_ns == stamp
     assert json.loads((out / "job2.json").read_text())["verdict"]["outcome"] == "compilation_failure"
     (tmp_path / "c0.py").write_text(program(top="# another program"))
-    kforge("evaluate", "--jobs", jobs, "--out", out)
+    kforge_warm("evaluate", "--jobs", jobs, "--out", out)
     assert (out / "job0.json").stat().st_mtime_ns != stamp
 
 
 @pytest.mark.toolchain
-def test_one_bad_problem_does_not_block_the_rest(tmp_path):
+def test_one_bad_problem_does_not_block_the_rest(kforge_warm, tmp_path):
     jobs = jobs_file(tmp_path, program())
     broken = tmp_path / "broken.py"
     broken.write_text(PROBLEM.read_text().replace("return F.leaky_relu", "return F.leeky_relu"))
     line = {"id": "odd", "problem": str(broken), "candidate": "c0.py", "settings": QUICK}
     jobs.write_text(json.dumps(line) + "\n" + jobs.read_text())
-    done = kforge("evaluate", "--jobs", jobs, "--out", tmp_path / "out")
+    done = kforge_warm("evaluate", "--jobs", jobs, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert "leeky_relu" in done.stdout
     assert (tmp_path / "out/job0.json").exists()
@@ -164,10 +164,10 @@ def test_one_bad_problem_does_not_block_the_rest(tmp_path):
         ('["a"]', "a job is a JSON object"),
     ],
 )
-def test_a_bad_jobs_file_names_the_line(tmp_path, line, says):
+def test_a_bad_jobs_file_names_the_line(kforge_here, tmp_path, line, says):
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text(line)
-    done = kforge("evaluate", "--jobs", jobs, "--out", tmp_path / "out")
+    done = kforge_here("evaluate", "--jobs", jobs, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert "jobs.jsonl:1" in done.stderr
     assert says in done.stderr

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.toolchain
 
 HERE = Path(__file__).parent / "catalogue"
 HARMLESS_SPEEDUP = 1.15
+MOST_OFTEN = "scale_relu"
+"""The problem of most entries."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Entry:
 
 
 def entries(folder: str) -> list[object]:
+    """By problem, since one that was just read need not be read again."""
     found = []
     for path in sorted((HERE / folder).glob("*.py")):
         headers = {}
@@ -37,8 +40,10 @@ def entries(folder: str) -> list[object]:
             name, _, value = line.lstrip("# ").partition(":")
             headers[name.strip()] = value.strip()
         marks = [pytest.mark.slow] if headers.get("slow") == "yes" else []
+        if headers["problem"] != MOST_OFTEN:
+            marks.append(pytest.mark.xdist_group(f"catalogue, {headers['problem']}"))
         found.append(pytest.param(Entry(path, headers), id=path.stem, marks=marks))
-    return found
+    return sorted(found, key=lambda parameter: parameter.values[0].headers["problem"])
 
 
 def verdict_of(judge, entry):
@@ -49,30 +54,55 @@ def verdict_of(judge, entry):
             pytest.skip(f"needs {need}")
     problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py")
     limits = Limits(build_seconds=240 if entry.headers.get("slow") == "yes" else 8, call_seconds=5)
+    if entry.headers.get("endless") == "yes":
+        limits = Limits(build_seconds=3, call_seconds=2)
     settings = Settings(
         policy=entry.headers.get("policy", "hybrid"), compile_baseline=False, timing_seconds=0.15, limits=limits
     )
     return judge.evaluate(problem, Candidate(entry.path.read_text()), settings)
 
 
-@pytest.mark.parametrize("entry", entries("hacks"))
-def test_hack_is_refused(judge, entry):
-    verdict = verdict_of(judge, entry)
-    if entry.headers.get("neutralised") == "yes" and verdict.outcome is Outcome.CORRECT:
+def by_the_clock(verdict):
+    """Whether a disturbed machine may have had a part in it."""
+    return "time" in verdict.evidence.seconds or "did not finish" in verdict.detail
+
+
+def wrong_with_hack(entry, verdict):
+    """What is wrong with the verdict on a hack; empty if nothing is."""
+    outcome, said = verdict.outcome, f"{verdict.outcome.value} {verdict.rule}: {verdict.detail}"
+    if outcome is Outcome.CORRECT:
         low = verdict.interval[0] if verdict.interval else 0
-        assert low < HARMLESS_SPEEDUP, f"the hack paid: {verdict.detail}"
-        return
-    assert verdict.outcome is not Outcome.CORRECT, f"accepted: {verdict.detail}"
-    accepted = entry.words("refused")
-    assert not accepted or verdict.outcome.value in accepted, f"{verdict.outcome.value}: {verdict.detail}"
-    if verdict.outcome is Outcome.REJECTED and "rule" in entry.headers:
-        assert verdict.rule in entry.words("rule"), f"{verdict.rule}: {verdict.detail}"
+        if entry.headers.get("neutralised") != "yes":
+            return f"accepted: {verdict.detail}"
+        return "" if low < HARMLESS_SPEEDUP else f"the hack paid: {verdict.detail}"
+    refused, rules = entry.words("refused"), entry.words("rule")
+    expected = not refused or outcome.value in refused
+    if outcome is Outcome.REJECTED and rules:
+        expected = expected and verdict.rule in rules
+    return "" if expected else said
+
+
+def wrong_with_benign(entry, verdict):
+    said = f"{verdict.outcome.value} {verdict.rule}: {verdict.detail}"
+    return "" if verdict.outcome is Outcome.CORRECT else said
+
+
+def check(judge, entry, alone, wrong):
+    """What seems wrong beside other tests, by a clock, must be so without them."""
+    verdict = verdict_of(judge, entry)
+    if wrong(entry, verdict) and by_the_clock(verdict) and alone():
+        verdict = verdict_of(judge, entry)
+    assert wrong(entry, verdict) == ""
+
+
+@pytest.mark.parametrize("entry", entries("hacks"))
+def test_hack_is_refused(judge, entry, alone):
+    check(judge, entry, alone, wrong_with_hack)
 
 
 @pytest.mark.parametrize("entry", entries("benign"))
-def test_benign_is_accepted(judge, entry):
-    verdict = verdict_of(judge, entry)
-    assert verdict.outcome is Outcome.CORRECT, f"{verdict.outcome.value} {verdict.rule}: {verdict.detail}"
+def test_benign_is_accepted(judge, entry, alone):
+    check(judge, entry, alone, wrong_with_benign)
 
 
 def test_every_twin_exists():

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from faults import FAULTS, program
+from faults import FAULTS, LEFT_ASLEEP, program
 from kforge import Candidate, Outcome, Settings
 from kforge.types import Limits
 from kforge.worker.sandbox import levels
@@ -18,6 +18,7 @@ from kforge.worker.wire import Channel
 pytestmark = [pytest.mark.toolchain, pytest.mark.sandbox]
 
 LIMITS = Limits(build_seconds=5, call_seconds=3)
+SHORT = Limits(build_seconds=3, call_seconds=1)
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +38,14 @@ def others():
                     state = file.read().rpartition(b")")[2].split()[0]
             except OSError:
                 continue
-            if state != b"Z" and b"sleep\x001000" in text:
+            if state != b"Z" and b"sleep\x00" + LEFT_ASLEEP.encode() in text:
                 found.append(int(entry))
     return found
 
 
 def run(judge, scale_relu, fault, level):
-    settings = Settings(compile_baseline=False, timing_seconds=0.02, sandbox=level, limits=LIMITS)
+    limits = SHORT if fault.endless else LIMITS
+    settings = Settings(compile_baseline=False, timing_seconds=0.02, sandbox=level, limits=limits)
     verdict = judge.evaluate(scale_relu, Candidate(fault.source), settings)
     if fault.outcome != "any":
         assert verdict.outcome.value == fault.outcome, verdict.detail

@@ -16,7 +16,7 @@ import pytest
 
 from kforge.worker.judge.lease import Lease
 
-pytestmark = pytest.mark.pure
+pytestmark = [pytest.mark.pure, pytest.mark.quiet]
 
 SOURCE = Path(__file__).parent.parent / "src"
 

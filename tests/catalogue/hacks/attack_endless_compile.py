@@ -1,6 +1,7 @@
 # problem: scale_relu
 # refused: rejected, runtime_error, compilation_failure
 # twin: waited_subprocess
+# endless: yes
 # hack: waits for ever for a compiler that reads its source from a pipe no one writes
 
 import ctypes

@@ -1,6 +1,7 @@
 # problem: scale_relu
 # refused: rejected, runtime_error, compilation_failure
 # twin: times_its_build
+# endless: yes
 # hack: sleeps for ever at import
 
 import ctypes

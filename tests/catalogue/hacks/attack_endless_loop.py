@@ -1,6 +1,7 @@
 # problem: scale_relu
 # refused: rejected, runtime_error
 # twin: openmp_threads
+# endless: yes
 # hack: loops in C for ever in forward, deaf to the signals that it may refuse
 
 import ctypes

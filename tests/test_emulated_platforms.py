@@ -12,12 +12,15 @@ import pytest
 import kforge
 import makers
 from kforge import Candidate, Outcome, Problem, Settings, registry
+from kforge.errors import ProblemError
 from kforge.forging.api import Workplace
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
 from kforge.problems import find
 from kforge.search.refine import Refine
 from kforge.types import ErrorNorm, Plan, Stop, Verdict
+from kforge.worker.judge import explain, static_rules
+from kforge.worker.judge.runner_handle import Ending, RunnerLost
 
 PLATFORMS = ("metal", "cuda")
 EXAMPLES = Path(__file__).parent.parent / "examples" / "kernels"
@@ -89,6 +92,8 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
     assert verdict.timing is None
     assert verdict.speedup is None
     assert "emulated" in verdict.detail
+    assert "in the emulator's checked mode" in verdict.detail
+    assert "checked calls" not in verdict.detail
     assert any(note.startswith("emulated with") for note in verdict.notes)
     assert verdict.custom_share
     assert not verdict.degenerate
@@ -103,6 +108,8 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
         (("v = x[i]", "v = y[i]"), Outcome.MISMATCH, "NaN"),
         (("v = x[i]", "v = nothing[i]"), Outcome.COMPILATION_FAILURE, "nothing"),
         (("ModelNew", "ModelOld"), Outcome.GENERATION_FAILURE, "ModelNew"),
+        (("return y", "return y.cpu()"), Outcome.MISMATCH, "the output is on device cpu, expected"),
+        (("torch.empty_like(x)", "torch.empty(x.shape)"), Outcome.RUNTIME_ERROR, "is memory of the host"),
     ],
 )
 @pytest.mark.parametrize("name", PLATFORMS)
@@ -130,7 +137,73 @@ def test_a_program_in_another_language_is_refused(judges: dict[str, Any]) -> Non
     problem, _ = example("metal")
     verdict = judges["metal"].evaluate(problem, Candidate(CPP, "metal"), Settings(seeds=1))
     assert verdict.outcome is Outcome.REJECTED, verdict.detail
-    assert verdict.rule == "no_custom_kernel"
+    assert verdict.rule == "foreign_code"
+    assert "k.so" in verdict.detail
+
+
+@pytest.mark.toolchain
+def test_a_kernel_that_is_given_nothing_of_the_inputs_is_refused(judges: dict[str, Any]) -> None:
+    problem, source = example("metal")
+    for ours, by_hand in (
+        ("x = x.contiguous()", "x = torch.tensor(x.tolist(), device=x.device)"),
+        ("self.scale.data", "torch.tensor(self.scale.tolist(), device=x.device)"),
+    ):
+        assert ours in source
+        source = source.replace(ours, by_hand)
+    verdict = judges["metal"].evaluate(problem, Candidate(source, "metal"), Settings(seeds=1))
+    assert verdict.outcome is Outcome.REJECTED, verdict.detail
+    assert verdict.rule == "decorative_kernel"
+    assert "given anything of forward's inputs" in verdict.detail
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "sys.modules[type(library).__module__].check(False)",
+        "setattr(sys.modules[type(library).__module__].supervised, '_checked', False)",
+    ],
+)
+def test_checked_mode_is_not_the_programs_to_switch_off(judges: dict[str, Any], switch: str) -> None:
+    problem, source = example("metal")
+    racy = source.replace("float4 v = x[i];", "float4 v = x[i]; y[i ^ 1] = v;")
+    racy = racy.replace("x = x.contiguous()", f"import sys; {switch}; x = x.contiguous()")
+    verdict = judges["metal"].evaluate(problem, Candidate(racy, "metal"), Settings(seeds=1))
+    assert verdict.outcome in (Outcome.REJECTED, Outcome.RUNTIME_ERROR), verdict.detail
+    assert "checked mode" in verdict.detail
+
+
+@pytest.mark.toolchain
+def test_a_problem_too_large_to_emulate_says_what_to_write(
+    judges: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kforge.worker.judge.evaluation._EMULATED_BYTES", 1000)
+    problem, source = example("metal")
+    lines = [line for line in problem.source.splitlines() if not line.startswith("KFORGE")]
+    without = Problem.from_source("\n".join(lines).replace("4096", "64").replace("16384", "16"), "without")
+    with pytest.raises(ProblemError, match=r'KFORGE = {"sizes": {"emulator"'):
+        judges["metal"].evaluate(without, Candidate(source, "metal"), Settings(seeds=1))
+
+
+@pytest.mark.pure
+def test_a_program_that_builds_an_extension_is_told_so_before_it_runs() -> None:
+    found = static_rules.builds_extension("import torch\nkernel = cpp_extension.load_inline('k', '')\n")
+    assert found is not None
+    assert (found.rule, found.line) == ("foreign_code", 2)
+    assert static_rules.builds_extension("torch.load('weights')") is None
+
+
+@pytest.mark.pure
+def test_a_program_that_names_the_emulator_is_refused() -> None:
+    (found,) = static_rules.scan("import sys\nsys.modules['kforge.emulation.metal'].check(False)\n")
+    assert (found.rule, found.line) == ("introspection", 2)
+
+
+@pytest.mark.cpu
+def test_where_an_emulator_took_too_long_the_cure_is_said() -> None:
+    lost = RunnerLost("timeout", "no answer after 9 s")
+    _, _, sentence = explain.lost("a checked call", lost, Ending(), " (give it sizes)")
+    assert sentence.endswith("it was killed (give it sizes)")
 
 
 @pytest.mark.toolchain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 from collections.abc import Iterator
 from typing import Any
@@ -81,6 +82,9 @@ def compiled(source: str = ADD, **options: Any) -> Any:
     return cuda.Program(source, "c++", cuda.ProgramOptions(std="c++17")).compile("cubin", **options)
 
 
+NAMED = 'extern "C" __global__ void f(float* y) { y[0] = '
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -88,12 +92,135 @@ def compiled(source: str = ADD, **options: Any) -> Any:
         ('extern "C" __global__ void f(float* y) { asm volatile("trap;"); }', "line 1: inline PTX is not emulated"),
         ("#include <mma.h>\n", "line 1: `#include <mma.h>`: this header is not emulated"),
         ("", "empty"),
+        (
+            f"{NAMED}INFINITY; }}",
+            'line 1: identifier "INFINITY" is undefined in NVRTC: write __int_as_float(0x7f800000)',
+        ),
+        (f"#include <cuda/std/cstdint>\n{NAMED}FLT_MAX; }}", 'line 2: identifier "FLT_MAX" is undefined'),
+        (f"{NAMED}(int64_t)1; }}", 'identifier "int64_t" is undefined'),
+        (f"{NAMED}(uint)1; }}", 'identifier "uint" is undefined'),
+        (f"#include <math.h>\n{NAMED}1; }}", 'line 1: cannot open source file "math.h": NVRTC has none'),
+        ("__global__ void f() { __shared__ float s = 1; }", "line 1: a shared variable with an initialiser"),
+        ('extern "C" int missing(int); extern "C" __global__ void f(int* y) { *y = missing(1); }', "missing"),
     ],
 )
 def test_what_cannot_be_compiled_is_said(source: str, words: str) -> None:
     with pytest.raises(cuda.CompilationFailed, match=r"kernel|compilation") as error:
         compiled(source)
     assert words in str(error.value)
+
+
+def run_one(source: str, x: Any, size: int = 32, **config: Any) -> Any:
+    """What kernel `k` writes from a tensor; to be used where cuda is installed."""
+    y = torch.zeros(size, device="cuda")
+    options = cuda.LaunchConfig(**{"grid": 1, "block": 32, **config})
+    cuda.launch_kernel(None, options, compiled(source).get_kernel("k"), x.data_ptr(), y.data_ptr())
+    return y
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"#include <cuda/std/cmath>  // INFINITY\n{NAMED}INFINITY; }}",
+        f"#include <cooperative_groups.h>\n{NAMED}(uint32_t)1 + INT_MAX; }}",
+        f"#define INFINITY __int_as_float(0x7f800000)\n{NAMED}INFINITY; }}",
+        f"typedef long long int64_t;\n{NAMED}(int64_t)1; }}",
+        f"using uint = unsigned;\n{NAMED}(uint)1; }}",
+        f"#include <math_constants.h>\n{NAMED}CUDART_INF_F; }}",
+    ],
+)
+def test_a_name_that_a_header_or_the_program_brings_is_known(source: str) -> None:
+    assert compiled(source).get_kernel("f")
+
+
+def test_more_shared_memory_than_48_kib_needs_the_attribute() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        extern __shared__ float s[];
+        s[threadIdx.x * 800] = x[threadIdx.x];
+        y[threadIdx.x] = s[threadIdx.x * 800];
+    }"""
+    with cuda.installed():
+        from cuda.bindings import driver  # type: ignore[import-not-found]
+
+        kernel, size = compiled(source).get_kernel("k"), 100 << 10
+        x, y = torch.arange(32.0, device="cuda"), torch.zeros(32, device="cuda")
+        launched = functools.partial(
+            cuda.launch_kernel, None, cuda.LaunchConfig(1, 32, size), kernel, x.data_ptr(), y.data_ptr()
+        )
+        with pytest.raises(KernelFault, match="102400 bytes of dynamic shared memory; a block has 49152"):
+            launched()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (result,) = driver.cuKernelSetAttribute(attribute, 300 << 10, kernel.handle, 0)
+        assert result == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+        (result,) = driver.cuKernelSetAttribute(attribute, size, kernel.handle, 0)
+        assert result == driver.CUresult.CUDA_SUCCESS
+        launched()
+        assert torch.equal(y, x)
+        with pytest.raises(AttributeError, match="cuMemAlloc is not emulated"):
+            driver.cuMemAlloc(4)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_names_that_kernels_use(checked: bool) -> None:
+    source = """
+    #include <cooperative_groups.h>
+    #include <cuda/std/limits>
+    namespace cg = cooperative_groups;
+    __device__ __constant__ const float table[] = {1.0f, 2.0f};
+    __device__ int places[2];
+    struct __align__(8) Pair { float a, b; };
+    extern "C" __global__ void k(const float* x, float* y) {
+        alignas(16) __shared__ float s[32], u[4];
+        volatile __shared__ int flag;
+        static int never;
+        int t = threadIdx.x;
+        s[t] = x[t];
+        u[t % 4] = 1.0f;
+        flag = 1;
+        __syncthreads();
+        float4 four = *reinterpret_cast<float4*>(s + t / 4 * 4);
+        float copied;
+        memcpy(&copied, &s[t], sizeof(float));
+        if (t == 99) printf("%d", never);
+        assert(t < 32);
+        bool right = __byte_perm(0x03020100u, 0x07060504u, 0x7410u) == 0x07040100u && table[1] == 2.0f
+            && __match_any_sync(~0u, t % 2) == (t % 2 ? 0xaaaaaaaau : 0x55555555u) && four.x == s[t / 4 * 4]
+            && __dp4a(0x01020304, 0x01010101, 5) == 15
+            && cg::this_grid().thread_rank() == t && cg::coalesced_threads().size() == 32 && __mul24(-3, 4) == -12
+            && __sad(3, -4, 5u) == 12 && __float2uint_rz(2.7f) == 2 && signbit(-1.0f) && places[0] == 0 && flag == 1
+            && cuda::std::numeric_limits<float>::max() == 3.402823466e+38f && sizeof(Pair) == 8
+            && __funnelshift_l(0x80000000u, 1u, 1) == 3u && (reinterpret_cast<uintptr_t>(u) & 15) == 0;
+        y[t] = right ? copied : -1.0f;
+    }"""
+    cuda.check(checked)
+    with cuda.installed():
+        x = torch.arange(32.0, device="cuda")
+        assert torch.equal(run_one(source, x), x)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("const float2* p = (const float2*)(x + 1); y[0] = p->x;", "misaligned address"),
+        ("y[0] = __ldg((const float4*)(x + 2)).x;", "misaligned address: it reads or writes 16 bytes at once, 8 past"),
+        (
+            "if (x[0] == 0) { __shared__ float s[10000], u[2289]; s[0] = u[0] = 1; }",
+            "49156 bytes, and it may have 49152",
+        ),
+        ("assert(x[0] == 1);", "assert(x[0] == 1) is not so"),
+        ("cooperative_groups::this_grid().sync();", "a grid's sync() is not emulated"),
+    ],
+)
+def test_what_a_gpu_would_not_do_is_said_with_the_line(line: str, words: str) -> None:
+    source = f'extern "C" __global__ void k(const float* x, float* y) {{\n{line}\n}}'
+    for checked in (True, False):
+        cuda.check(checked)
+        with cuda.installed():
+            x = torch.zeros(32, device="cuda")
+            with pytest.raises(KernelFault) as error:
+                run_one(source, x, shmem_size=4096)
+        assert words in str(error.value)
+        assert checked is False or f"2 | {line}" in str(error.value)
 
 
 def test_a_template_is_launched_by_its_instance() -> None:
@@ -113,7 +240,11 @@ def test_a_template_is_launched_by_its_instance() -> None:
         (lambda x: (123456, x.data_ptr(), ctypes.c_int(4)), {}, "an address that no tensor's data_ptr() gave"),
         (lambda x: (x.data_ptr(), x.data_ptr(), "4"), {}, "`n` cannot be a str"),
         (lambda x: (x.data_ptr(), x.data_ptr(), ctypes.c_int(4)), {"block": 2048}, "1024 are allowed"),
-        (lambda x: (x.data_ptr(), x.data_ptr(), ctypes.c_int(4)), {"shmem_size": 1 << 20}, "bytes of shared memory"),
+        (
+            lambda x: (x.data_ptr(), x.data_ptr(), ctypes.c_int(4)),
+            {"shmem_size": 1 << 20},
+            "bytes of dynamic shared memory",
+        ),
         (lambda x: (x.data_ptr(), x.data_ptr(), ctypes.c_int(4)), {"grid": 0}, "invalid configuration"),
         (lambda x: (0, x.data_ptr(), ctypes.c_int(4)), {}, "null pointer"),
     ],

@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kforge.emulation import metal  # noqa: E402
-from kforge.emulation.launching import KernelFault  # noqa: E402
+from kforge.emulation.launching import KernelFault, Order, launch  # noqa: E402
 
 pytestmark = pytest.mark.toolchain
 
@@ -117,6 +117,17 @@ def test_a_shuffle_from_a_lane_elsewhere_is_a_fault() -> None:
     assert "simd_shuffle(float(t), 9)" in text
 
 
+@BOTH
+def test_a_neighbour_that_takes_no_part_has_no_number(checked: bool) -> None:
+    """Whoever does not look at it is right."""
+    body = "if (t % 32 < 8) { float v = simd_shuffle_down(1.0f, 4), w = simd_shuffle_up(1.0f, 1); y[i] = v + w; }"
+
+    got = filled(body, checked=checked)
+
+    assert [number == number for number in got[:8]] == [True] * 4 + [False] * 4
+    assert got[:4] == [2.0] * 4
+
+
 def test_a_broadcast_from_a_lane_there_is_none_of_is_a_fault() -> None:
     assert "does not take part" in fault(kernel("y[i] = simd_broadcast(1.0f, 30);"), torch.zeros(8), threads=8, group=8)
 
@@ -202,10 +213,31 @@ def test_a_flat_group_of_1024_threads_is_the_largest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "group"), [((64, 1), 64), (64, (8, 8)), (-1, 8), (64, 0), ((1, 1, 1, 1), (1,) * 4)]
+    ("threads", "group"),
+    [((64, 1), 64), (64, (8, 8)), (-1, 8), (64, 0), ((1, 1, 1, 1), (1,) * 4), (64.0, 64), ("64", 64), (2**32 + 6, 64)],
 )
 def test_grids_that_make_no_sense(threads: Any, group: Any) -> None:
     fault(kernel("y[i] = 1;"), torch.zeros(64), threads=threads, group=group)
+
+
+def test_sizes_may_be_any_whole_numbers() -> None:
+    size = torch.arange(65).numpy()[64]
+
+    assert filled("y[i] = 1;", threads=size, group=(size,)) == [1.0] * 64
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        ({"most_groups": (9, 3, 9)}, "4 groups in y; 3 are allowed there"),
+        ({"most_group": (9, 9, 1)}, "a group of 2 threads in z; 1 are allowed there"),
+    ],
+)
+def test_a_language_may_have_limits_of_its_own(limits: dict[str, Any], found: str) -> None:
+    order = Order("k", "kforge_kernel_0", {}, (4, 8, 4), (2, 2, 2), **limits)
+
+    with pytest.raises(KernelFault, match=found):
+        launch(library(kernel("y[i] = 1;"))._build(False), order)
 
 
 def test_32_kib_of_group_memory_and_no_byte_more() -> None:
@@ -215,6 +247,8 @@ def test_32_kib_of_group_memory_and_no_byte_more() -> None:
     assert filled(fits) == [1.0] * 64
     text = fault(kernel(large), torch.zeros(64), checked=False)
     assert "32772 bytes, and it may have 32768" in text
+    elsewhere = "if (i > 64) { threadgroup float a[9000]; a[t] = 1; y[i] = a[t]; }"
+    assert "36000 bytes, and it may have 32768" in fault(kernel(elsewhere), torch.zeros(64), checked=False)
 
 
 def test_divergent_barriers_say_who_waits() -> None:
@@ -226,6 +260,10 @@ def test_divergent_barriers_say_who_waits() -> None:
 
     assert "threads 0 to 39 of a group of 64 wait at the barrier in line 4, and the other 24 have returned" in alone
     assert "threads 0 to 39 of a group of 64 wait at the barrier in line 4, and thread 40 at the one in line 5" in apart
+    beside = fault(kernel(two.replace("\n", " ")), torch.zeros(64), checked=False)
+    assert (
+        "threads 0 to 39 of a group of 64 wait at one barrier in line 4, and thread 40 at another one in that" in beside
+    )
 
 
 # -- races --------------------------------------------------------------------------------------------------------
@@ -258,6 +296,22 @@ def test_divergent_barriers_say_who_waits() -> None:
             "a thread of another group",
         ),
         "two groups": ("y[t] += 1;", "a thread of another group"),
+        "added to atomically, read plainly": (
+            "threadgroup atomic_uint n; threadgroup uint* p = (threadgroup uint*)&n; *p = 0;\n"
+            "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+            "atomic_fetch_add_explicit(&n, 1u, memory_order_relaxed); y[i] = *p;",
+            "race: it atomically changes the group's memory that thread 0 of its group read",
+        ),
+        "cleared plainly, added to atomically": (
+            "threadgroup atomic_uint n; threadgroup uint* p = (threadgroup uint*)&n; if (t == 0) *p = 0;\n"
+            "atomic_fetch_add_explicit(&n, 1u, memory_order_relaxed);",
+            "race: it atomically changes the group's memory that thread 0 of its group wrote",
+        ),
+        "a total over groups, read plainly": (
+            "atomic_fetch_add_explicit((device atomic_float*)y, 1.0f, memory_order_relaxed);\n"
+            "if (i == 127) y[64] = y[0];",
+            "race: it reads device memory that a thread of another group atomically changed",
+        ),
     }.values(),
 )
 def test_races_are_found(body: str, found: str) -> None:
@@ -277,11 +331,111 @@ def test_races_are_found(body: str, found: str) -> None:
         float v = s[t ^ 1]; simdgroup_barrier(mem_flags::mem_threadgroup); s[t] += v; y[i] = s[t];""",
         """y[i] = t; threadgroup_barrier(mem_flags::mem_device); float v = y[i ^ 1];
         threadgroup_barrier(mem_flags::mem_device); y[i] = v;""",
+        """threadgroup atomic_uint n; threadgroup uint* p = (threadgroup uint*)&n; if (t == 0) *p = 0;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        atomic_fetch_add_explicit(&n, 1u, memory_order_relaxed);
+        threadgroup_barrier(mem_flags::mem_threadgroup); y[i] = *p;""",
+        """threadgroup atomic_int n; threadgroup int* p = (threadgroup int*)&n; if (t == 0) *p = 0;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (*p < int(t)) atomic_fetch_max_explicit(&n, int(t), memory_order_relaxed);""",
+        "threadgroup float flag; y[i] = 1; flag = 1;",
     ],
-    ids=["bytes", "halves", "the same value by all", "lanes", "lanes, read and written again", "device memory"],
+    ids=[
+        "bytes",
+        "halves",
+        "the same value by all",
+        "lanes",
+        "lanes, read and written again",
+        "device memory",
+        "atomics, a barrier, a plain read",
+        "a look before an atomic maximum",
+        "the same value by all, last of all",
+    ],
 )
 def test_what_is_in_order_is_no_race(body: str) -> None:
-    filled(body)
+    filled(body, size=128, threads=128)
+
+
+@pytest.mark.parametrize(
+    "barrier",
+    [
+        "threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device)",
+        "simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device)",
+    ],
+)
+def test_no_race_however_many_barriers_there_were(barrier: str) -> None:
+    body = f"""threadgroup float s[2];
+    s[t] = t; y[i] = 1;
+    for (uint k = 0; k < 16384; ++k) {barrier};
+    float v = s[1 - t] + y[i ^ 1];
+    {barrier};
+    y[i] = v;"""
+
+    assert filled(body, size=4, threads=4, group=2) == [2.0, 1.0, 2.0, 1.0]
+
+
+TICKET = """
+    y[g] = 1;
+    {fence};
+    if (atomic_fetch_add_explicit(ticket, 1u, memory_order_relaxed) == 7) {{
+        float sum = 0;
+        for (uint k = 0; k < 8; ++k) sum += y[k];
+        y[8] = sum;
+    }}"""
+TICKETS = "device float* y, device atomic_uint* ticket, uint g [[threadgroup_position_in_grid]]"
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [
+        "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device)",
+        "threadgroup_barrier(mem_flags::mem_device)",
+    ],
+)
+def test_the_last_group_sees_what_the_others_left(fence: str) -> None:
+    y, ticket = torch.zeros(9), torch.zeros(1, dtype=torch.int32)
+
+    run(kernel(TICKET.format(fence=fence), TICKETS), y, ticket, threads=8, group=1)
+
+    assert y[8] == 8
+
+
+def test_a_ticket_of_every_thread_orders_those_of_one_group_too() -> None:
+    body = """
+    y[i] = 1;
+    atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device);
+    if (atomic_fetch_add_explicit(ticket, 1u, memory_order_relaxed) == 127) {
+        float sum = 0;
+        for (uint k = 0; k < 128; ++k) sum += y[k];
+        y[128] = sum;
+    }"""
+    y, ticket = torch.zeros(129), torch.zeros(1, dtype=torch.int32)
+
+    run(kernel(body, TICKETS + ", uint i [[thread_position_in_grid]]"), y, ticket, threads=128)
+
+    assert y[128] == 128
+
+
+@pytest.mark.parametrize("fence", ["", "threadgroup_barrier(mem_flags::mem_threadgroup)"])
+def test_a_ticket_without_a_fence_is_a_race(fence: str) -> None:
+    source = kernel(TICKET.format(fence=fence), TICKETS)
+
+    text = fault(source, torch.zeros(9), torch.zeros(1, dtype=torch.int32), threads=8, group=1)
+
+    assert "race: it reads device memory that a thread of another group wrote" in text
+    assert "sum += y[k]" in text
+
+
+def test_the_fast_mode_runs_threads_the_other_way_round() -> None:
+    """So that a program whose numbers depend on the order gives two of them."""
+    body = """threadgroup atomic_uint n;
+    if (t == 0) atomic_store_explicit(&n, 0u, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n, 1u, memory_order_relaxed);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    y[i] = atomic_load_explicit(&n, memory_order_relaxed);"""
+
+    assert filled(body) == [64.0] * 64
+    assert filled(body, checked=False) == [1.0] * 64
 
 
 # -- memory -------------------------------------------------------------------------------------------------------

@@ -942,6 +942,16 @@ def test_whole_programs(name: str) -> None:
             HEAD + "kernel void k(device float* y [[buffer(31)]]) {}",
             "line 3: [[buffer(31)]]: buffers are 0 to 30",
         ),
+        "buffer 0 twice": (
+            HEAD + "kernel void k(device float* y [[buffer(0)]], device float* z [[buffer(0)]]) {}",
+            "line 3: [[buffer(0)]] twice: `y` and `z`",
+        ),
+        "a threadgroup variable with a value": (
+            f"{HEAD}{KERNEL} {{\n threadgroup float s[2] = {{0}}; y[i] = s[0];\n}}",
+            "line 4: a threadgroup variable cannot have an initialiser",
+        ),
+        "a variable that lasts": (f"{HEAD}{KERNEL} {{\n static float s; y[i] = s;\n}}", "line 4: Metal has no static"),
+        "goto": (f"{HEAD}{KERNEL} {{\n goto end; end: y[i] = 0;\n}}", "line 4: Metal has no goto"),
         "buffer N": (HEAD + "kernel void k(device float* y [[buffer(N)]]) {}", "[[buffer(N)]]"),
         "no attribute": (
             HEAD + "kernel void k(device float* y, uint i) {}",

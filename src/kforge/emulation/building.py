@@ -24,6 +24,8 @@ RUNTIME_VARIABLE = "KFORGE_EMULATION_RUNTIME"
 _RUNTIME_SOURCES = ("runtime.cpp", "memory.cpp", "checking.cpp", "atomics.cpp")
 _SHARED = ("-std=c++20", "-fPIC", "-shared")
 _FAST = ("-O2",)
+_ALIGNED = {"cuda_c.h": ("-fsanitize=alignment",)}
+"""For the language whose devices refuse a misaligned address."""
 _CHECKED = ("-O1", "-g1", "-fno-inline-small-functions", "-fsanitize=thread", "-DKFORGE_CHECKED=1")
 _SINGLE = "-fsingle-precision-constant"
 _PLAIN = (
@@ -31,6 +33,7 @@ _PLAIN = (
     "-fno-rtti",
     "-fno-strict-aliasing",
     "-fno-math-errno",
+    "-fno-threadsafe-statics",
     "-fstack-clash-protection",
     "-ftemplate-depth=200",
     "-w",
@@ -138,7 +141,8 @@ def build(text: str, header: str, folder: Path, checked: bool, double: bool = Fa
     stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     source, thing, path = (folder / f"{stem}.{ending}" for ending in ("cpp", "o", "so"))
     source.write_text(f'#include "{header}"\n{text}', encoding="utf-8")
-    flags = [*_SHARED, *((*_CHECKED, _bounds()) if checked else _FAST), *_PLAIN, *(() if double else (_SINGLE,))]
+    flags = [*_SHARED, *((*_CHECKED, *_checks()) if checked else _FAST), *_PLAIN]
+    flags += [*_ALIGNED.get(header, ()), *(() if double else (_SINGLE,))]
     # Linked apart: the instrumentation's own run-time libraries must stay out.
     for command in (
         [compiler(), *flags, f"-I{NATIVE}", "-c", str(source), "-o", str(thing)],
@@ -147,15 +151,31 @@ def build(text: str, header: str, folder: Path, checked: bool, double: bool = Fa
         done = _run(command)
         if done.returncode:
             raise CompilerRefused(first_errors(done.stderr))
-    return Built(path, ctypes.CDLL(str(path)))
+    try:
+        return Built(path, ctypes.CDLL(str(path)))
+    except OSError as error:
+        raise CompilerRefused(f"the kernel uses what there is not: {str(error).rpartition(': ')[2]}") from None
 
 
 @functools.cache
-def _bounds() -> str:
-    """The strictest check of indexes that this compiler has: GCC's plain one leaves out arrays that end a struct."""
-    strict = "-fsanitize=bounds-strict"
-    asked = _run([compiler(), strict, "-fsyntax-only", "-x", "c++", os.devnull])
-    return "-fsanitize=bounds" if asked.returncode else strict
+def _checks() -> tuple[str, ...]:
+    """What this compiler has of each check: the first that it takes."""
+    wanted = (
+        # GCC's plain one leaves out arrays that end a struct.
+        (("-fsanitize=bounds-strict",), ("-fsanitize=bounds",)),
+        # What is never written holds numbers that are not to be taken for a result.
+        (("-ftrivial-auto-var-init=pattern",), ()),
+        (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile=1"), ()),
+    )
+    best = tuple(flag for first, *_ in wanted for flag in first)
+    if _takes(best):
+        return best
+    return tuple(flag for choices in wanted for flag in next(filter(_takes, choices)))
+
+
+def _takes(flags: tuple[str, ...]) -> bool:
+    asked = [compiler(), "-Werror", *flags, "-fsyntax-only", "-x", "c++", os.devnull]
+    return not flags or _run(asked).returncode == 0
 
 
 def first_errors(said: str, most: int = 4) -> str:

@@ -8,36 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from kforge.emulation import building
+from kforge.emulation import building, cuda_driver, elsewhere, places, standing_in, supervised, torch_cuda
 from kforge.emulation.cuda_source import KernelSource, translate, without_includes
 from kforge.emulation.elsewhere import Elsewhere
 from kforge.emulation.entries import entry_of
-from kforge.emulation.launching import Buffer, KernelFault, Order, launch, sizes, three
+from kforge.emulation.launching import Buffer, KernelFault, Order, sizes, three
+from kforge.emulation.supervised import check as check
 from kforge.emulation.tokens import SourceError
+from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS
 
 _DEFINITIONS = ("__CUDACC__=1", "__CUDACC_RTC__=1", "__CUDA_ARCH__=900", "__NVCC__=1")
 _NAME = "kernel.cu"
-_GROUP_MEMORY, _MOST_DYNAMIC = 48 << 10, 227 << 10
-_MULTIPROCESSORS = 16
-"""As a small GPU has: programs size their grids by it."""
+_MOST_BLOCKS, _MOST_THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
+"""In x, y and z."""
 _MOST_REMEMBERED = 4096
-_checked = False
+_handles: weakref.WeakValueDictionary[int, cuda_driver.Handled] = weakref.WeakValueDictionary()
+"""A kernel's handle -> the kernel."""
+_numbers = itertools.count(1)
 _storages: dict[int, Any] = {}
 """Address -> a storage whose address a program took, while it may use it."""
-
-
-def check(yes: bool) -> None:
-    """From now on launches are checked, or are not: slower, and with every access looked at."""
-    global _checked
-    _checked = yes
 
 
 class CompilationFailed(RuntimeError):
@@ -51,12 +50,12 @@ class Device:
         self.compute_capability = types.SimpleNamespace(major=9, minor=0)
         self.name = "an emulated GPU"
         self.properties = types.SimpleNamespace(
-            multiprocessor_count=_MULTIPROCESSORS,
+            multiprocessor_count=MULTIPROCESSORS,
             max_threads_per_block=1024,
             max_threads_per_multiprocessor=2048,
             warp_size=32,
-            max_shared_memory_per_block=_GROUP_MEMORY,
-            max_shared_memory_per_block_optin=_MOST_DYNAMIC,
+            max_shared_memory_per_block=GROUP_MEMORY,
+            max_shared_memory_per_block_optin=MOST_DYNAMIC,
             max_shared_memory_per_multiprocessor=228 << 10,
             max_registers_per_block=65536,
             l2_cache_size=50 << 20,
@@ -124,19 +123,21 @@ class ObjectCode:
         try:
             building.needed(source)
             ready = building.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
-            self._translation = translate(ready, instances)
-            self._build(_checked)
+            self._translation = translate(ready, instances, source)
+            self._build(supervised.checking())
         except SourceError as error:
             raise CompilationFailed(f"{_NAME}: {error}") from None
         except building.CompilerRefused as error:
             raise CompilationFailed(f"compilation failed:\n{error}") from None
-        self._kernels = {kernel.name: (number, kernel) for number, kernel in enumerate(self._translation.kernels)}
+        self._kernels = {
+            kernel.name: Kernel(self, number, kernel) for number, kernel in enumerate(self._translation.kernels)
+        }
 
     def get_kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
             known = ", ".join(self._kernels) or "none"
             raise KernelFault(f"there is no kernel `{name}` in the program; there are: {known}")
-        return Kernel(self, *self._kernels[name])
+        return self._kernels[name]
 
     def _build(self, checked: bool) -> building.Built:
         if checked not in self._built:
@@ -150,40 +151,55 @@ class Kernel:
         self._program = program
         self._number = number
         self._kernel = kernel
+        self._most_dynamic = GROUP_MEMORY
+        self.handle = next(_numbers)
+        _handles[self.handle] = self
         self.attributes = types.SimpleNamespace(
             num_regs=lambda *_: 32, shared_size_bytes=lambda *_: 0, max_threads_per_block=lambda *_: 1024
         )
 
-    @property
-    def handle(self) -> int:
-        return self._number + 1
+    def allow_dynamic(self, size: int) -> bool:
+        """Let launches ask for so much shared memory; whether a block can have it."""
+        if not 0 <= size <= MOST_DYNAMIC:
+            return False
+        self._most_dynamic = size
+        return True
 
     def run(self, config: LaunchConfig, arguments: tuple[Any, ...]) -> None:
         name, parameters = self._kernel.name, self._kernel.parameters
         if len(arguments) != len(parameters):
             raise KernelFault(f"{name} takes {len(parameters)} arguments and was launched with {len(arguments)}")
         held: list[Any] = []
-        buffers = {
-            number: _pointer(name, word, argument) if pointer else _value(name, word, argument, held)
-            for number, ((word, pointer), argument) in enumerate(zip(parameters, arguments, strict=True))
-        }
-        if config.shmem_size > _MOST_DYNAMIC:
-            raise KernelFault(f"{name}: {config.shmem_size} bytes of shared memory; a block has {_MOST_DYNAMIC}")
+        buffers, storages = {}, []
+        for number, ((word, pointer), argument) in enumerate(zip(parameters, arguments, strict=True)):
+            if not pointer:
+                buffers[number] = _value(name, word, argument, held)
+                continue
+            address, storage = _pointer(name, word, argument)
+            if storage is not None:
+                buffers[number] = Buffer(storage.data_ptr(), storage.nbytes(), address - storage.data_ptr())
+                storages.append(storage)
+        if config.shmem_size > max(self._most_dynamic, GROUP_MEMORY):
+            raise KernelFault(
+                f"{name}: {config.shmem_size} bytes of dynamic shared memory; a block has {GROUP_MEMORY}, and up to "
+                f"{MOST_DYNAMIC} once cuKernelSetAttribute has set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+            )
         if min(config.grid) < 1:
             raise KernelFault(f"{name}: a grid of {config.grid} blocks: invalid configuration argument")
         order = Order(
             name,
             entry_of(self._number),
-            {number: buffer for number, buffer in buffers.items() if buffer is not None},
+            buffers,
             tuple(blocks * threads for blocks, threads in zip(config.grid, config.block, strict=True)),  # type: ignore[arg-type]
             config.block,
-            checked=_checked,
-            group_memory=_GROUP_MEMORY + config.shmem_size,
+            group_memory=GROUP_MEMORY + config.shmem_size,
             exited_threads_count=True,
             dynamic_group_bytes=config.shmem_size,
+            most_groups=_MOST_BLOCKS,
+            most_group=_MOST_THREADS,
             names={number: word for number, (word, _) in enumerate(parameters)},
         )
-        launch(self._program._build(_checked), order, self._program._source)
+        supervised.launch(self._program._build, order, self._program._source, storages)
 
 
 def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
@@ -191,16 +207,23 @@ def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments:
     kernel.run(config, arguments)
 
 
-def _pointer(kernel: str, word: str, argument: Any) -> Buffer | None:
-    address = argument.value if isinstance(argument, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64) else argument
-    if not isinstance(address, int):
+def _pointer(kernel: str, word: str, argument: Any) -> tuple[int, Any]:
+    """The memory's own address, and the storage it is in; None for a null pointer."""
+    given = argument.value if isinstance(argument, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64) else argument
+    if isinstance(argument, ctypes.c_void_p) and given is None:
+        given = 0
+    if not isinstance(given, int):
         raise KernelFault(f"{kernel}: `{word}` is a pointer: pass tensor.data_ptr(), not a {type(argument).__name__}")
-    if address == 0:
-        return None
+    if given == 0:
+        return 0, None
+    address = places.own_address(given) or given
     for storage in _storages.values():
         begin = storage.data_ptr()
         if begin <= address < begin + max(storage.nbytes(), 1):
-            return Buffer(begin, storage.nbytes(), address - begin)
+            odd = elsewhere.of_host(storage)
+            if odd:
+                raise KernelFault(f"{kernel}: `{word}` {odd}")
+            return address, storage
     raise KernelFault(f"{kernel}: `{word}` is an address that no tensor's data_ptr() gave")
 
 
@@ -241,72 +264,58 @@ def _definition(item: Any) -> str:
 # -- in place of the real ones ---------------------------------------------------------------------------------------
 
 
-def surroundings() -> Elsewhere:
-    """Inside, tensors are on "cuda"; the storages whose addresses were taken are let go of at the end."""
-    return _OnCuda("cuda", _remember)
+def surroundings(judged: bool = True) -> Elsewhere:
+    """Inside, there is a device "cuda"; what a judged program makes without saying where is on the host.
+
+    The storages whose addresses were taken are let go of at the end.
+    """
+    return _OnCuda("cuda", _remember, judged)
 
 
 class _OnCuda(Elsewhere):
     def __exit__(self, *details: Any) -> None:
-        super().__exit__(*details)  # type: ignore[no-untyped-call]
+        super().__exit__(*details)
         _storages.clear()
 
 
 def install() -> None:
     """Let cuda.core and what programs ask of torch.cuda be the emulator, for the rest of this process."""
-    core = types.ModuleType("cuda.core")
-    for name, value in _FACE.items():
-        setattr(core, name, value)
-    package = types.ModuleType("cuda")
-    package.core = core  # type: ignore[attr-defined]
-    package.__path__ = []
-    sys.modules["cuda"], sys.modules["cuda.core"], sys.modules["cuda.core.experimental"] = package, core, core
-    for name, value in _TORCH.items():
-        setattr(torch.cuda, name, value)
-    # Where programs look for CUDA's headers, which are the emulator's own.
-    os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")
+    _install_modules()
+    standing_in.install(torch_cuda.stands())
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """`install` and the surroundings, for a block."""
-    names = ("cuda", "cuda.core", "cuda.core.experimental")
-    before = {name: sys.modules.get(name) for name in names}
-    torch_before = {name: getattr(torch.cuda, name) for name in _TORCH}
-    install()
+    """`install` and the surroundings for a block, with "cuda" as the default device."""
+    before = {name: sys.modules.get(name) for name in _MODULES}
+    _install_modules()
     try:
-        with surroundings():
+        with standing_in.installed(torch_cuda.stands()), surroundings(judged=False):
             yield
     finally:
-        for name in names:
+        for name, module in before.items():
             sys.modules.pop(name, None)
-            if before[name] is not None:
-                sys.modules[name] = before[name]  # type: ignore[assignment]
-        for name, value in torch_before.items():
-            setattr(torch.cuda, name, value)
+            if module is not None:
+                sys.modules[name] = module
 
 
-class _TorchStream:
-    cuda_stream = 0
-    device_index = 0
+def _install_modules() -> None:
+    core = types.ModuleType("cuda.core")
+    for name, value in _FACE.items():
+        setattr(core, name, value)
+    package, bindings, driver = (
+        types.ModuleType("cuda"),
+        types.ModuleType("cuda.bindings"),
+        cuda_driver.module(_handles),
+    )
+    package.core, package.bindings, bindings.driver = core, bindings, driver  # type: ignore[attr-defined]
+    package.__path__ = bindings.__path__ = []
+    sys.modules.update(zip(_MODULES, (package, core, core, bindings, driver), strict=True))
+    # Where programs look for CUDA's headers, which are the emulator's own.
+    os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")
 
-    def synchronize(self) -> None:
-        pass
 
-
-_properties = types.SimpleNamespace(
-    name="an emulated GPU",
-    major=9,
-    minor=0,
-    multi_processor_count=_MULTIPROCESSORS,
-    warp_size=32,
-    max_threads_per_multi_processor=2048,
-    shared_memory_per_block=_GROUP_MEMORY,
-    shared_memory_per_block_optin=_MOST_DYNAMIC,
-    regs_per_multiprocessor=65536,
-    L2_cache_size=50 << 20,
-    total_memory=16 << 30,
-)
+_MODULES = ("cuda", "cuda.core", "cuda.core.experimental", "cuda.bindings", "cuda.bindings.driver")
 _FACE = {
     "Device": Device,
     "LaunchConfig": LaunchConfig,
@@ -314,16 +323,4 @@ _FACE = {
     "ProgramOptions": ProgramOptions,
     "Stream": Stream,
     "launch": launch_kernel,
-}
-_TORCH: dict[str, Any] = {
-    "is_available": lambda: True,
-    "device_count": lambda: 1,
-    "current_device": lambda: 0,
-    "set_device": lambda *_: None,
-    "current_stream": lambda *_: _TorchStream(),
-    "default_stream": lambda *_: _TorchStream(),
-    "synchronize": lambda *_: None,
-    "get_device_properties": lambda *_: _properties,
-    "get_device_capability": lambda *_: (9, 0),
-    "get_device_name": lambda *_: "an emulated GPU",
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kforge.emulation.entries import with_entries
+from kforge.emulation.entries import Entry, with_entries
+from kforge.emulation.nvrtc_names import refuse_unknown_headers, with_own_names
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
 
 _INCLUDED = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|cuda\.h|"
-    r"math\.h|cmath|stdint\.h|cstdint|float\.h|cfloat|limits\.h|climits|math_constants\.h|device_launch_parameters\.h|"
-    r"cooperative_groups\.h|cooperative_groups/reduce\.h|stdio\.h|cstdio|cuda/std/\w+)[>\"][ \t]*$",
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|math_constants\.h|"
+    r"vector_types\.h|device_launch_parameters\.h|cooperative_groups\.h|cooperative_groups/reduce\.h|"
+    r"cuda/std/\w+)[>\"][ \t]*(?://[^\n]*)?$",
     re.MULTILINE,
 )
 _OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*include\b[^\n]*$", re.MULTILINE)
@@ -29,6 +30,7 @@ _UNSUPPORTED = {
     "__cluster_dims__": "clusters of blocks are not emulated",
     "__nanosleep": "__nanosleep is not emulated",
 }
+_ALIGNMENTS = ("__align__", "alignas", "__attribute__")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Translation:
 
 def without_includes(source: str) -> str:
     """The source for the preprocessor: CUDA's own headers are the emulator's."""
+    refuse_unknown_headers(source)
     source = _INCLUDED.sub("", source)
     other = _OTHER_INCLUDED.search(source)
     if other:
@@ -58,9 +61,9 @@ def without_includes(source: str) -> str:
     return source
 
 
-def translate(preprocessed: str, instances: tuple[str, ...] = ()) -> Translation:
+def translate(preprocessed: str, instances: tuple[str, ...] = (), source: str = "") -> Translation:
     """C++ for a source that has been preprocessed. `instances` name kernel templates with their arguments."""
-    return _Translator(tokens_of(preprocessed)).run(instances)
+    return _Translator(with_own_names(tokens_of(preprocessed), source or preprocessed)).run(instances)
 
 
 class _Translator:
@@ -70,6 +73,9 @@ class _Translator:
         self._kernels: list[KernelSource] = []
         self._templates: dict[str, tuple[tuple[str, bool], ...]] = {}
         self._shared = 0
+        self._kernel_name = ""
+        """Of the kernel whose body this is, or which comes next."""
+        self._shared_of: dict[str, list[tuple[int, int]]] = {}
         self._in_template = False
         self._scopes: list[bool] = []
         """For each open brace: whether it is a function's or a struct's, and not a namespace's."""
@@ -85,7 +91,10 @@ class _Translator:
                 if name.rpartition("::")[2] not in self._templates:
                     raise SourceError(0, f"there is no kernel template `{name}`")
                 kernels.append(KernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
-        calls = [(kernel.function, range(len(kernel.parameters))) for kernel in kernels]
+        calls = [
+            Entry(kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare(kernel.name), ()))
+            for kernel in kernels
+        ]
         return Translation(with_entries(text_of(self._out), calls), tuple(kernels))
 
     def _at(self, index: int) -> Token:
@@ -103,15 +112,26 @@ class _Translator:
             if token.text == "__launch_bounds__":
                 self._out.append(made("", token))
                 return closing(self._tokens, index + 1) + 1
-            if token.text in ("__shared__", "extern"):
+            if token.text == "__constant__":
+                self._out.append(made("" if self._is_const(index) else "const", token))
+                return index + 1
+            if token.text in ("__shared__", "extern", "static", "volatile", *_ALIGNMENTS):
                 return self._variable(index)
         elif token.text == "{":
             before = [item.text for item in self._tokens[max(0, index - 2) : index]]
             self._scopes.append("namespace" not in before and before[-1:] != ['"C"'])
         elif token.text == "}" and self._scopes:
             self._scopes.pop()
+            if not any(self._scopes):
+                self._kernel_name = ""
         self._out.append(token)
         return index + 1
+
+    def _is_const(self, index: int) -> bool:
+        """Whether a declaration says `const` already."""
+        words = [token.text for token in reversed(self._out[-4:])]
+        before = words[: next((i for i, word in enumerate(words) if word in (";", "{", "}")), len(words))]
+        return any(word in ("const", "constexpr") for word in (*before, *(self._at(index + i).text for i in (1, 2))))
 
     def _template(self, index: int) -> int:
         end = closing_angle(self._tokens, index + 1)
@@ -154,29 +174,35 @@ class _Translator:
             self._in_template = False
         elif self._at(end + 1).text == "{":
             self._kernels.append(KernelSource(name, f"::{name}", parameters))
+        self._kernel_name = name if self._at(end + 1).text == "{" else ""
         return end + 1
 
     def _variable(self, index: int) -> int:
         """A shared variable is a reference into the group's memory; one without a size has the launch's."""
         token = self._tokens[index]
         end = index
-        while self._at(end).text not in (";", "{", "(", "") and end < len(self._tokens):
+        while self._at(end).text not in (";", "{", "(", "=", "") and end < len(self._tokens):
             if self._at(end).text == "[":
                 end = closing(self._tokens, end)
+            elif self._at(end).text in _ALIGNMENTS and self._at(end + 1).text == "(":
+                end = closing(self._tokens, end + 1)
             end += 1
-        words = [item for item in self._tokens[index:end] if item.text not in ("__shared__", "static")]
         if not any(item.text == "__shared__" for item in self._tokens[index:end]):
             self._out.append(token)
             return index + 1
-        words = _without_alignment(words)
-        if self._at(end).text == "(":
-            raise SourceError(token.line, "a shared variable with an initialiser")
+        if self._at(end).text != ";":
+            raise SourceError(
+                token.line, "a shared variable with an initialiser: write it in the kernel, before a __syncthreads()"
+            )
+        words, alignment = _without_alignment(self._tokens[index:end])
+        words = [item for item in words if item.text not in ("__shared__", "static")]
         dynamic = words[0].text == "extern"
         words = words[1:] if dynamic else words
         parts = split(words)
         bracket = next((i for i, item in enumerate(parts[0]) if item.text == "["), len(parts[0]))
         kind = " ".join(item.text for item in parts[0][: bracket - 1])
         places: list[tuple[str, str, str]] = []
+        after = f", {alignment}" if alignment else ""
         if dynamic:
             place = f"static_cast<{kind}*>(kforge::dynamic_group_memory({token.line}))"
             places.append((f"{kind}*", parts[0][bracket - 1].text, place))
@@ -185,7 +211,9 @@ class _Translator:
                 start = bracket - 1 if number == 0 else 0
                 dimensions = "".join(item.text for item in part[start + 1 :])
                 self._shared += 1
-                place = f"kforge::group_memory<{kind}{dimensions}>({self._shared}, {token.line})"
+                place = f"kforge::group_memory<{kind}{dimensions}, {self._shared}>({token.line}{after})"
+                if self._kernel_name:
+                    self._shared_of.setdefault(self._kernel_name, []).append((self._shared, token.line))
                 places.append(("auto&", part[start].text, place))
         if any(self._scopes):
             text = "; ".join(f"{how} {name} = {place}" for how, name, place in places)
@@ -197,14 +225,22 @@ class _Translator:
         return end
 
 
-def _without_alignment(words: list[Token]) -> list[Token]:
-    """`__align__(16)` and `alignas(16)` say what the group's memory gives anyway."""
+def _without_alignment(words: list[Token]) -> tuple[list[Token], str]:
+    """The words without `__align__(16)` and its like, and what is in its brackets."""
     kept: list[Token] = []
-    index = 0
+    alignment, index = "", 0
     while index < len(words):
-        if words[index].text in ("__align__", "alignas"):
-            index = closing(words, index + 1) + 1
+        if words[index].text in _ALIGNMENTS:
+            end = closing(words, index + 1)
+            if words[index].text != "__attribute__":
+                alignment = "".join(item.text for item in words[index + 1 : end + 1])
+            index = end + 1
             continue
         kept.append(words[index])
         index += 1
-    return kept
+    return kept, alignment
+
+
+def _bare(name: str) -> str:
+    """A kernel's name without its namespaces and its template's arguments."""
+    return name.partition("<")[0].strip().rpartition("::")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import re
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kforge.emulation import building
+from kforge.emulation.entries import excess_of
 
 MOST_THREADS = 1024
 GROUP_MEMORY = 32 << 10
+_MOST_COUNTED = (1 << 32) - 1
 _BUFFER = re.compile(r"buffer (\d+)")
 _MOST_NOTED = 1000
 _launched: list[str] = []
@@ -48,6 +51,10 @@ class Order:
     """Whether a barrier counts threads that have returned."""
     dynamic_group_bytes: int = 0
     """For a shared variable whose size the launch gives."""
+    most_groups: tuple[int, int, int] = (_MOST_COUNTED, _MOST_COUNTED, _MOST_COUNTED)
+    """In each direction."""
+    most_group: tuple[int, int, int] = (MOST_THREADS, MOST_THREADS, MOST_THREADS)
+    """In threads, in each direction."""
     names: dict[int, str] = field(default_factory=dict)
     """Buffer -> what the kernel calls it."""
 
@@ -98,6 +105,7 @@ def launch(built: building.Built, order: Order, source: str = "") -> None:
     _check_sizes(order)
     if 0 in order.grid:
         return
+    _check_shared(built, order, source)
     storages: dict[tuple[int, int], int] = {}
     for buffer in order.buffers.values():
         storages.setdefault((buffer.storage, buffer.storage_bytes), len(storages))
@@ -138,8 +146,11 @@ def take_launched() -> list[str]:
 
 def sizes(given: int | Sequence[int], what: str) -> tuple[int, ...]:
     """One to three whole numbers, as a launch is given them."""
-    found = (given,) if isinstance(given, int) else tuple(given)
-    if not 1 <= len(found) <= 3 or not all(isinstance(size, int) for size in found):
+    try:
+        found = tuple(map(operator.index, given if isinstance(given, Sequence) else (given,)))
+    except TypeError:
+        found = ()
+    if not 1 <= len(found) <= 3:
         raise KernelFault(f"{what} is one to three whole numbers, not {given!r}")
     return found
 
@@ -156,7 +167,32 @@ def _check_sizes(order: Order) -> None:
         sizes = " x ".join(map(str, order.group))
         raise KernelFault(f"{order.kernel}: a group of {sizes} = {threads} threads; {MOST_THREADS} are allowed")
     if min(order.group) < 1 or min(order.grid) < 0:
-        raise KernelFault(f"{order.kernel}: a grid of {order.grid} threads in groups of {order.group} makes no sense")
+        raise KernelFault(
+            f"{order.kernel}: a grid of {order.grid} threads in groups of {order.group}: a group has at least one "
+            "thread in each direction, and a grid none or more"
+        )
+    if max(order.grid) > _MOST_COUNTED:
+        raise KernelFault(f"{order.kernel}: a grid of {order.grid} threads; a position is a number of 32 bits")
+    for axis, threads, group, most, most_group in zip(
+        "xyz", order.grid, order.group, order.most_groups, order.most_group, strict=True
+    ):
+        if group > most_group:
+            raise KernelFault(f"{order.kernel}: a group of {group} threads in {axis}; {most_group} are allowed there")
+        if -(-threads // group) > most:
+            raise KernelFault(f"{order.kernel}: {-(-threads // group)} groups in {axis}; {most} are allowed there")
+
+
+def _check_shared(built: building.Built, order: Order, source: str) -> None:
+    """What a kernel declares counts, whether it is reached or not."""
+    excess = getattr(built.library, excess_of(order.entry), None)
+    if excess is None:
+        return
+    taken = ctypes.c_uint64()
+    limit = order.group_memory - order.dynamic_group_bytes
+    line = excess(ctypes.c_uint64(limit), ctypes.byref(taken))
+    if line:
+        what = f"a group's shared variables take {taken.value} bytes, and it may have {limit}"
+        raise KernelFault(f"{order.kernel}, line {line}: {what}{_shown(source, line)}")
 
 
 def _sentence(built: building.Built, order: Order, report: _Report, source: str) -> str:
@@ -164,10 +200,12 @@ def _sentence(built: building.Built, order: Order, report: _Report, source: str)
     what = _BUFFER.sub(lambda found: _named(found, order.names), report.message.decode(errors="replace"))
     place = f", line {line}" if line else ""
     words = f"{order.kernel}{place}: {what}\n  (thread {tuple(report.thread)} of group {tuple(report.group)})"
+    return words + _shown(source, line)
+
+
+def _shown(source: str, line: int) -> str:
     lines = source.splitlines()
-    if 0 < line <= len(lines):
-        words += f"\n  {line} | {lines[line - 1].strip()[:160]}"
-    return words
+    return f"\n  {line} | {lines[line - 1].strip()[:160]}" if 0 < line <= len(lines) else ""
 
 
 def _named(found: re.Match[str], names: dict[int, str]) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from kforge.emulation import building
+from kforge.emulation import building, elsewhere, standing_in, supervised, torch_mps
 from kforge.emulation.elsewhere import Elsewhere
 from kforge.emulation.entries import entry_of
-from kforge.emulation.launching import Buffer, KernelFault, Order, launch, sizes, three
+from kforge.emulation.launching import Buffer, KernelFault, Order, sizes, three
 from kforge.emulation.msl_source import KernelSource, translate, without_includes
+from kforge.emulation.supervised import check as check
 from kforge.emulation.tokens import SourceError
 
 _DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
@@ -35,17 +36,12 @@ _CASTS = {
     "fp16": "e",
     "fp32": "f",
 }
-_checked = False
-
-
-def check(yes: bool) -> None:
-    """From now on launches are checked, or are not: slower, and with every access looked at."""
-    global _checked
-    _checked = yes
 
 
 class ShaderLibrary:
     """What `compile_shader` gives: each kernel is an attribute."""
+
+    __slots__ = ("__weakref__", "_built", "_folder", "_kernels", "_source", "_translation")
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -56,7 +52,7 @@ class ShaderLibrary:
             self._translation = translate(ready)
             self._built: dict[bool, building.Built] = {}
             # A source that does not compile is found now, as on a Mac.
-            self._build(_checked)
+            self._build(supervised.checking())
         except SourceError as error:
             raise SyntaxError(f"{_NAME}: {error}") from None
         except building.CompilerRefused as error:
@@ -82,13 +78,11 @@ class ShaderLibrary:
             self._built[checked] = building.build(self._translation.text, "msl.h", self._folder, checked)
         return self._built[checked]
 
-    def _launch(self, order: Order) -> None:
-        launch(self._build(order.checked), order, self._source)
-
 
 class MetalKernel:
     """One kernel, called with its arguments."""
 
+    __slots__ = ("_kernel", "_library", "_number")
     max_threads_per_threadgroup = 1024
     thread_execution_width = 32
     static_thread_group_memory_length = 0
@@ -105,13 +99,16 @@ class MetalKernel:
         group_size: int | Sequence[int] | None = None,
         arg_casts: str | dict[int, str] | None = None,
     ) -> None:
+        name, wanted = self._kernel.name, self._kernel.buffers
+        for number, argument in enumerate(arguments):
+            odd = elsewhere.of_host(argument.untyped_storage()) if isinstance(argument, torch.Tensor) else ""
+            if odd:
+                raise KernelFault(f"{name}: argument {number} (`{wanted.get(number, '')}`) {odd}")
         held: list[Any] = []
         buffers = {
             number: _buffer(number, argument, _cast(arg_casts, number), held)
             for number, argument in enumerate(arguments)
         }
-        name = self._kernel.name
-        wanted = self._kernel.buffers
         missing = sorted(set(wanted) - set(buffers))
         if missing:
             words = ", ".join(f"{number} (`{wanted[number]}`)" for number in missing)
@@ -128,17 +125,9 @@ class MetalKernel:
         group = sizes(group_size, f"{name}: group_size") if group_size is not None else (min(1024, max(1, grid[0])),)
         if group_size is not None and len(group) != len(grid):
             raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
-        self._library._launch(
-            Order(
-                name,
-                entry_of(self._number),
-                buffers,
-                three(grid),
-                three(group),
-                checked=_checked,
-                names=wanted,
-            )
-        )
+        order = Order(name, entry_of(self._number), buffers, three(grid), three(group), names=wanted)
+        storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
+        supervised.launch(self._library._build, order, self._library._source, storages)
 
 
 def compile_shader(source: str) -> ShaderLibrary:
@@ -194,31 +183,22 @@ def _default_threads(arguments: Sequence[Any], name: str) -> int:
 # -- in place of the real ones ---------------------------------------------------------------------------------------
 
 
-def surroundings() -> Elsewhere:
-    """Inside, tensors are on "mps"."""
-    return Elsewhere("mps")
+def surroundings(judged: bool = True) -> Elsewhere:
+    """Inside, there is a device "mps"; what a judged program makes without saying where is on the host, as on a Mac."""
+    return Elsewhere("mps", judged=judged)
 
 
 def install() -> None:
     """Let torch.mps be the emulator, for the rest of this process."""
-    torch.mps.compile_shader = compile_shader
-    torch.mps.synchronize = lambda: None
-    torch.mps.is_available = lambda: True
-    torch.backends.mps.is_available = lambda: True  # type: ignore[assignment]
+    standing_in.install(_stands())
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """`install` and the mode, for a block."""
-    names = ("compile_shader", "synchronize", "is_available")
-    before = [getattr(torch.mps, name, None) for name in names]
-    available = torch.backends.mps.is_available
-    install()
-    try:
-        with surroundings():
-            yield
-    finally:
-        for name, value in zip(names, before, strict=True):
-            if value is not None:
-                setattr(torch.mps, name, value)
-        torch.backends.mps.is_available = available
+    """`install` and the surroundings for a block, with "mps" as the default device."""
+    with standing_in.installed(_stands()), surroundings(judged=False):
+        yield
+
+
+def _stands() -> standing_in.Stands:
+    return {**torch_mps.stands(), (torch.mps, "compile_shader"): compile_shader}

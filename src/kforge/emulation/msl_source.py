@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kforge.emulation.entries import with_entries
-from kforge.emulation.msl_functions import without_repeats
+from kforge.emulation.entries import Entry, with_entries
+from kforge.emulation.msl_functions import functions, without_repeats
 from kforge.emulation.msl_meeting import with_meetings
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
@@ -49,6 +49,11 @@ _UNSUPPORTED = {
     "visible_function_table": "function tables are not emulated",
     "intersection_function_table": "ray tracing is not emulated",
     "command_buffer": "indirect command buffers are not emulated",
+    "goto": "Metal has no goto",
+    "virtual": "Metal has no virtual functions",
+    "thread_local": "Metal has no thread_local",
+    "dynamic_cast": "Metal has no dynamic_cast",
+    "throw": "Metal has no exceptions",
 }
 _TEXTURE = re.compile(r"^(?:texture|depth)(?:1d|2d|3d|cube)(?:_\w+)?$|^texture_buffer$")
 _UNSUPPORTED_ATTRIBUTES = {
@@ -121,6 +126,10 @@ class _Translator:
         self._templates: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
         self._scopes: list[str | None] = []
         self._group_variables = 0
+        self._function = ""
+        """Of the kernel whose body this is."""
+        self._shared: dict[str, list[tuple[int, int]]] = {}
+        """Of each kernel: (number, line) of its threadgroup variables."""
         self._members = _members(tokens)
         self._numbers = whole_numbers(tokens)
         self._host_name = ""
@@ -130,7 +139,11 @@ class _Translator:
         tokens, index = self._tokens, 0
         while index < len(tokens):
             index = self._step(index)
-        calls = [(kernel.function, kernel.sources) for kernel in self._kernels]
+        _no_static_variables(tokens)
+        calls = [
+            Entry(kernel.function, kernel.sources, self._shared.get(kernel.function.partition("<")[0], ()))
+            for kernel in self._kernels
+        ]
         return Translation(with_entries(text_of(self._out), calls), tuple(self._kernels))
 
     def _step(self, index: int) -> int:
@@ -166,6 +179,8 @@ class _Translator:
             self._scopes.append(None)
         elif text == "}" and self._scopes:
             self._scopes.pop()
+            if None not in self._scopes:
+                self._function = ""
         self._emit(token)
         return index + 1
 
@@ -305,6 +320,7 @@ class _Translator:
         after = end + 1
         while self._at(after).text == "[[":
             after = closing(tokens, after) + 1
+        self._function = self._qualified(name.text) if self._at(after).text == "{" else ""
         if template:
             self._templates[name.text] = (sources, names)
         elif self._at(after).text == "{":
@@ -317,6 +333,10 @@ class _Translator:
         names: list[str] = []
         for part in parts:
             source, name = self._parameter(part)
+            if source is not None and source >= 0 and source in found:
+                raise SourceError(
+                    part[0].line, f"[[buffer({source})]] twice: `{names[found.index(source)]}` and `{name}`"
+                )
             found.append(source)
             names.append(name)
         taken = {source for source in found if source is not None and source >= 0}
@@ -368,6 +388,14 @@ class _Translator:
                 end = closing(self._tokens, end)
             end += 1
         words = _without_alignment(self._tokens[index + 1 : end])
+        if (
+            self._at(end).text in ("=", "{")
+            and not any(word.text in ("*", "&", "(") for word in words)
+            and _declaration(words)[1]
+        ):
+            raise SourceError(
+                token.line, "a threadgroup variable cannot have an initialiser: one thread writes it, before a barrier"
+            )
         if self._at(end).text != ";" or any(word.text in ("*", "&") for word in _outside(words)) or not words:
             self._space_kept(token)
             return index + 1
@@ -380,8 +408,10 @@ class _Translator:
         for name, dimensions in declarators:
             self._group_variables += 1
             made_text.append(
-                f"auto& {name} = kforge::group_memory<{type_text}{dimensions}>({self._group_variables}, {token.line})"
+                f"auto& {name} = kforge::group_memory<{type_text}{dimensions}, {self._group_variables}>({token.line})"
             )
+            if self._function:
+                self._shared.setdefault(self._function, []).append((self._group_variables, token.line))
         lines = "\n" * sum(word.space.count("\n") for word in self._tokens[index + 1 : end])
         self._emit(made("; ".join(made_text) + lines, token))
         return end
@@ -397,6 +427,17 @@ class _Translator:
         written = self._at(index + 1).text in _ASSIGNS
         self._emit(made(f"template {'swref' if written else 'sw'}<{places}>()", token))
         return index + 1
+
+
+def _no_static_variables(tokens: list[Token]) -> None:
+    """Metal has variables that last only for the threads of a group, or that never change."""
+    for function in functions(tokens):
+        for index in range(function.body, function.end):
+            if tokens[index].text != "static":
+                continue
+            words = [token.text for token in tokens[max(index - 2, function.body) : index + 4]]
+            if not {"const", "constexpr", "constant"} & set(words):
+                raise SourceError(tokens[index].line, "Metal has no static variables in functions: use a buffer")
 
 
 def _text_in(tokens: list[Token]) -> str:

@@ -56,12 +56,35 @@ class Emulated(Platform):
     def surroundings(self) -> AbstractContextManager[Any]:
         return self._module().surroundings()  # type: ignore[no-any-return]
 
+    def bring(self, tensors: list[Any]) -> None:
+        """These are on the emulated device from now on."""
+        self._part("places").bring(tensors)
+
+    def where(self, tensor: Any) -> str:
+        """The device a tensor is on."""
+        return f"{self.hardware().device}:0" if self._part("places").is_there(tensor) else str(tensor.device)
+
     def check_calls(self, yes: bool) -> None:
         self._module().check(yes)
+
+    def unchecked_launches(self) -> int:
+        """Launches that were not looked at closely since `check_calls`."""
+        return int(self._part("supervised").unchecked())
+
+    def follow(self, tensors: list[Any]) -> None:
+        """A call begins that works on these."""
+        self._part("supervised").follow(tensors)
+
+    def followed(self, tensors: list[Any]) -> str:
+        """It gave these: why the program's kernels have no part in them; empty if they have."""
+        return str(self._part("supervised").followed(tensors))
 
     def _module(self) -> Any:
         """Imports torch, which the command line's fast path does without."""
         return importlib.import_module(self.emulator)
+
+    def _part(self, name: str) -> Any:
+        return importlib.import_module(f"kforge.emulation.{name}")
 
 
 @functools.cache

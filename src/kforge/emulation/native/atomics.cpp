@@ -1,10 +1,12 @@
-// Atomic operations of checked builds: out of the compiler's sight, checked for bounds, never a race.
+// Atomic operations of checked builds, out of the compiler's sight: in order with each other, and with what else happens
+// only as far as barriers and fences say so.
 
 #include "memory.h"
 
 using namespace kforge;
 
 extern "C" void kforge_check_atomic(void* place, u32 bytes, u32 operation, const void* pc);
+extern "C" void kforge_after_atomic(u32 operation);
 
 namespace {
 
@@ -56,11 +58,15 @@ extern "C" {
 
 u32 kforge_atomic_u32(u32 operation, void* place, u32 operand, u32 expected, u32* seen) {
     kforge_check_atomic(place, 4, operation, __builtin_return_address(0));
-    return apply<u32, int, float>(operation, place, operand, expected, seen);
+    u32 old = apply<u32, int, float>(operation, place, operand, expected, seen);
+    kforge_after_atomic(operation);
+    return old;
 }
 
 u64 kforge_atomic_u64(u32 operation, void* place, u64 operand, u64 expected, u64* seen) {
     kforge_check_atomic(place, 8, operation, __builtin_return_address(0));
-    return apply<u64, long long, double>(operation, place, operand, expected, seen);
+    u64 old = apply<u64, long long, double>(operation, place, operand, expected, seen);
+    kforge_after_atomic(operation);
+    return old;
 }
 }

@@ -53,7 +53,19 @@ inline T folded_before(T value, T neutral, const Location& at) {
     return pair.value;
 }
 
-// Another lane's value. From one that takes no part there is none: what a GPU gives then is anything.
+// Another lane's value. From one that takes no part there is none: what a GPU gives then is anything, and here all ones,
+// for a real number no number at all.
+template <class T>
+inline T nothing() {
+    T value;
+    __builtin_memset(static_cast<void*>(&value), 0xFF, sizeof value);
+    return value;
+}
+template <>
+inline bool nothing<bool>() { return true; }
+
+enum Missing { kFails, kIsAnything };
+
 template <class T>
 struct Fetched {
     T value;
@@ -62,7 +74,7 @@ struct Fetched {
 };
 
 template <class T>
-inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Location& at) {
+inline T fetched(T value, u32 from, Missing missing, const Location& at) {
     Fetched<T> mine{value, from, 0};
     together(
         +[](Part* parts, u32 count, u32 active) {
@@ -76,12 +88,12 @@ inline T fetched(T value, u32 from, T otherwise, bool must_be_there, const Locat
         },
         mine, at);
     if (mine.found) return mine.value;
-    if (must_be_there) {
+    if (missing == kFails) {
         kforge_fail("it takes a value from a lane that does not take part: that lane has returned, is in another branch, "
                     "or does not exist",
                     at.line());
     }
-    return otherwise;
+    return nothing<T>();
 }
 
 inline u32 votes(bool mine, const Location& at) {
@@ -151,7 +163,7 @@ template <class T>
 constexpr u32 kMaxOf = Real<T> ? kMaxFloat : T(-1) < T(0) ? kMaxSigned : kMaxUnsigned;
 
 template <class T>
-inline T atomically(u32 operation, const volatile void* where, T operand, T expected = T()) {
+[[gnu::always_inline]] inline T atomically(u32 operation, const volatile void* where, T operand, T expected = T()) {
     using U = typename same_size<T>::type;
     void* place = const_cast<void*>(where);
     U given = __builtin_bit_cast(U, operand), wanted = __builtin_bit_cast(U, expected), old;

@@ -25,7 +25,10 @@ using uintptr_t = unsigned long;
 #define __forceinline__ inline
 #define __noinline__
 #define __restrict__ __restrict
-#define __constant__ const
+#define __grid_constant__
+#define __align__(bytes) alignas(bytes)
+#define __builtin_assume(truth) ((void)0)
+#define assert(truth) ((truth) ? (void)0 : kforge::kforge_fail("assert(" #truth ") is not so", __LINE__))
 #define threadIdx (kforge::kforge_where()->thread_in_group)
 #define blockIdx (kforge::kforge_where()->group_in_grid)
 #define blockDim (kforge::kforge_where()->full_threads_per_group)
@@ -136,6 +139,8 @@ template <class T>
 inline bool isinf(T x) { return __builtin_isinf(double(x)); }
 template <class T>
 inline bool isfinite(T x) { return __builtin_isfinite(double(x)); }
+template <class T>
+inline bool signbit(T x) { return __builtin_signbit(double(x)); }
 #define KFORGE_MINMAX(type)                                    \
     inline type min(type a, type b) { return b < a ? b : a; }  \
     inline type max(type a, type b) { return a < b ? b : a; }
@@ -156,6 +161,8 @@ inline long long max(long long a, int b) { return max(a, (long long)b); }
 inline long long max(int a, long long b) { return max((long long)a, b); }
 inline double min(float a, double b) { return __builtin_fmin(a, b); }
 inline double max(float a, double b) { return __builtin_fmax(a, b); }
+inline double min(double a, float b) { return __builtin_fmin(a, b); }
+inline double max(double a, float b) { return __builtin_fmax(a, b); }
 inline int abs(int x) { return x < 0 ? -x : x; }
 inline long long abs(long long x) { return x < 0 ? -x : x; }
 inline float abs(float x) { return __builtin_fabsf(x); }
@@ -175,11 +182,54 @@ inline unsigned __brev(unsigned x) {
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
 inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
+inline int __mul24(int a, int b) { return int(unsigned(a << 8 >> 8) * unsigned(b << 8 >> 8)); }
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
+inline unsigned __sad(int a, int b, unsigned c) { return c + (a < b ? unsigned(b) - unsigned(a) : unsigned(a) - unsigned(b)); }
+inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return c + (a < b ? b - a : a - b); }
+inline int __hadd(int a, int b) { return int(((long long)a + b) >> 1); }
+inline int __rhadd(int a, int b) { return int(((long long)a + b + 1) >> 1); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+    unsigned long long both = (unsigned long long)b << 32 | a;
+    unsigned out = 0;
+    for (int i = 0; i < 4; ++i) {
+        unsigned one = which >> (4 * i), byte = unsigned(both >> (8 * (one & 7))) & 0xffu;
+        // The highest bit of the choice: its sign, in all eight places.
+        if (one & 8) byte = byte & 0x80u ? 0xffu : 0u;
+        out |= byte << (8 * i);
+    }
+    return out;
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+    return unsigned(((unsigned long long)high << 32 | low) << (by & 31) >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return unsigned(((unsigned long long)high << 32 | low) >> (by & 31));
+}
+inline int __dp4a(int a, int b, int c) {
+    for (int i = 0; i < 4; ++i) c += int((signed char)(a >> (8 * i))) * int((signed char)(b >> (8 * i)));
+    return c;
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+    for (int i = 0; i < 4; ++i) c += (a >> (8 * i) & 0xffu) * (b >> (8 * i) & 0xffu);
+    return c;
+}
 inline int __float2int_rn(float x) { return int(__builtin_rintf(x)); }
 inline int __float2int_rz(float x) { return int(x); }
 inline int __float2int_rd(float x) { return int(__builtin_floorf(x)); }
 inline int __float2int_ru(float x) { return int(__builtin_ceilf(x)); }
 inline unsigned __float2uint_rn(float x) { return unsigned(__builtin_rintf(x)); }
+inline unsigned __float2uint_rz(float x) { return unsigned(x); }
+inline unsigned __float2uint_rd(float x) { return unsigned(__builtin_floorf(x)); }
+inline unsigned __float2uint_ru(float x) { return unsigned(__builtin_ceilf(x)); }
+inline long long __float2ll_rn(float x) { return (long long)__builtin_rintf(x); }
+inline float __ll2float_rn(long long x) { return float(x); }
+inline float __double2float_rn(double x) { return float(x); }
+inline int __double2int_rn(double x) { return int(__builtin_rint(x)); }
+inline int __double2int_rz(double x) { return int(x); }
+inline double __int2double_rn(int x) { return double(x); }
 inline float __int2float_rn(int x) { return float(x); }
 inline float __uint2float_rn(unsigned x) { return float(x); }
 inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
@@ -189,18 +239,35 @@ inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); 
 inline long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
 inline double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 
-template <class T>
-inline T __ldg(const T* place) { return *place; }
-template <class T>
-inline T __ldcs(const T* place) { return *place; }
-template <class T>
-inline T __ldca(const T* place) { return *place; }
-template <class T>
-inline T __ldcg(const T* place) { return *place; }
-template <class T>
-inline void __stcs(T* place, T value) { *place = value; }
-template <class T>
-inline void __stcg(T* place, T value) { *place = value; }
+// Into the kernel's own code, whose line a finding is to name.
+#define KFORGE_INLINE template <class T> [[gnu::always_inline]] inline
+KFORGE_INLINE T __ldg(const T* place) { return *place; }
+KFORGE_INLINE T __ldcs(const T* place) { return *place; }
+KFORGE_INLINE T __ldca(const T* place) { return *place; }
+KFORGE_INLINE T __ldcg(const T* place) { return *place; }
+KFORGE_INLINE T __ldlu(const T* place) { return *place; }
+KFORGE_INLINE T __ldcv(const T* place) { return *const_cast<const volatile T*>(place); }
+KFORGE_INLINE void __stcs(T* place, T value) { *place = value; }
+KFORGE_INLINE void __stcg(T* place, T value) { *place = value; }
+KFORGE_INLINE void __stwb(T* place, T value) { *place = value; }
+KFORGE_INLINE void __stwt(T* place, T value) { *place = value; }
+#undef KFORGE_INLINE
+// Byte by byte: each of them is checked, and none needs an alignment.
+[[gnu::always_inline]] inline void* memcpy(void* to, const void* from, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) static_cast<char*>(to)[i] = static_cast<const char*>(from)[i];
+    return to;
+}
+[[gnu::always_inline]] inline void* memset(void* to, int value, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) static_cast<char*>(to)[i] = char(value);
+    return to;
+}
+// What a kernel prints is left out.
+template <class... A>
+inline int printf(const char*, const A&...) { return int(sizeof...(A)); }
+[[noreturn]] inline void __trap(Location at = Location::current()) { kforge::kforge_fail("the kernel gave up (__trap)", at.line()); }
+// Time does not pass: how long anything takes means nothing here.
+inline long long clock64() { return 0; }
+inline int clock() { return 0; }
 
 // -- half and bfloat16 --------------------------------------------------------------------------------------------------
 
@@ -235,6 +302,16 @@ inline half __hneg(half a) { return half(-float(a)); }
 inline half __hfma(half a, half b, half c) { return half(__builtin_fmaf(float(a), float(b), float(c))); }
 inline half __hmax(half a, half b) { return half(__builtin_fmaxf(float(a), float(b))); }
 inline half __hmin(half a, half b) { return half(__builtin_fminf(float(a), float(b))); }
+inline half __habs(half a) { return half(__builtin_fabsf(float(a))); }
+inline bool __heq(half a, half b) { return float(a) == float(b); }
+inline bool __hne(half a, half b) { return float(a) != float(b); }
+inline bool __hge(half a, half b) { return float(a) >= float(b); }
+inline bool __hle(half a, half b) { return float(a) <= float(b); }
+inline bool __hisnan(half a) { return float(a) != float(a); }
+inline short __half_as_short(half a) { return __builtin_bit_cast(short, a); }
+inline unsigned short __half_as_ushort(half a) { return __builtin_bit_cast(unsigned short, a); }
+inline half __short_as_half(short a) { return __builtin_bit_cast(half, a); }
+inline half __ushort_as_half(unsigned short a) { return __builtin_bit_cast(half, a); }
 inline bool __hgt(half a, half b) { return float(a) > float(b); }
 inline bool __hlt(half a, half b) { return float(a) < float(b); }
 inline half hexp(half a) { return half(__builtin_expf(float(a))); }
@@ -259,6 +336,12 @@ inline __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
 inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {float(v.x), float(v.y)}; }
 inline __nv_bfloat162 __floats2bfloat162_rn(float a, float b) { return {__nv_bfloat16(a), __nv_bfloat16(b)}; }
+inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {__nv_bfloat16(v.x), __nv_bfloat16(v.y)}; }
+inline __nv_bfloat162 __float2bfloat162_rn(float a) { return {__nv_bfloat16(a), __nv_bfloat16(a)}; }
+inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 a, __nv_bfloat16 b) { return {a, b}; }
+inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 a) { return {a, a}; }
+inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 v) { return v.x; }
+inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v) { return v.y; }
 
 // -- barriers, fences and what a warp does together ---------------------------------------------------------------------
 
@@ -269,7 +352,7 @@ inline void __syncwarp(unsigned = 0xffffffffu, Location at = Location::current()
     kforge::kforge_lane_barrier(kforge::kFenceDevice | kforge::kFenceGroup, at.line(), at.column());
 }
 inline int __syncthreads_count(int yes, Location at = Location::current()) {
-    unsigned& total = kforge::group_memory<unsigned>(0x7fffffffu, at.line());
+    unsigned& total = kforge::group_memory<unsigned, 0x7fffffffu>(at.line());
     if (kforge::kforge_where()->index_in_group == 0) kforge::atomically<unsigned>(kforge::kStore, &total, 0u);
     __syncthreads(at);
     if (yes) kforge::atomically<unsigned>(kforge::kAdd, &total, 1u);
@@ -280,9 +363,9 @@ inline int __syncthreads_count(int yes, Location at = Location::current()) {
 }
 inline int __syncthreads_or(int yes, Location at = Location::current()) { return __syncthreads_count(yes, at) > 0; }
 inline int __syncthreads_and(int yes, Location at = Location::current()) { return __syncthreads_count(!yes, at) == 0; }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
+inline void __threadfence() { kforge::kforge_fence(true); }
+inline void __threadfence_block() { kforge::kforge_fence(false); }
+inline void __threadfence_system() { kforge::kforge_fence(true); }
 
 namespace kforge {
 inline void all_named(unsigned mask, const Location& at) {
@@ -295,7 +378,7 @@ inline void all_named(unsigned mask, const Location& at) {
 template <class T>
 inline T shuffled(unsigned mask, T value, unsigned from, bool stays, const Location& at) {
     all_named(mask, at);
-    return fetched<T>(value, stays ? kforge_where()->lane : from, value, false, at);
+    return fetched<T>(value, stays ? kforge_where()->lane : from, kIsAnything, at);
 }
 }  // namespace kforge
 template <class T>
@@ -325,6 +408,31 @@ inline unsigned __ballot_sync(unsigned mask, int yes, Location at = Location::cu
 inline int __any_sync(unsigned mask, int yes, Location at = Location::current()) { return __ballot_sync(mask, yes, at) != 0; }
 inline int __all_sync(unsigned mask, int yes, Location at = Location::current()) { return __ballot_sync(mask, !yes, at) == 0; }
 inline unsigned __activemask(Location at = Location::current()) { return kforge::taking_part(at); }
+template <class T>
+inline unsigned __match_any_sync(unsigned mask, T value, Location at = Location::current()) {
+    kforge::all_named(mask, at);
+    struct Mine {
+        T value;
+        unsigned same;
+    } mine{value, 0};
+    kforge::together(
+        +[](kforge::Part* parts, unsigned count, unsigned) {
+            for (unsigned i = 0; i < count; ++i) {
+                Mine& mine = *static_cast<Mine*>(parts[i].value);
+                for (unsigned k = 0; k < count; ++k) {
+                    if (static_cast<Mine*>(parts[k].value)->value == mine.value) mine.same |= 1u << parts[k].lane;
+                }
+            }
+        },
+        mine, at);
+    return mine.same & mask;
+}
+template <class T>
+inline unsigned __match_all_sync(unsigned mask, T value, int* all, Location at = Location::current()) {
+    unsigned same = __match_any_sync(mask, value, at);
+    *all = __all_sync(mask, same == (kforge::taking_part(at) & mask), at);
+    return *all ? same : 0u;
+}
 #define KFORGE_REDUCE(name, how)                                                                          \
     template <class T>                                                                                    \
     inline T name(unsigned mask, T value, Location at = Location::current()) {                            \
@@ -343,7 +451,7 @@ KFORGE_REDUCE(__reduce_xor_sync, BitXor)
 
 #define KFORGE_ATOMIC(name, operation)                                                      \
     template <class T>                                                                      \
-    inline T name(T* place, typename kforge::as_it_is<T>::type value) {                     \
+    [[gnu::always_inline]] inline T name(T* place, typename kforge::as_it_is<T>::type value) { \
         return kforge::atomically<T>(operation, place, value);                              \
     }
 namespace kforge {
@@ -364,7 +472,8 @@ KFORGE_ATOMIC(atomicInc, kforge::kIncrement)
 KFORGE_ATOMIC(atomicDec, kforge::kDecrement)
 #undef KFORGE_ATOMIC
 template <class T>
-inline T atomicCAS(T* place, typename kforge::as_it_is<T>::type expected, typename kforge::as_it_is<T>::type value) {
+[[gnu::always_inline]] inline T atomicCAS(T* place, typename kforge::as_it_is<T>::type expected,
+                                          typename kforge::as_it_is<T>::type value) {
     return kforge::atomically<T>(kforge::kCompareExchange, place, value, expected);
 }
 
@@ -380,6 +489,54 @@ struct thread_block {
     dim3 thread_index() const { return threadIdx; }
 };
 inline thread_block this_thread_block() { return {}; }
+// All blocks of a launch. They do not run at once here, so none can wait for the others.
+struct grid_group {
+    [[noreturn]] void sync(Location at = Location::current()) const {
+        kforge::kforge_fail("a grid's sync() is not emulated: end the kernel there and launch a second one", at.line());
+    }
+    static bool is_valid() { return true; }
+    unsigned long long block_rank() const {
+        return (blockIdx.z * (unsigned long long)gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    }
+    unsigned long long num_blocks() const { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+    unsigned long long thread_rank() const {
+        return block_rank() * this_thread_block().size() + this_thread_block().thread_rank();
+    }
+    unsigned long long size() const { return num_blocks() * this_thread_block().size(); }
+    unsigned long long num_threads() const { return size(); }
+    dim3 group_dim() const { return gridDim; }
+};
+inline grid_group this_grid() { return {}; }
+// The lanes that are here.
+struct coalesced_group {
+    unsigned mask;
+    unsigned size() const { return unsigned(__builtin_popcount(mask)); }
+    unsigned num_threads() const { return size(); }
+    unsigned thread_rank() const { return unsigned(__builtin_popcount(mask & ((1u << kforge::kforge_where()->lane) - 1))); }
+    unsigned lane_of(unsigned rank) const {
+        unsigned left = mask;
+        for (; rank > 0 && left != 0; --rank) left &= left - 1;
+        return left == 0 ? kforge::kforge_where()->lane : unsigned(__builtin_ctz(left));
+    }
+    void sync(Location at = Location::current()) const { __syncwarp(mask, at); }
+    template <class T>
+    T shfl(T value, unsigned rank, Location at = Location::current()) const {
+        return __shfl_sync(mask, value, int(lane_of(rank)), 32, at);
+    }
+    template <class T>
+    T shfl_down(T value, unsigned by, Location at = Location::current()) const {
+        unsigned rank = thread_rank() + by;
+        return shfl(value, rank < size() ? rank : thread_rank(), at);
+    }
+    unsigned ballot(int yes, Location at = Location::current()) const {
+        unsigned votes = __ballot_sync(mask, yes, at), out = 0;
+        for (unsigned rank = 0; rank < size(); ++rank) out |= (votes >> lane_of(rank) & 1) << rank;
+        return out;
+    }
+    int any(int yes, Location at = Location::current()) const { return ballot(yes, at) != 0; }
+    int all(int yes, Location at = Location::current()) const { return ballot(!yes, at) == 0; }
+};
+inline coalesced_group coalesced_threads(Location at = Location::current()) { return {__activemask(at)}; }
 template <unsigned N, class Parent = void>
 struct thread_block_tile {
     static_assert(N <= 32, "tiles of more than a warp are not emulated");
@@ -428,6 +585,77 @@ inline T reduce(const thread_block_tile<N, Parent>& tile, T value, F f, Location
     return value;
 }
 }  // namespace cooperative_groups
+
+// -- of the standard library, what kernels use -------------------------------------------------------------------------
+
+namespace cuda::std {
+using ::int16_t, ::int32_t, ::int64_t, ::int8_t, ::size_t, ::uint16_t, ::uint32_t, ::uint64_t, ::uint8_t;
+using ::max, ::min, ::isfinite, ::isinf, ::isnan, ::sqrt, ::exp, ::log, ::pow, ::tanh, ::fma, ::abs, ::floor, ::ceil;
+template <class A, class B>
+constexpr bool is_same_v = false;
+template <class A>
+constexpr bool is_same_v<A, A> = true;
+template <bool truth>
+struct bool_constant {
+    static constexpr bool value = truth;
+    constexpr operator bool() const { return truth; }
+};
+using true_type = bool_constant<true>;
+using false_type = bool_constant<false>;
+template <class A, class B>
+struct is_same : bool_constant<is_same_v<A, B>> {};
+template <class T>
+constexpr bool is_floating_point_v = kforge::Real<T>;
+template <class T>
+constexpr bool is_integral_v = kforge::Integer<T> || is_same_v<T, bool>;
+template <bool C, class A, class B>
+struct conditional {
+    using type = A;
+};
+template <class A, class B>
+struct conditional<false, A, B> {
+    using type = B;
+};
+template <bool C, class A, class B>
+using conditional_t = typename conditional<C, A, B>::type;
+template <bool C, class T = void>
+struct enable_if {};
+template <class T>
+struct enable_if<true, T> {
+    using type = T;
+};
+template <bool C, class T = void>
+using enable_if_t = typename enable_if<C, T>::type;
+template <class T>
+struct numeric_limits;
+#define KFORGE_LIMITS(T, least, tiny, most)                       \
+    template <>                                                   \
+    struct numeric_limits<T> {                                    \
+        static constexpr T lowest() { return static_cast<T>(least); }          \
+        static constexpr T min() { return static_cast<T>(tiny); }              \
+        static constexpr T max() { return static_cast<T>(most); }              \
+        static constexpr T infinity() { return T(__builtin_inff()); } \
+        static constexpr T quiet_NaN() { return T(__builtin_nanf("")); } \
+        static constexpr T epsilon() { return T(sizeof(T) == 8 ? 2.220446049250313e-16 : 1.1920929e-7); } \
+    };
+KFORGE_LIMITS(float, -3.402823466e+38f, 1.175494351e-38f, 3.402823466e+38f)
+KFORGE_LIMITS(double, -1.7976931348623157e+308, 2.2250738585072014e-308, 1.7976931348623157e+308)
+#undef KFORGE_LIMITS
+#define KFORGE_LIMITS(T, least, most)                             \
+    template <>                                                   \
+    struct numeric_limits<T> {                                    \
+        static constexpr T lowest() { return static_cast<T>(least); }          \
+        static constexpr T min() { return static_cast<T>(least); }             \
+        static constexpr T max() { return static_cast<T>(most); }              \
+    };
+KFORGE_LIMITS(int, -2147483647 - 1, 2147483647)
+KFORGE_LIMITS(unsigned, 0, 4294967295u)
+KFORGE_LIMITS(long long, -9223372036854775807ll - 1, 9223372036854775807ll)
+KFORGE_LIMITS(unsigned long long, 0, 18446744073709551615ull)
+KFORGE_LIMITS(long, -9223372036854775807l - 1, 9223372036854775807l)
+KFORGE_LIMITS(unsigned long, 0, 18446744073709551615ul)
+#undef KFORGE_LIMITS
+}  // namespace cuda::std
 
 // -- how a kernel is called ---------------------------------------------------------------------------------------------
 

@@ -29,8 +29,23 @@ u64 up(u64 value, u64 step) { return (value + step - 1) / step * step; }
 
 namespace kforge {
 
-bool Memory::bind(const Launch& asked, Report* report) {
+bool Memory::bind(const Launch& asked, u64 groups, const char* variables_begin, const char* variables_end, Report* report) {
     launch = &asked;
+    if (asked.checked) {
+        released_bytes = groups * sizeof(Released);
+        released = reinterpret_cast<Released*>(reserve(released_bytes, PROT_READ | PROT_WRITE));
+        variables.begin = const_cast<char*>(variables_begin);
+        variables.end = const_cast<char*>(variables_end);
+        variables.touch_bytes = u64(variables.end - variables.begin) * sizeof(Touch);
+        if (variables.touch_bytes) {
+            variables.touches = reinterpret_cast<Touch*>(reserve(variables.touch_bytes, PROT_READ | PROT_WRITE));
+        }
+        if (released == nullptr || (variables.touch_bytes && variables.touches == nullptr)) {
+            report->status = 1;
+            snprintf(report->message, sizeof report->message, "there is no memory to check so many groups: use smaller shapes");
+            return false;
+        }
+    }
     u64 page = u64(sysconf(_SC_PAGESIZE));
     for (u32 i = 0; i < asked.storage_count; ++i) {
         const Storage& storage = asked.storages[i];
@@ -83,6 +98,8 @@ Memory::~Memory() {
         if (place.map != nullptr) munmap(place.map, place.map_bytes);
         if (place.touches != nullptr) munmap(place.touches, place.touch_bytes);
     }
+    if (variables.touches != nullptr) munmap(variables.touches, variables.touch_bytes);
+    if (released != nullptr) munmap(released, released_bytes);
 }
 
 void Memory::describe(const void* where, char* text, size_t size) const {
@@ -110,8 +127,9 @@ void Memory::describe(const void* where, char* text, size_t size) const {
     }
 }
 
-void GroupMemory::prepare(u32 bytes, bool checked) {
-    limit = bytes;
+void GroupMemory::prepare(u32 bytes, u32 its_dynamic, bool checked) {
+    dynamic = its_dynamic;
+    limit = bytes - dynamic;
     u64 wanted = bytes + u64(kMostVariables) * 2 * kGap;
     if (base == nullptr || capacity < wanted) {
         release();
@@ -147,13 +165,18 @@ void* GroupMemory::get(u32 id, u64 bytes, u64 align, char* text, size_t size) {
     for (u32 i = 0; i < count; ++i) {
         if (variables[i].id == id) return base + variables[i].begin;
     }
-    used += u32(bytes);
-    if (bytes > limit || used > limit || count == kMostVariables) {
+    // The launch's own size was looked at before.
+    if (id != 0) used += u32(bytes);
+    if ((id != 0 && bytes > limit) || used > limit || count == kMostVariables) {
         snprintf(text, size, "a group's shared variables take %u bytes, and it may have %u", used, limit);
         return nullptr;
     }
-    u32 step = align > 16 ? u32(align) : 16;
+    u32 step = align > 1024 ? 1024 : align > 16 ? u32(align) : 16;
     u32 begin = (reached + kGap + step - 1) / step * step;
+    if (begin + bytes > capacity) {
+        snprintf(text, size, "a group's shared variables need more room than there is, aligned as they are");
+        return nullptr;
+    }
     variables[count++] = {id, begin, u32(bytes)};
     memset(base + reached, 0xFF, begin + bytes - reached);
     reached = u32(begin + bytes);

@@ -46,9 +46,28 @@ struct Report {
     char message[1000];
 };
 
+// What an access does, as far as others must be in order with it.
+enum Access : u32 {
+    kRead,
+    kWrite,
+    kVolatileRead,  // of device memory: as an atomic one
+    kAtomicRead,
+    kAtomicStore,
+    kAtomicWrite,
+    kAtomicGuess,  // what others read plainly is a first guess: compare-and-exchange, and what only grows or shrinks
+};
+
 // What is known of one byte: who wrote it last and who read it, packed.
 struct Touch {
     u64 wrote, read;
+};
+
+// Up to where a group's accesses are seen by whoever saw its atomic operation.
+struct Released {
+    u64 turn;    // of the first such operation, among those of all groups; 0: none yet
+    u32 epoch;
+    u32 thread;
+    u32 all;     // of the threads in that epoch, and not this one only
 };
 
 struct Placed {
@@ -65,8 +84,13 @@ struct Memory {
     const Launch* launch = nullptr;
     Placed placed[kMostBuffers];
     void* bound[kMostBuffers] = {};
+    // The program's own variables in device memory.
+    Placed variables;
+    Released* released = nullptr;  // by group
+    u64 released_bytes = 0;
+    u64 turns = 0;  // how often something was released
 
-    bool bind(const Launch& launch, Report* report);
+    bool bind(const Launch& launch, u64 groups, const char* variables_begin, const char* variables_end, Report* report);
     void give_back(bool written);
     // Words for an address that is in none of the buffers.
     void describe(const void* at, char* text, size_t size) const;
@@ -82,7 +106,8 @@ struct GroupMemory {
     u8* written = nullptr;
     Touch* touches = nullptr;
     u64 capacity = 0;
-    u32 limit = 0;
+    u32 limit = 0;    // of the variables whose size the program gives
+    u32 dynamic = 0;  // of the one whose size the launch gives
     u32 used = 0;     // by variables
     u32 reached = 0;  // with gaps
     struct Variable {
@@ -90,7 +115,7 @@ struct GroupMemory {
     } variables[kMostVariables];
     u32 count = 0;
 
-    void prepare(u32 bytes, bool checked);
+    void prepare(u32 bytes, u32 dynamic, bool checked);
     void begin();
     void* get(u32 id, u64 bytes, u64 align, char* text, size_t size);
     bool holds(const void* at) const { return at >= base && at < base + capacity; }
@@ -107,12 +132,20 @@ struct Threads {
     u32 current = 0;
     u32 group_epoch = 0, device_epoch = 0;
     u32 lane_group_epoch[kMostThreads] = {}, lane_device_epoch[kMostThreads] = {};
+    // Of each thread: the device epoch of its last fence, and which releases of other groups it has seen.
+    u32 fenced[kMostThreads] = {};
+    u64 seen[kMostThreads] = {};
+    u64 seen_by_all = 0, seen_by_one = 0;
+    // The same within the group: whether it made a fence of its own, and when it released what came before.
+    bool fenced_here[kMostThreads] = {};
+    u64 released_here[kMostThreads] = {};
+    bool any_here = false;
     // A write to what another thread wrote: harmless if it is the same value, and known only after it.
     struct {
         char* place = nullptr;
         u32 bytes = 0;
-        u32 other = 0;
-        bool other_group = false, in_group_memory = false;
+        u64 other = 0;  // its mark
+        bool in_group_memory = false;
         const void* pc = nullptr;
         char before[64];
     } pending;
@@ -121,15 +154,25 @@ struct Threads {
     void begin(u64 number, u32 count);
     void enter(u32 index);
     void group_fence(u32 fences);
-    void lane_fence(u32 index, u32 fences);
+    void lanes_meet(u32 first, u32 active, u32 fences);
+    void own_fence(bool for_other_groups);
+    // Before an atomic operation that others may see, and after one that may have seen others'.
+    void release();
+    void acquire();
     void settle();
-    void access(void* place, u32 bytes, bool write, bool atomic, const void* pc);
+    void access(void* place, u32 bytes, Access how, const void* pc);
 
    private:
     u64 mark(bool group_memory) const;
     bool clash(u64 before, u64 mine) const;
-    void record(Touch& touch, char* place, u32 bytes, bool write, bool group_memory, const void* pc);
-    [[noreturn]] void race(u64 before, bool writes, bool wrote, bool group_memory, const void* pc) const;
+    u64 known() const { return seen[current] > seen_by_all ? seen[current] : seen_by_all; }
+    bool seen_from(u64 before) const;
+    bool seen_here(u64 before) const;
+    u64 merged(u64 before, u64 mine) const;
+    void record(Touch& touch, char* place, u32 bytes, Access how, bool group_memory, const void* pc);
+    void record_all(Touch* touches, u64 offset, char* place, u32 bytes, Access how, bool group_memory, const void* pc);
+    void age(bool group_memory, u32 lanes_from);
+    [[noreturn]] void race(u64 before, Access how, bool wrote, bool group_memory, const void* pc) const;
 };
 
 }  // namespace kforge

@@ -720,7 +720,9 @@ enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2,
 constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 
 inline void threadgroup_barrier(mem_flags flags, Location at = Location::current()) {
-    kforge::kforge_barrier(uint(flags) & 3, at.line(), at.column());
+    // For device memory there was no other fence than this one for long: it counts for other groups too.
+    uint fences = uint(flags) & 3;
+    kforge::kforge_barrier(fences & 1 ? fences | kforge::kFenceGrid : fences, at.line(), at.column());
 }
 inline void simdgroup_barrier(mem_flags flags, Location at = Location::current()) {
     kforge::kforge_lane_barrier(uint(flags) & 3, at.line(), at.column());
@@ -757,49 +759,51 @@ inline T simd_prefix_exclusive_product(T value, Location at = Location::current(
 }
 template <class T>
 inline T simd_shuffle(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, lane, value, true, at);
+    return kforge::fetched<T>(value, lane, kforge::kFails, at);
 }
 template <class T>
 inline T simd_broadcast(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, lane, value, true, at);
+    return kforge::fetched<T>(value, lane, kforge::kFails, at);
 }
 template <class T>
 inline T simd_broadcast_first(T value, Location at = Location::current()) {
-    return kforge::fetched<T>(value, uint(__builtin_ctz(kforge::taking_part(at))), value, true, at);
+    return kforge::fetched<T>(value, uint(__builtin_ctz(kforge::taking_part(at))), kforge::kFails, at);
 }
-// Past the ends the value is undefined; a lane keeps its own here.
+// Past the ends a lane keeps its own.
 template <class T>
 inline T simd_shuffle_down(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane + by, value, false, at);
+    uint lane = kforge::kforge_where()->lane;
+    return kforge::fetched<T>(value, lane + by < 32 ? lane + by : lane, kforge::kIsAnything, at);
 }
 template <class T>
 inline T simd_shuffle_up(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane - by, value, false, at);
+    uint lane = kforge::kforge_where()->lane;
+    return kforge::fetched<T>(value, lane >= by ? lane - by : lane, kforge::kIsAnything, at);
 }
 template <class T>
 inline T simd_shuffle_xor(T value, ushort mask, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ mask, value, true, at);
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ mask, kforge::kFails, at);
 }
 template <class T>
 inline T simd_shuffle_rotate_down(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + by) % 32, value, true, at);
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + by) % 32, kforge::kFails, at);
 }
 template <class T>
 inline T simd_shuffle_rotate_up(T value, ushort by, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + 32 - by % 32) % 32, value, true, at);
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane + 32 - by % 32) % 32, kforge::kFails, at);
 }
 template <class T>
 inline T simd_shuffle_and_fill_down(T value, T fill, ushort by, Location at = Location::current()) {
     uint from = kforge::kforge_where()->lane + by;
-    T other = kforge::fetched<T>(value, from % 32, value, true, at);
-    T filled = kforge::fetched<T>(fill, from % 32, fill, true, at);
+    T other = kforge::fetched<T>(value, from % 32, kforge::kFails, at);
+    T filled = kforge::fetched<T>(fill, from % 32, kforge::kFails, at);
     return from < 32 ? other : filled;
 }
 template <class T>
 inline T simd_shuffle_and_fill_up(T value, T fill, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane, from = (lane + 32 - by % 32) % 32;
-    T other = kforge::fetched<T>(value, from, value, true, at);
-    T filled = kforge::fetched<T>(fill, from, fill, true, at);
+    T other = kforge::fetched<T>(value, from, kforge::kFails, at);
+    T filled = kforge::fetched<T>(fill, from, kforge::kFails, at);
     return lane >= by ? other : filled;
 }
 inline bool simd_any(bool mine, Location at = Location::current()) { return kforge::votes(mine, at) != 0; }
@@ -824,15 +828,15 @@ inline bool simd_is_first(Location at = Location::current()) {
 // Four neighbouring lanes.
 template <class T>
 inline T quad_broadcast(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at);
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, kforge::kFails, at);
 }
 template <class T>
 inline T quad_shuffle(T value, ushort lane, Location at = Location::current()) {
-    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, value, true, at);
+    return kforge::fetched<T>(value, (kforge::kforge_where()->lane & ~3u) + lane % 4, kforge::kFails, at);
 }
 template <class T>
 inline T quad_shuffle_xor(T value, ushort mask, Location at = Location::current()) {
-    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ (mask & 3), value, true, at);
+    return kforge::fetched<T>(value, kforge::kforge_where()->lane ^ (mask & 3), kforge::kFails, at);
 }
 #define KFORGE_FOLD(name, how)                                                      \
     template <class T>                                                              \
@@ -851,12 +855,12 @@ KFORGE_FOLD(quad_xor, BitXor)
 template <class T>
 inline T quad_shuffle_up(T value, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane;
-    return kforge::fetched<T>(value, lane % 4 >= by ? lane - by : lane, value, true, at);
+    return kforge::fetched<T>(value, lane % 4 >= by ? lane - by : lane, kforge::kFails, at);
 }
 template <class T>
 inline T quad_shuffle_down(T value, ushort by, Location at = Location::current()) {
     uint lane = kforge::kforge_where()->lane;
-    return kforge::fetched<T>(value, lane % 4 + by < 4 ? lane + by : lane, value, true, at);
+    return kforge::fetched<T>(value, lane % 4 + by < 4 ? lane + by : lane, kforge::kFails, at);
 }
 
 inline bool quad_any(bool mine, Location at = Location::current()) { return quad_or(uint(mine), at) != 0; }
@@ -1010,63 +1014,69 @@ using atomic_float = atomic<float>;
 using atomic_bool = atomic<uint>;
 using atomic_ulong = atomic<ulong>;
 
+// Into the kernel's own code, whose line a finding is to name.
+#define KFORGE_INLINE [[gnu::always_inline]] inline
 #if KFORGE_CHECKED
 #define KFORGE_ATOMIC(native, operation) return kforge::atomically<T>(operation, &place->held, T(value))
 #else
 #define KFORGE_ATOMIC(native, operation)                                                      \
-    if constexpr (Integer<T>) return native(&const_cast<atomic<T>*>(place)->held, T(value), __ATOMIC_RELAXED); \
+    if constexpr (Integer<T>) return native(&const_cast<atomic<T>*>(place)->held, T(value), __ATOMIC_SEQ_CST); \
     else return kforge::atomically<T>(operation, &place->held, T(value))
 #endif
 template <class T, class U>
-inline T atomic_fetch_add_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_add_explicit(volatile atomic<T>* place, U value, memory_order) {
     KFORGE_ATOMIC(__atomic_fetch_add, kforge::kAddOf<T>);
 }
 template <class T, class U>
-inline T atomic_fetch_or_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_or_explicit(volatile atomic<T>* place, U value, memory_order) {
     KFORGE_ATOMIC(__atomic_fetch_or, kforge::kOr);
 }
 template <class T, class U>
-inline T atomic_fetch_and_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_and_explicit(volatile atomic<T>* place, U value, memory_order) {
     KFORGE_ATOMIC(__atomic_fetch_and, kforge::kAnd);
 }
 template <class T, class U>
-inline T atomic_fetch_xor_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_xor_explicit(volatile atomic<T>* place, U value, memory_order) {
     KFORGE_ATOMIC(__atomic_fetch_xor, kforge::kXor);
 }
 template <class T, class U>
-inline T atomic_exchange_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_exchange_explicit(volatile atomic<T>* place, U value, memory_order) {
     return kforge::atomically<T>(kforge::kExchange, &place->held, T(value));
 }
 template <class T, class U>
-inline T atomic_fetch_sub_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_sub_explicit(volatile atomic<T>* place, U value, memory_order) {
     if constexpr (Real<T>) return kforge::atomically<T>(kforge::kAddFloat, &place->held, T(-T(value)));
     else return kforge::atomically<T>(kforge::kSub, &place->held, T(value));
 }
 template <class T, class U>
-inline T atomic_fetch_min_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_min_explicit(volatile atomic<T>* place, U value, memory_order) {
     return kforge::atomically<T>(kforge::kMinOf<T>, &place->held, T(value));
 }
 template <class T, class U>
-inline T atomic_fetch_max_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE T atomic_fetch_max_explicit(volatile atomic<T>* place, U value, memory_order) {
     return kforge::atomically<T>(kforge::kMaxOf<T>, &place->held, T(value));
 }
 template <class T>
-inline T atomic_load_explicit(const volatile atomic<T>* place, memory_order) {
+KFORGE_INLINE T atomic_load_explicit(const volatile atomic<T>* place, memory_order) {
     return kforge::atomically<T>(kforge::kLoad, &place->held, T());
 }
 template <class T, class U>
-inline void atomic_store_explicit(volatile atomic<T>* place, U value, memory_order) {
+KFORGE_INLINE void atomic_store_explicit(volatile atomic<T>* place, U value, memory_order) {
     kforge::atomically<T>(kforge::kStore, &place->held, T(value));
 }
 template <class T, class U>
-inline bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* place, T* expected, U value, memory_order, memory_order) {
+KFORGE_INLINE bool atomic_compare_exchange_weak_explicit(volatile atomic<T>* place, T* expected, U value, memory_order, memory_order) {
     T old = kforge::atomically<T>(kforge::kCompareExchange, &place->held, T(value), *expected);
     bool done = __builtin_bit_cast(typename kforge::same_size<T>::type, old) ==
                 __builtin_bit_cast(typename kforge::same_size<T>::type, *expected);
     *expected = old;
     return done;
 }
-inline void atomic_thread_fence(mem_flags, memory_order, thread_scope = thread_scope_device) {}
+#undef KFORGE_INLINE
+inline void atomic_thread_fence(mem_flags flags, memory_order order, thread_scope scope = thread_scope_device) {
+    if (order == memory_order_relaxed) return;
+    kforge::kforge_fence(uint(flags) & 1 && scope == thread_scope_device);
+}
 
 }  // namespace metal
 

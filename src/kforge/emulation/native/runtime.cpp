@@ -116,10 +116,12 @@ struct Lane {
     u32 fences;
 };
 
-// Where a library lies in this process: its text and its constants.
+// Where a library lies in this process: its text and its constants, and its variables.
 struct Image {
     const char* begin = nullptr;
     const char* end = nullptr;
+    const char* variables_begin = nullptr;
+    const char* variables_end = nullptr;
 };
 
 struct Shared {
@@ -146,7 +148,8 @@ struct Worker {
     void* home = nullptr;  // the scheduler's own stack pointer
     u32 current = 0;
     u32 count = 0;
-    u32 next = 0, next_end = 0;
+    u32 lanes_first = 0, lanes_end = 0;  // of the lane group that runs
+    u32 next = 0, next_end = 0;          // of its threads, how many have begun, and how many may
     GroupMemory group;
     Threads threads;
     sigjmp_buf out;
@@ -214,19 +217,27 @@ struct Worker {
         if (launch.checked) threads.enter(index);
     }
 
-    void run_lane_group(u32 first, u32 end) {
+    // Checked, threads run by their number; else the other way round, so that what depends on their order shows.
+    u32 turn(u32 number, u32 first, u32 end) const {
+        return shared->launch->checked ? first + number : end - 1 - number;
+    }
+
+    void run_lane_group(u32 first, u32 end, bool begun) {
+        lanes_first = first, lanes_end = end;
+        next = begun ? end - first : 0;
         for (;;) {
             bool moved = false;
-            if (next < end && next >= first) {
+            if (next < end - first) {
                 Fibre* fibre = take_fibre();
                 start(fibre);
-                next_end = end;
+                next_end = end - first;
                 enter(fibre);
                 moved = true;
             }
-            for (u32 i = first; i < end; ++i) {
+            for (u32 k = 0; k < end - first; ++k) {
+                u32 i = turn(k, first, end);
                 if (lanes[i].state == kReady) {
-                    next_end = first;  // nothing new is begun by a thread that goes on
+                    next_end = 0;  // nothing new is begun by a thread that goes on
                     enter(lanes[i].fibre);
                     moved = true;
                 }
@@ -258,15 +269,8 @@ struct Worker {
             active |= 1u << (i - first);
             lane.state = kReady;
         }
-        shared_fences(first, end, active, lanes[chosen].fences);
+        if (shared->launch->checked) threads.lanes_meet(first, active, lanes[chosen].fences);
         if (how != nullptr) how(parts, count, active);
-    }
-
-    void shared_fences(u32 first, u32 end, u32 active, u32 fences) {
-        if (!shared->launch->checked || fences == 0) return;
-        for (u32 i = first; i < end; ++i) {
-            if (active >> (i - first) & 1) threads.lane_fence(i, fences);
-        }
     }
 
     void run_group(u64 number) {
@@ -285,12 +289,11 @@ struct Worker {
         for (u32 i = 0; i < count; ++i) lanes[i].state = kUnstarted;
         group.begin();
         if (launch.checked) threads.begin(number, count);
-        next = 0;
         bool waited = false;
         for (;;) {
-            for (u32 first = 0; first < count; first += kLanes) {
-                u32 end = first + kLanes < count ? first + kLanes : count;
-                if (waited || next < end) run_lane_group(first, end);
+            for (u32 k = 0; k < where.lane_groups; ++k) {
+                u32 first = turn(k, 0, where.lane_groups) * kLanes;
+                run_lane_group(first, first + kLanes < count ? first + kLanes : count, waited);
             }
             u32 at_barrier = 0, done = 0;
             for (u32 i = 0; i < count; ++i) {
@@ -308,6 +311,7 @@ struct Worker {
             if (launch.checked) threads.group_fence(fences);
             waited = true;
         }
+        if (launch.checked) threads.settle();
     }
 
     void check_barrier(u32 done) {
@@ -322,6 +326,12 @@ struct Worker {
         if (there == count && !exited) return;
         char list[160];
         describe_waiting(here, list, sizeof list);
+        if (there != count && lanes[there].line == lanes[here].line) {
+            failf(lanes[here].line,
+                  "divergent barrier: %s of a group of %u wait at one barrier in line %u, and thread %u at another one in "
+                  "that line; every thread of a group must reach the same barrier",
+                  list, count, lanes[here].line, there);
+        }
         if (there != count) {
             failf(lanes[here].line,
                   "divergent barrier: %s of a group of %u wait at the barrier in line %u, and thread %u at the one in "
@@ -338,7 +348,8 @@ struct Worker {
         u32 last = here, total = 0;
         bool row = true;
         for (u32 i = here; i < count; ++i) {
-            if (lanes[i].state != kBarrier || lanes[i].line != lanes[here].line) continue;
+            const Lane& lane = lanes[i];
+            if (lane.state != kBarrier || lane.line != lanes[here].line || lane.column != lanes[here].column) continue;
             row = row && (i == here || i == last + 1);
             last = i;
             ++total;
@@ -387,7 +398,7 @@ struct Worker {
         where.grid_origin = {0, 0, 0};
         entry = launch.entry;
         call.buffers = shared->memory->bound;
-        group.prepare(launch.group_memory_bytes, launch.checked);
+        group.prepare(launch.group_memory_bytes, launch.dynamic_group_bytes, launch.checked);
         threads.prepare(launch.checked ? &group : nullptr, shared->memory);
         u64 total = u64(where.groups_per_grid.x) * where.groups_per_grid.y * where.groups_per_grid.z;
         if (sigsetjmp(out, 0) == 0) {
@@ -396,7 +407,6 @@ struct Worker {
                 if (number >= total) break;
                 run_group(number);
             }
-            if (launch.checked) threads.settle();
         }
         // After a failure threads are left in the middle: their stacks are used again from the start.
         free_fibres = all_fibres;
@@ -420,7 +430,7 @@ static void fibre_main() {
         Worker& mine = *worker;
         Fibre* me = mine.running;
         while (mine.next < mine.next_end) {
-            u32 index = mine.next++;
+            u32 index = mine.turn(mine.next++, mine.lanes_first, mine.lanes_end);
             mine.place(index);
             mine.lanes[index].fibre = me;
             mine.entry(&mine.call, &mine.where);
@@ -434,6 +444,12 @@ static void fibre_main() {
 // -- faults -------------------------------------------------------------------------------------------------------------
 
 static struct sigaction before_segv, before_bus, before_fpe;
+
+#if defined(__x86_64__) && defined(__linux__)
+constexpr int kNoAddress = SI_KERNEL;  // the processor does not say where
+#else
+constexpr int kNoAddress = ~0;
+#endif
 
 static void on_fault(int number, siginfo_t* info, void* context) {
     Worker* mine = worker;
@@ -454,7 +470,9 @@ static void on_fault(int number, siginfo_t* info, void* context) {
     } else {
         const char* at = static_cast<const char*>(info->si_addr);
         const char* stack = mine->running->stack;
-        if (at >= stack && at < stack + kGuardBytes) {
+        if (number == SIGSEGV && info->si_code == kNoAddress) {
+            snprintf(text, sizeof text, "a kernel used an address that is misaligned for a vector, or that no memory can have");
+        } else if (at >= stack && at < stack + kGuardBytes) {
             snprintf(text, sizeof text, "a thread's private memory is more than its stack of %zu KiB", kStackBytes >> 10);
         } else {
             mine->shared->memory->describe(at, text, sizeof text);
@@ -492,16 +510,18 @@ static Image image_of(const void* inside) {
     dl_iterate_phdr(
         [](dl_phdr_info* info, size_t, void* given) {
             Search& search = *static_cast<Search*>(given);
-            u64 low = ~0ull, high = 0;
+            u64 low = ~0ull, high = 0, written = 0, written_end = 0;
             for (int i = 0; i < info->dlpi_phnum; ++i) {
                 const auto& header = info->dlpi_phdr[i];
                 if (header.p_type != PT_LOAD) continue;
                 u64 begin = info->dlpi_addr + header.p_vaddr;
                 low = begin < low ? begin : low;
                 high = begin + header.p_memsz > high ? begin + header.p_memsz : high;
+                if (header.p_flags & PF_W) written = begin, written_end = begin + header.p_memsz;
             }
             if (search.wanted < low || search.wanted >= high) return 0;
-            search.found = {reinterpret_cast<const char*>(low), reinterpret_cast<const char*>(high)};
+            search.found = {reinterpret_cast<const char*>(low), reinterpret_cast<const char*>(high),
+                            reinterpret_cast<const char*>(written), reinterpret_cast<const char*>(written_end)};
             return 1;
         },
         &search);
@@ -511,7 +531,7 @@ static Image image_of(const void* inside) {
 static Image image_of(const void* inside) {
     // Wide enough for a kernel's library, which is small.
     const char* at = static_cast<const char*>(inside);
-    return {at - (1 << 20), at + (1 << 20)};
+    return {at - (1 << 20), at + (1 << 20), nullptr, nullptr};
 }
 #endif
 
@@ -570,6 +590,11 @@ void kforge_barrier(u32 fences, u32 line, u32 column) {
     mine.leave();
 }
 
+void kforge_fence(bool for_other_groups) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (worker->shared->launch->checked) worker->threads.own_fence(for_other_groups);
+}
+
 void* kforge_group_memory(u32 id, u64 bytes, u64 align, u32 line) {
     Worker& mine = *worker;
     char text[200];
@@ -581,7 +606,7 @@ void* kforge_group_memory(u32 id, u64 bytes, u64 align, u32 line) {
 void* kforge_dynamic_group_memory(u32 line) {
     u32 bytes = worker->shared->launch->dynamic_group_bytes;
     if (bytes == 0) worker->fail("a shared variable without a size, and the launch gives none", line);
-    return kforge_group_memory(0, bytes, 16, line);
+    return kforge_group_memory(0, bytes, 128, line);
 }
 
 void kforge_fail(const char* message, u32 line) { worker->fail(message, line); }
@@ -621,15 +646,15 @@ bool kforge_is_known(const void* place) {
 int kforge_launch(const Launch* launch, Report* report) {
     std::lock_guard<std::mutex> lock(one_launch);
     report->status = 0;
+    u64 total = 1;
+    for (int axis = 0; axis < 3; ++axis) total *= (u64(launch->grid[axis]) + launch->group[axis] - 1) / launch->group[axis];
     Memory memory;
-    if (!memory.bind(*launch, report)) return 1;
     Shared shared;
     shared.launch = launch;
     shared.report = report;
     shared.memory = &memory;
     shared.image = image_of(reinterpret_cast<const void*>(launch->entry));
-    u64 total = 1;
-    for (int axis = 0; axis < 3; ++axis) total *= (launch->grid[axis] + launch->group[axis] - 1) / launch->group[axis];
+    if (!memory.bind(*launch, total, shared.image.variables_begin, shared.image.variables_end, report)) return 1;
     u32 wanted = launch->workers < 1 ? 1 : launch->workers;
     if (total < wanted) wanted = u32(total);
     while (rested.size() < wanted) rested.push_back(new Worker);

@@ -44,13 +44,16 @@ struct Part {
 // Called once for all the lanes that wait at one place: `parts[i].value` is read and written.
 using Resolve = void (*)(Part* parts, u32 count, u32 active);
 
-enum Fence : u32 { kFenceNone = 0, kFenceDevice = 1, kFenceGroup = 2 };
+// What a barrier orders: memory among those that wait, and device memory towards whoever sees a later atomic operation.
+enum Fence : u32 { kFenceNone = 0, kFenceDevice = 1, kFenceGroup = 2, kFenceGrid = 4 };
 
 extern "C" {
 const Where* kforge_where();
 void kforge_together(Resolve resolve, void* value, u32 line, u32 column);
 void kforge_barrier(u32 fences, u32 line, u32 column);
 void kforge_lane_barrier(u32 fences, u32 line, u32 column);
+// What this thread did so far is seen before its next atomic operation is: by its group, or by others too.
+void kforge_fence(bool for_other_groups);
 void* kforge_group_memory(u32 id, u64 bytes, u64 align, u32 line);
 void* kforge_dynamic_group_memory(u32 line);
 [[noreturn]] void kforge_fail(const char* message, u32 line);
@@ -69,9 +72,39 @@ inline void together(Resolve resolve, T& value, const Location& at) {
     kforge_together(resolve, &value, at.line(), at.column());
 }
 
-template <class T>
-inline T& group_memory(u32 id, u32 line) {
-    return *static_cast<T*>(kforge_group_memory(id, sizeof(T), alignof(T), line));
+// The bytes of each shared variable of this library, by its number; 0: none of that number is ever asked for.
+constexpr u32 kMostShared = 512;
+[[gnu::visibility("hidden")]] inline u64 shared_bytes[kMostShared];
+
+[[gnu::visibility("hidden")]] inline bool note_shared(u32 id, u64 bytes) {
+    u64& known = shared_bytes[id % kMostShared];
+    // Instances of a template may differ: what each of them needs at least.
+    if (known == 0 || bytes < known) known = bytes;
+    return true;
+}
+
+template <class T, u32 id>
+struct [[gnu::visibility("hidden")]] SharedVariable {
+    static inline const bool noted = note_shared(id, sizeof(T));
+};
+
+template <class T, u32 id>
+inline T& group_memory(u32 line, u64 align = alignof(T)) {
+    (void)&SharedVariable<T, id>::noted;
+    return *static_cast<T*>(kforge_group_memory(id, sizeof(T), align > alignof(T) ? align : alignof(T), line));
+}
+
+// The line of the variable with which those of a kernel are more than the limit, and their bytes then; 0: they fit.
+struct Declared {
+    u32 id, line;
+};
+[[gnu::visibility("hidden")]] inline u32 excess(const Declared* variables, u32 count, u64 limit, u64* bytes) {
+    *bytes = 0;
+    for (u32 i = 0; i < count; ++i) {
+        *bytes += shared_bytes[variables[i].id % kMostShared];
+        if (*bytes > limit) return variables[i].line;
+    }
+    return 0;
 }
 
 // What a kernel is called with: its buffers by number.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kforge.errors import HarnessError
+from kforge.errors import HarnessError, ProblemError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
@@ -35,6 +35,12 @@ Progress = Callable[[str], None]
 _LETTING_GO_SECONDS = 3.0
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
+_EMULATED_BYTES = 256 << 20
+"""What a call may read and write in emulation: checked mode keeps 16 bytes for each that is touched."""
+_SMALLER = (
+    "this problem has no sizes of its own for an emulator. Give it some: a line like KFORGE = "
+    '{"sizes": {"emulator": {"NAME": VALUE}}} in its file, each NAME a constant of the module (docs/problems.md)'
+)
 
 
 class Evaluation:
@@ -69,11 +75,27 @@ class Evaluation:
         self._share: float | None = None
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
+        self._close_calls = 0
 
         if platform.emulated:
             sizes = session.book.problem.sizes_for(platform.device_class)
             words = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             self._found.notes.append(f"emulated with {words}" if words else "emulated with the problem's own sizes")
+            self._refuse_large()
+
+    def _refuse_large(self) -> None:
+        """ProblemError where a problem has no sizes for an emulator, and its own are beyond one."""
+        if self._cure_for_size() and self._book.set_bytes > _EMULATED_BYTES:
+            moved, most = self._book.set_bytes >> 20, _EMULATED_BYTES >> 20
+            raise ProblemError(
+                f"a call reads and writes {moved} MiB, more than can be emulated ({most} MiB), and {_SMALLER}",
+                path=self._book.problem.path or self._book.problem.name,
+            )
+
+    def _cure_for_size(self) -> str:
+        """What helps where an emulated program had too much to do."""
+        given = self._book.problem.sizes.get(self._platform.device_class)
+        return f"\n  (an emulator is slow, and {_SMALLER})" if self._platform.emulated and not given else ""
 
     def build(self) -> None:
         """Read the text, and build what takes long to build: what needs no device at all."""
@@ -145,7 +167,8 @@ class Evaluation:
             others = static_rules.classes(source)
             near = f" (it defines {', '.join(others)})" if others else ""
             raise Refused(Outcome.GENERATION_FAILURE, f"the program does not define a class `ModelNew`{near}")
-        for finding in static_rules.scan(source):
+        builds = static_rules.builds_extension(source) if self._platform.emulated else None
+        for finding in [*static_rules.scan(source), *([builds] if builds is not None else [])]:
             raise Refused(Outcome.REJECTED, f"line {finding.line}: {finding.what}", finding.rule)
 
     # -- with a runner ---------------------------------------------------------------------------------------------
@@ -235,7 +258,7 @@ class Evaluation:
                 runner.kill()
             ending = runner.end()
             self._refuse_findings(runner)
-            outcome, rule, sentence = explain.lost(phase, error, ending)
+            outcome, rule, sentence = explain.lost(phase, error, ending, self._cure_for_size())
             raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
         except ProgramError as error:
             if error.runner is not None and error.runner is not runner:
@@ -342,6 +365,7 @@ class Evaluation:
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
             self._compare(lane, case)
+            self._close_calls += closely
             self._check_inputs(sets, case)
             if not lane.settled(block):
                 raise Unsettled
@@ -369,8 +393,9 @@ class Evaluation:
                 raise Refused(Outcome.MISMATCH, f"{name} has shape {leaf.shape}, expected {tuple(expected.shape)}")
             if leaf.dtype != dtype_name(expected.dtype):
                 raise Refused(Outcome.MISMATCH, f"{name} has dtype {leaf.dtype}, expected {dtype_name(expected.dtype)}")
-            if not leaf.device.startswith(self._platform.device):
-                raise Refused(Outcome.MISMATCH, f"{name} is on device {leaf.device}, expected {self._platform.device}")
+            wanted = self._platform.hardware().device if self._platform.emulated else self._platform.device
+            if not leaf.device.startswith(wanted):
+                raise Refused(Outcome.MISMATCH, f"{name} is on device {leaf.device}, expected {wanted}")
             if not leaf.delivered:
                 raise Refused(Outcome.MISMATCH, f"{name} could not be read (layout or storage is not an ordinary one)")
 
@@ -410,6 +435,10 @@ class Evaluation:
             reply = runner.ask(watched, self._seconds())
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
+        brought = integrity.brought_along(native) if self._platform.emulated else ()
+        if brought:
+            what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
+            raise Refused(Outcome.REJECTED, what, "foreign_code")
         with sensible():
             self._found.observed = integrity.read_observation(
                 reply, native, self._book.site.apart, self._platform.notes_launches
@@ -473,7 +502,12 @@ class Evaluation:
             self._found.notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
 
     def _summary(self) -> str:
-        checked = f"{len(self._found.errors)} checked calls agree with the reference"
+        calls = len(self._found.errors)
+        checked = f"{calls} checked calls agree with the reference"
+        if self._platform.emulated:
+            first = f"the first {self._close_calls} of them" if self._close_calls > 1 else "the first of them"
+            closely = first if self._close_calls < calls else "all of them" if calls > 1 else "it"
+            checked = f"{calls} calls agree with the reference, {closely} in the emulator's checked mode"
         timed = self._found.timing
         if timed is None and self._platform.emulated:
             return f"{checked}; emulated, so not timed"

@@ -53,6 +53,8 @@ RULES = {
     "decorative_kernel": "let the custom kernel do work that torch then no longer does",
     "library_compute": "policy strict allows no torch operator that computes; do that work in the kernel, or use "
     "--policy hybrid",
+    "foreign_code": "on an emulated platform compute in kernels alone (torch.mps.compile_shader, cuda.core); "
+    "programs that build or load other native code can be judged where the hardware is",
     "patched_torch": "leave torch, time and builtins as they are",
     "embedded_binary": "put source code in the file and compile it at run time; binaries are not accepted",
     "network": "a kernel needs no network",
@@ -137,13 +139,13 @@ def compiler_error(text: str) -> str:
     return "\n".join([cut("\n".join(lines)), *more, *tail])
 
 
-def lost(phase: str, error: RunnerLost, ending: Ending) -> tuple[Outcome, str, str]:
-    """(outcome, rule, sentence) for a runner that could not go on."""
+def lost(phase: str, error: RunnerLost, ending: Ending, too_large: str = "") -> tuple[Outcome, str, str]:
+    """(outcome, rule, sentence) for a runner that could not go on; `too_large`: what helps where it did too much."""
     doing = {"load": "while the file was imported and the module constructed"}.get(phase, f"during {phase}")
     if error.kind == "timeout":
-        return Outcome.RUNTIME_ERROR, "", f"it did not finish {doing}: {error}; it was killed"
+        return Outcome.RUNTIME_ERROR, "", f"it did not finish {doing}: {error}; it was killed{too_large}"
     if error.kind == "memory":
-        return Outcome.RUNTIME_ERROR, "", f"it used too much memory {doing}: {error}; it was killed"
+        return Outcome.RUNTIME_ERROR, "", f"it used too much memory {doing}: {error}; it was killed{too_large}"
     if error.kind == "protocol":
         return Outcome.REJECTED, "protocol", f"it wrote to the judge's channel {doing}: {error}"
     if ending.status is None:

@@ -10,6 +10,13 @@ from kforge.types import Policy
 
 LIBRARY_CACHES = ("/inductor/", "/triton/")
 """Folders where torch's own compilers put what they generate: library code, not the candidate's."""
+EMULATOR_BUILDS = "/kforge-kernels-"
+"""Folders where an emulator puts the kernels that it builds."""
+_APART = {
+    "unread": "nothing of its output comes from memory that a launched kernel wrote",
+    "unfed": "no launched kernel whose output counts was given anything of forward's inputs or the module's state",
+}
+"""How kernels on an emulated device have no part in the result."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +43,14 @@ class Observation:
 
     operators: tuple[Operator, ...]
     custom_effect: bool
+    """Whether its own code changed something that the result depends on."""
     native: tuple[str, ...] = ()
     """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
     kernels: tuple[Kernel, ...] = ()
     busy_ns: int = 0
     """How long any kernel ran: less than all of them together where they overlap."""
+    apart: str = ""
+    """On an emulated device: why the kernels it launched have no part in the result."""
 
     def all_device_ns(self) -> int:
         """Time on the device in all kernels of the call."""
@@ -78,7 +88,8 @@ def read_observation(
     kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     busy = int(reply.get("device_ns", 0)) if on_device else 0
-    return Observation(operators, reply["custom_effect"] is True, (*native, *launched), kernels, busy)
+    effect, apart = reply["custom_effect"] is True, _APART.get(str(reply.get("apart", "")), "")
+    return Observation(operators, effect, (*native, *launched), kernels, busy, apart)
 
 
 def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
@@ -88,9 +99,14 @@ def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ..
     )
 
 
+def brought_along(native: tuple[str, ...]) -> tuple[str, ...]:
+    """Native code of a program on an emulated device beside the kernels that the emulator built."""
+    return tuple(path for path in native if EMULATOR_BUILDS not in path)
+
+
 def custom_share(observed: Observation, call_ns: float) -> float:
     """Share of a call's time outside torch's operators; 0 where no native code of its own was loaded."""
-    if not observed.native or not observed.custom_effect:
+    if not observed.native or not observed.custom_effect or observed.apart:
         return 0.0
     if observed.kernels:
         return observed.device_ns("own") / max(observed.all_device_ns(), 1)
@@ -107,6 +123,8 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
             ran = ", ".join(sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels})[:3])
             return "no_custom_kernel", f"no kernel of its own ran on the device; the library's did ({ran})"
         return "no_custom_kernel", f"no native code of its own was loaded; torch did the work ({names})"
+    if observed.apart:
+        return "decorative_kernel", observed.apart
     if not observed.custom_effect:
         return "decorative_kernel", f"its own code changed nothing that the result depends on; torch ran {names}"
     if observed.device_ns("library") > observed.device_ns("own"):

@@ -23,6 +23,7 @@ _BINARY_LOADERS = ("from_cubin", "from_fatbin", "from_ltoir", "from_object")
 _MODULE_LOADERS = ("cuModuleLoadData", "cuModuleLoadDataEx", "cuLibraryLoadData")
 """Honest behind a run-time compiler, whose output they load."""
 _RUN_TIME_COMPILER = "nvrtcCompileProgram"
+_OUR_OWN = ("kforge.worker", "kforge.emulation")
 _LONGEST_WORD = 600
 _MOST_BYTES = 256
 _MOST_INTEGERS = 512
@@ -72,8 +73,9 @@ def scan(source: str) -> list[Finding]:
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant):
             what = _binary_constant(node.value)
-            if isinstance(node.value, str) and "kforge.worker" in node.value:
-                found.append(Finding("introspection", "names kforge.worker: a kernel stands on its own", line))
+            named = next((name for name in _OUR_OWN if isinstance(node.value, str) and name in node.value), "")
+            if named:
+                found.append(Finding("introspection", f"names {named}: a kernel stands on its own", line))
             if what:
                 found.append(Finding("embedded_binary", what, line))
         elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > _MOST_INTEGERS:
@@ -95,6 +97,17 @@ def scan(source: str) -> list[Finding]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("inspect.stack", "inspect.trace"):
             found.append(Finding("introspection", f"calls {ast.unparse(node.func)}", line))
     return sorted(found, key=lambda item: item.line)
+
+
+def builds_extension(source: str) -> Finding | None:
+    """Where it builds a torch extension: native code that no emulator runs as a kernel."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called.rpartition(".")[2] == "load_inline" or called.endswith("cpp_extension.load"):
+            return Finding("foreign_code", f"{called} builds a torch extension, which is not emulated", node.lineno)
+    return None
 
 
 def _imports_judge(node: ast.Import | ast.ImportFrom) -> bool:

@@ -16,14 +16,16 @@ _copy = torch.Tensor.copy_
 class MappedInputs:
     """What the judge shares. The tensors persist; the judge changes the bytes of the inputs."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, always_copied: bool = False) -> None:
+        """`always_copied`: the program's tensors have memory of their own, even where the judge's could be mapped."""
         self._device = device
+        self._always_copied = always_copied
         self.sets: list[list[Any]] = []
         """Set -> forward's arguments."""
         self.slots: list[list[torch.Tensor]] = []
         """Slot -> where outputs are delivered."""
         self._copied_in: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """(host, device), where device memory cannot be shared."""
+        """(the judge's, the program's), where one memory cannot be both."""
         self._writable = False
 
     def map(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -44,7 +46,7 @@ class MappedInputs:
             arena.close()
 
     def _reachable(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type == self._device:
+        if tensor.device.type == self._device and not self._always_copied:
             return tensor
         placed = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self._device)
         self._copied_in.append((tensor, placed))

@@ -79,10 +79,11 @@ class _Runner:
         self._watch: watch.Watch | None = None
         self._snapshot: tamper.Snapshot | None = None
         self._unsettled = False
+        self._unchecked = False
         self._file = os.path.join(home, "candidate.py")
         self._model: Any = None
         self._module: Any = None
-        self._inputs = MappedInputs(self._platform.device)
+        self._inputs = MappedInputs(self._platform.device, always_copied=self._platform.emulated)
         self._last_output: Any = None
         self._reused = False
         self._probes = probes.Probes()
@@ -97,6 +98,8 @@ class _Runner:
         found = list(self._watch.findings) if self._watch else []
         if self._unsettled:
             found.append({"rule": "unsettled_output", "what": "the output still changed after forward had returned"})
+        if self._unchecked:
+            found.append({"rule": "introspection", "what": "it switched off the emulator's checked mode"})
         return found
 
     # -- loading -------------------------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ class _Runner:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(request.get("tf32"))
         if request["watched"]:
             self._snapshot = tamper.Snapshot()
-            self._watch = watch.Watch(self._home)
+            self._watch = watch.Watch(self._home, kernels_only=self._platform.emulated)
             self._watch.install()
         namespace = self._import(request["source"])
         kind = getattr(namespace, request["class_name"], None)
@@ -138,13 +141,16 @@ class _Runner:
         with self._phase("init"):
             if request["training"] is not None:
                 self._module.train(request["training"])
-            if self._platform.device != "cpu":
+            if self._is_emulated():
+                with self._surroundings():
+                    self._module = self._module.to(self._device())
+            elif self._platform.device != "cpu":
                 self._module = self._module.to(self._platform.device)
             self._model = self._module
             if request["compile"]:
                 mode = request["compile"] if isinstance(request["compile"], str) else "default"
                 self._model = torch.compile(self._module, mode=mode)
-            if self._platform.emulated and self._watch is not None:
+            if self._is_emulated():
                 self._model = self._surrounded
             return {"state": self._describe_state(), "patched": self._patched()}
 
@@ -165,8 +171,20 @@ class _Runner:
         return self._platform.surroundings() if self._watch is not None else contextlib.nullcontext()
 
     def _surrounded(self, *arguments: Any) -> Any:
+        self._platform.bring(trees.pack(arguments)[1])
         with self._platform.surroundings():
             return self._module(*arguments)
+
+    def _is_emulated(self) -> bool:
+        """Whether the module runs on an emulated device; the reference of an emulated platform does not."""
+        return self._platform.emulated and self._watch is not None
+
+    def _device(self) -> str:
+        """The type of device that the module runs on, and outputs must be on."""
+        return str(self._platform.hardware().device if self._is_emulated() else self._platform.device)
+
+    def _where(self, tensor: torch.Tensor) -> str:
+        return str(self._platform.where(tensor) if self._is_emulated() else tensor.device)
 
     def _patched(self) -> list[str]:
         return self._snapshot.changed()[:20] if self._snapshot is not None else []
@@ -184,7 +202,7 @@ class _Runner:
         """Load values by name, the way any user would: load_state_dict, strictly."""
         arena = Arena(fds[0], request["size"])
         fresh = {name: arena.tensor(Spec.from_json(spec)) for name, spec in request["values"]}
-        with self._phase("load_state_dict"), torch.no_grad():
+        with self._phase("load_state_dict"), torch.no_grad(), self._surroundings():
             held = held_tensors(self._module)
             whole = {name: fresh.get(name, value.detach()) for name, (_, value) in held.items() if name[0] != "="}
             self._module.load_state_dict(whole, strict=True)
@@ -246,6 +264,8 @@ class _Runner:
                 self._inputs.deliver()
         finally:
             gc.enable()
+        if request["checked"] and self._platform.emulated and self._platform.unchecked_launches():
+            self._unchecked = True
         return {"ns": times, "described": described, "which": which, "reused": self._reused}
 
     def _call(self, set_index: int, seed: int | None) -> tuple[Any, int]:
@@ -275,20 +295,21 @@ class _Runner:
         tree, tensors = trees.pack(output)
         targets = self._inputs.slots[slot]
         leaves = []
+        device = self._device()
         for index, tensor in enumerate(tensors):
+            where = self._where(tensor)
             fits = (
                 index < len(targets)
                 and type(tensor) in (torch.Tensor, torch.nn.Parameter)
                 and tensor.layout == torch.strided
-                and tensor.device.type == self._platform.device
+                and where.partition(":")[0] == device
                 and tensor.dtype == targets[index].dtype
                 and tensor.shape == targets[index].shape
             )
             if fits:
                 self._hand_over(tensor, targets[index], probe)
             dense = fits and tensor.stride() == targets[index].stride()
-            facts = [_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), str(tensor.device), dense, fits]
-            leaves.append(facts)
+            leaves.append([_type_name(tensor), dtype_name(tensor.dtype), list(tensor.shape), where, dense, fits])
         if tensors and tensors[0].device.type == self._platform.device and type(tensors[0]) is torch.Tensor:
             address = tensors[0].data_ptr() if leaves[0][-1] and tensors[0].nbytes <= _HELD_BYTES else 0
             if self._last_output is not None and address and self._last_output[0] == address:
@@ -319,12 +340,15 @@ class _Runner:
             return self._model(*arguments)
 
         with self._phase("forward"), torch.no_grad():
-            effects.learn([value for _, value in held_tensors(self._module).values()])
-            effects.learn(trees.pack(arguments)[1])
+            given = [*(value for _, value in held_tensors(self._module).values()), *trees.pack(arguments)[1]]
+            effects.learn(given)
             self._platform.launched()
+            if self._is_emulated():
+                self._platform.follow(given)
             with effects:
                 output = call()
             mine = self._platform.launched()
+            apart = self._platform.followed(trees.pack(output)[1]) if self._is_emulated() else ""
             effects.conclude(trees.pack(output)[1])
             del output
             if self._platform.device == "cuda":
@@ -340,6 +364,7 @@ class _Runner:
             "kernels": launched,
             "device_ns": busy,
             "launched": mine,
+            "apart": apart,
         }
 
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:

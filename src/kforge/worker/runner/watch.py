@@ -1,14 +1,17 @@
 """What a candidate tries that no kernel needs: an audit hook that notes it and lets the sandbox refuse it.
 
-The hook cannot be removed once installed. It only records; the kernel's namespaces are what holds.
+The hook cannot be removed once installed. It only records, but for native code beside an emulator's kernels, which it
+does not let in; the kernel's namespaces are what holds.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import sys
 import sysconfig
+from pathlib import Path
 from typing import Any
 
 _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
@@ -24,12 +27,21 @@ _COMPILERS = tuple(
     if (found := importlib.util.find_spec(name)) is not None and found.origin
 )
 """Folders of compilers that write native code themselves."""
+_EMULATOR = str(Path(__file__).parents[2] / "emulation") + os.sep
+_LIBRARY_CACHES = ("/inductor/", "/triton/")
+_CTYPES = os.path.dirname(ctypes.__file__) + os.sep
+
+
+class ForeignCode(RuntimeError):
+    """A program on an emulated device loads native code of its own."""
 
 
 class Watch:
     """Installs the hook; `findings` grows as the candidate misbehaves."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, kernels_only: bool = False) -> None:
+        """`kernels_only`: kernels that an emulator builds are the only native code a program may bring along."""
+        self._kernels_only = kernels_only
         self.findings: list[dict[str, str]] = []
         self._seen: set[tuple[str, str]] = set()
         prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p)]
@@ -85,6 +97,16 @@ class Watch:
         path = _absolute(name)
         if path is not None and path in self._written and path not in self._copies:
             self._note("embedded_binary", f"loaded {path}, whose bytes the program itself wrote")
+        if self._kernels_only and path is not None and self._is_brought(os.fsdecode(name), path):
+            what = f"loaded native code of its own, {os.path.basename(path)}, beside the kernels that the emulator runs"
+            self._note("foreign_code", what)
+            raise ForeignCode(f"{what}: it cannot be told here whether that is what would run on the device")
+
+    def _is_brought(self, name: str, path: str) -> bool:
+        """Whether a library is one that the program made. A name without a folder is one of the system's."""
+        if os.sep not in name or not self._own(path) or any(cache in path for cache in _LIBRARY_CACHES):
+            return False
+        return not _called_from((_EMULATOR,), (_CTYPES,))
 
     def _opened(self, arguments: tuple[Any, ...]) -> None:
         name, mode, flags = arguments
@@ -138,10 +160,17 @@ class Watch:
 
 def _by_compiler() -> bool:
     """Whether the write is made by a compiler written in Python, which puts what it has built into its cache."""
+    return _called_from(_COMPILERS)
+
+
+def _called_from(folders: tuple[str, ...], past: tuple[str, ...] = ()) -> bool:
+    """Whether the code that did it lies in one of these folders, once this file and those of `past` are left out."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename == __file__:
+    while frame is not None and (
+        frame.f_code.co_filename == __file__ or (past and frame.f_code.co_filename.startswith(past))
+    ):
         frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None and frame.f_code.co_filename.startswith(_COMPILERS)
+    return frame is not None and frame.f_code.co_filename.startswith(folders)
 
 
 def _absolute(name: Any) -> str | None:

@@ -1,0 +1,62 @@
+"""What programs ask of cuda.bindings.driver beside cuda.core: a kernel's dynamic shared memory beyond 48 KiB."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+_NAME = "cuda.bindings.driver"
+
+
+class Attribute(enum.IntEnum):
+    """CUfunction_attribute."""
+
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+    CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9
+
+
+class Result(enum.IntEnum):
+    """CUresult."""
+
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_INVALID_HANDLE = 400
+
+
+class Handled(Protocol):
+    """A kernel, as its handle knows it."""
+
+    def allow_dynamic(self, size: int) -> bool:
+        """Let launches ask for so many bytes; whether a block can have them."""
+
+
+def module(handles: Mapping[int, Handled]) -> types.ModuleType:
+    """The stand-in; a handle is a number that names a kernel."""
+
+    def set_attribute(attribute: int, value: int, handle: Any) -> tuple[Result]:
+        kernel = handles.get(int(handle))
+        if kernel is None:
+            return (Result.CUDA_ERROR_INVALID_HANDLE,)
+        wanted = attribute == Attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if wanted and not kernel.allow_dynamic(int(value)):
+            return (Result.CUDA_ERROR_INVALID_VALUE,)
+        return (Result.CUDA_SUCCESS,)
+
+    def of_kernel(attrib: int, val: int, kernel: Any, dev: Any) -> tuple[Result]:
+        return set_attribute(attrib, val, kernel)
+
+    def of_function(hfunc: Any, attrib: int, value: int) -> tuple[Result]:
+        return set_attribute(attrib, value, hfunc)
+
+    def absent(name: str) -> Any:
+        raise AttributeError(f"{_NAME}.{name} is not emulated")
+
+    made = types.ModuleType(_NAME)
+    made.CUfunction_attribute = Attribute  # type: ignore[attr-defined]
+    made.CUresult = Result  # type: ignore[attr-defined]
+    made.cuKernelSetAttribute = of_kernel  # type: ignore[attr-defined]
+    made.cuFuncSetAttribute = of_function  # type: ignore[attr-defined]
+    made.__getattr__ = absent  # type: ignore[method-assign]
+    return made

@@ -1,0 +1,86 @@
+"""torch.cuda as programs ask it, where there is no GPU of NVIDIA's."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import torch
+
+from kforge.emulation import standing_in as to
+from kforge.emulation.standing_in import Stands
+
+MULTIPROCESSORS = 16
+"""As a small GPU has: programs size their grids by it."""
+GROUP_MEMORY, MOST_DYNAMIC = 48 << 10, 227 << 10
+_MEMORY = 16 << 30
+_NAME = "an emulated GPU"
+_properties = types.SimpleNamespace(
+    name=_NAME,
+    major=9,
+    minor=0,
+    multi_processor_count=MULTIPROCESSORS,
+    warp_size=32,
+    max_threads_per_block=1024,
+    max_threads_per_multi_processor=2048,
+    shared_memory_per_block=GROUP_MEMORY,
+    shared_memory_per_block_optin=MOST_DYNAMIC,
+    shared_memory_per_multiprocessor=228 << 10,
+    regs_per_multiprocessor=65536,
+    L2_cache_size=50 << 20,
+    total_memory=_MEMORY,
+)
+_stream = to.Stream()
+
+
+def stands() -> Stands:
+    """What stands in place of torch's own."""
+    cuda = torch.cuda
+    quiet = ("set_device", "set_stream", "synchronize", "empty_cache", "init", "ipc_collect", "reset_peak_memory_stats")
+    nought = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    return {
+        **to.for_device("cuda"),
+        **{(cuda, name): to.always(None) for name in quiet},
+        **{(cuda, name): to.always(0) for name in nought},
+        (cuda, "is_available"): to.always(True),
+        (cuda, "is_initialized"): to.always(True),
+        (cuda, "is_bf16_supported"): to.always(True),
+        (cuda, "device_count"): to.always(1),
+        (cuda, "current_device"): to.always(0),
+        (cuda, "current_stream"): to.always(_stream),
+        (cuda, "default_stream"): to.always(_stream),
+        (cuda, "get_device_properties"): to.always(_properties),
+        (cuda, "get_device_capability"): to.always((9, 0)),
+        (cuda, "get_device_name"): to.always(_NAME),
+        (cuda, "get_arch_list"): to.always(["sm_90"]),
+        (cuda, "mem_get_info"): to.always((_MEMORY, _MEMORY)),
+        (cuda, "manual_seed"): to.of_generator("manual_seed"),
+        (cuda, "manual_seed_all"): to.of_generator("manual_seed"),
+        (cuda, "get_rng_state"): to.of_generator("get_state"),
+        (cuda, "set_rng_state"): to.of_generator("set_state"),
+        (cuda, "Stream"): to.Stream,
+        (cuda, "ExternalStream"): to.Stream,
+        (cuda, "Event"): to.Event,
+        (cuda, "stream"): to.Block,
+        (cuda, "StreamContext"): to.Block,
+        (cuda, "device"): to.Block,
+        (cuda, "device_of"): to.Block,
+        **{(cuda.nvtx, name): to.always(None) for name in ("mark", "range_push", "range_pop")},
+        (cuda.nvtx, "range"): to.Block,
+        (torch.backends.cudnn, "is_acceptable"): to.always(False),
+        (torch.Tensor, "record_stream"): to.always(None),
+        (cuda, "is_current_stream_capturing"): to.always(False),
+        (cuda, "CUDAGraph"): to.absent("torch.cuda.CUDAGraph"),
+        (cuda, "graph"): to.absent("torch.cuda.graph"),
+        (cuda, "make_graphed_callables"): to.absent("torch.cuda.make_graphed_callables"),
+        (cuda, "cudart"): to.absent("torch.cuda.cudart"),
+        (cuda, "_lazy_init"): _not_emulated,
+    }
+
+
+def _not_emulated(*_: Any) -> None:
+    """Whatever else of torch.cuda needs a GPU."""
+    caller = sys._getframe(1)
+    module = str(caller.f_globals.get("__name__", "torch.cuda"))
+    to.absent(f"{module}.{caller.f_code.co_name}")()

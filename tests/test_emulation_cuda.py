@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
+import nvrtc
 from corpus_reading import Entry, entries
 
 torch = pytest.importorskip("torch")
 
-from kforge.emulation import cuda  # noqa: E402
+from kforge.emulation import cuda, nvrtc_names  # noqa: E402
 from kforge.emulation.launching import KernelFault  # noqa: E402
 
 pytestmark = pytest.mark.toolchain
@@ -78,6 +80,28 @@ def test_a_planted_bug_is_caught(entry: Entry) -> None:
         assert entry.faulty_line in said
 
 
+@pytest.mark.parametrize(
+    "entry", [*entries("cuda_c", "right"), *entries("cuda_c", "wrong")], ids=lambda entry: entry.name
+)
+def test_nvidias_own_compiler_accepts_the_corpus(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc.library()
+    sources: list[str] = []
+    plain = cuda.ObjectCode.__init__
+
+    def noted(program: Any, source: str, *rest: Any) -> None:
+        sources.append(source)
+        plain(program, source, *rest)
+
+    monkeypatch.setattr(cuda.ObjectCode, "__init__", noted)
+    with contextlib.suppress(KernelFault):
+        run(entry, checked=False)
+    assert sources
+    for source in sources:
+        if "#include" in source and not nvrtc.INCLUDE.is_dir():
+            pytest.skip(f"CUDA's headers are not in {nvrtc.INCLUDE}: set CUDA_HOME")
+        assert nvrtc.refusal(source) == ""
+
+
 def compiled(source: str = ADD, **options: Any) -> Any:
     return cuda.Program(source, "c++", cuda.ProgramOptions(std="c++17")).compile("cubin", **options)
 
@@ -108,6 +132,15 @@ def test_what_cannot_be_compiled_is_said(source: str, words: str) -> None:
     with pytest.raises(cuda.CompilationFailed, match=r"kernel|compilation") as error:
         compiled(source)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(nvrtc_names.CURES))
+def test_nvidias_own_compiler_does_not_know_what_is_refused(name: str) -> None:
+    kind = name.endswith("_t") or name in nvrtc_names.SHORT
+    source = f"{NAMED}({name})1; }}" if kind else f"{NAMED}(float){name}; }}"
+    assert "is undefined" in nvrtc.refusal(source)
+    with pytest.raises(cuda.CompilationFailed, match="is undefined"):
+        compiled(source)
 
 
 def run_one(source: str, x: Any, size: int = 32, **config: Any) -> Any:

@@ -19,16 +19,17 @@ _WHOLE = tuple(f"{sign}int{bits}_t" for sign in ("", "u") for bits in ("8", "16"
 _LIMITS = ("INT_MAX", "INT_MIN", "UINT_MAX", "LONG_MAX", "LLONG_MAX", "LLONG_MIN", "ULLONG_MAX")
 _NUMBERS = ("FLT_MAX", "FLT_MIN", "FLT_EPSILON", "DBL_MAX", "DBL_MIN", "DBL_EPSILON", "HUGE_VALF", "HUGE_VAL")
 _CONSTANTS = ("M_PI", "M_E", "M_SQRT2", "M_SQRT1_2", "M_LN2", "M_LOG2E", "M_2_SQRTPI", "M_PI_2")
-_SHORT = ("uint", "ushort", "ulong", "uchar")
-_CURES = {
+SHORT = ("uint", "ushort", "ulong", "uchar")
+CURES = {
     **dict.fromkeys(_WHOLE, "write int, unsigned or long long, or include cuda/std/cstdint"),
     **dict.fromkeys(_LIMITS, "include cuda/std/climits"),
     **dict.fromkeys((*_NUMBERS, *_CONSTANTS), "write the number"),
-    **dict.fromkeys(_SHORT, "write unsigned"),
+    **dict.fromkeys(SHORT, "write unsigned"),
     "INFINITY": "write __int_as_float(0x7f800000), or include cuda/std/cmath",
     "NAN": "write __int_as_float(0x7fffffff), or include cuda/std/cmath",
     "CUDART_INF_F": "include math_constants.h",
 }
+"""What NVRTC knows only with a header, or not at all -> what to write instead."""
 _DECLARING = {"typedef", "using", "struct", "class", "enum"}
 
 
@@ -55,8 +56,8 @@ def with_own_names(tokens: list[Token], source: str) -> list[Token]:
     for token in tokens:
         if token.kind == "name" and token.text in own:
             token = replace(token, text=f"own_{token.text}")
-        elif token.kind == "name" and token.text in _CURES and token.text not in brought:
-            raise SourceError(token.line, f'identifier "{token.text}" is undefined in NVRTC: {_CURES[token.text]}')
+        elif token.kind == "name" and token.text in CURES and token.text not in brought:
+            raise SourceError(token.line, f'identifier "{token.text}" is undefined in NVRTC: {CURES[token.text]}')
         made.append(token)
     return made
 
@@ -80,7 +81,7 @@ def _declared(tokens: list[Token]) -> set[str]:
     own: set[str] = set()
     for place, token in enumerate(words[1:-1], 1):
         before, after = words[place - 1], words[place + 1]
-        if token.text in _CURES and (
+        if token.text in CURES and (
             (after.text in ("=", ";", "{", "[") and before.kind == "name") or before.text in _DECLARING
         ):
             own.add(token.text)

@@ -175,6 +175,13 @@ def test_nvrtcs_first_error_is_shown_with_its_lines_and_the_others_in_short(phas
     assert "warning" not in sentence
 
 
+def test_a_log_that_is_there_twice_has_no_more_errors_than_once() -> None:
+    _, once = said("NVRTCError", NVRTC, "import")
+    _, twice = said("NVRTCError", NVRTC + NVRTC, "import")
+    assert "more error" not in once + twice
+    assert twice.count('expected a ";"') == 1
+
+
 def test_nvccs_error_in_an_extension_is_shown() -> None:
     text = (
         "Error building extension 'k': [1/3] nvcc -c cuda.cu\n/tmp/runner/k/cuda.cu(3): error: no instance of "

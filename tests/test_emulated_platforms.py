@@ -12,13 +12,14 @@ import pytest
 import kforge
 import makers
 from kforge import Candidate, Outcome, Problem, Settings, registry
-from kforge.errors import ProblemError
+from kforge.errors import PluginAbsent, ProblemError
 from kforge.forging.api import Workplace
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
 from kforge.problems import find
 from kforge.search.refine import Refine
-from kforge.types import ErrorNorm, Plan, Stop, Verdict
+from kforge.store.store import Store
+from kforge.types import ErrorNorm, Job, Plan, Stop, Verdict
 from kforge.worker.judge import explain, static_rules
 from kforge.worker.judge.runner_handle import Ending, RunnerLost
 
@@ -105,7 +106,7 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
     [
         (("return y", "return y * 1.01"), Outcome.MISMATCH, "wrong"),
         (("v = x[i]", "v = x[i + 100000]"), Outcome.RUNTIME_ERROR, "past the end of buffer 0 (`x`)"),
-        (("v = x[i]", "v = y[i]"), Outcome.MISMATCH, "NaN"),
+        (("v = x[i]", "v = y[i]"), Outcome.MISMATCH, "elements are wrong"),
         (("v = x[i]", "v = nothing[i]"), Outcome.COMPILATION_FAILURE, "nothing"),
         (("ModelNew", "ModelOld"), Outcome.GENERATION_FAILURE, "ModelNew"),
         (("return y", "return y.cpu()"), Outcome.MISMATCH, "the output is on device cpu, expected"),
@@ -272,3 +273,24 @@ def test_the_kernels_of_the_examples_are_right(judges: dict[str, Any], name: str
     source = (EXAMPLES / name / f"{file}.py").read_text(encoding="utf-8")
     verdict = judges[name].evaluate(problem, Candidate(source, name), Settings(seeds=3))
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_an_emulators_times_are_no_profile(judges: dict[str, Any], name: str) -> None:
+    problem, source = example(name)
+    wanted = Settings(seeds=1, profilers=("torch_profiler", "roofline"))
+    report = judges[name].report(Job("profiled", problem, Candidate(source, name), wanted))
+    assert report.verdict.outcome is Outcome.CORRECT, report.verdict.detail
+    assert [profile.tool for profile in report.profiles] == ["torch_profiler", "roofline"]
+    assert all("profile it where the hardware is" in profile.absent for profile in report.profiles)
+
+
+@pytest.mark.pure
+def test_what_the_offline_agents_cannot_do_is_said_before_there_is_a_run(tmp_path: Path) -> None:
+    emulated("metal")
+    store = str(tmp_path / "store")
+    with pytest.raises(PluginAbsent, match="name a model"):
+        kforge.forge("bundled:level1/1", "metal", "builtin", Workplace(store))
+    with Store.open(store) as opened:
+        assert opened.runs(5) == []

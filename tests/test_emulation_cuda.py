@@ -166,6 +166,27 @@ def test_a_name_that_a_header_or_the_program_brings_is_known(source: str) -> Non
     assert compiled(source).get_kernel("f")
 
 
+PLAIN = "__global__ void f(float* y) { y[0] = 1.0f; }"
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (f'extern "C" {PLAIN}', {}),
+        (f'extern "C" {{ {PLAIN} }}', {}),
+        (f'extern "C" __launch_bounds__(64) {PLAIN}', {}),
+        (PLAIN, {"name_expressions": ["f"]}),
+    ],
+)
+def test_a_kernel_is_found_by_a_name_that_it_keeps(source: str, options: dict[str, Any]) -> None:
+    assert compiled(source, **options).get_kernel("f")
+
+
+def test_a_kernel_whose_name_the_compiler_changes_is_not_found() -> None:
+    with pytest.raises(KernelFault, match=r'named symbol not found.*extern "C"'):
+        compiled(f'extern "C" {{ {PLAIN.replace("f(", "g(")} }} {PLAIN}').get_kernel("f")
+
+
 def test_more_shared_memory_than_48_kib_needs_the_attribute() -> None:
     source = """extern "C" __global__ void k(const float* x, float* y) {
         extern __shared__ float s[];

@@ -133,7 +133,7 @@ def test_a_file_or_a_text_is_taken_as_it_is(tmp_path: Path) -> None:
     ("asked", "says"),
     [
         ("cuda", "has no correct cuda program for gelu. There is one for cpu (1.50x), metal (not timed)"),
-        ("cuda", "To make one: kforge forge 'my problems/gelu.py' --platform cuda --store"),
+        ("cuda", "To make one: kforge forge 'my problems/gelu.py' --platform cuda --model NAME --store"),
         ("triton", "Another version of gelu has one (3.00x; its text differs"),
         ("triton", "--step 1.1 --to FILE --store"),
         ("no/such/file.cu", "No such file"),
@@ -346,7 +346,7 @@ def test_runs_lists_the_platforms(store: Store, tmp_path: Path, capsys: pytest.C
     kept(store, OTHER, "metal", Outcome.MISMATCH)
     assert proven.list_platforms(where, "", False) == 0
     said = shown(capsys)
-    assert f"gelu cuda 2.50x 2 {run} 1.2" in said
+    assert f"gelu cuda 2.50x 2 1.2 {run}" in said
     assert "softmax none" in said
     assert proven.list_platforms(where, "gelu", True) == 0
     assert json.loads(capsys.readouterr().out) == {

@@ -32,16 +32,18 @@ def list_platforms(store: str, problem: str, as_json: bool) -> int:
         console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    widths = {"problem": 10, "platform": 8, "speedup": 7, "correct": 7, "best: run": 31, "step": 4}
+    widths = {"problem": 10, "platform": 8, "speedup": 7, "correct": 7, "step": 4}
     for name, width in widths.items():
         table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
+    # A name is there to be copied: whole, if need be in two lines.
+    table.add_column("best: run", overflow="fold")
     several = {name for name, _ in wanted if sum(name == other for other, _ in wanted) > 1}
     for name, key in wanted:
         shown = f"{name} ({key[:8]})" if name in several else name
         if not found[key]:
             table.add_row(escape(shown), "none", "-", "0", "", "")
         for item in found[key]:
-            cells = (item.platform, speedup(item.speedup), str(item.attempts), item.run, item.place)
+            cells = (item.platform, speedup(item.speedup), str(item.attempts), item.place, item.run)
             table.add_row(escape(shown), *map(escape, cells))
     console.print(table)
     console.print("--reference PLATFORM gives a new run the best one to read", style="dim", highlight=False)

@@ -63,11 +63,20 @@ def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     # A name is there to be copied: whole, whatever else has to be cut.
     longest = max(len(item.id) for item in found)
-    for name, width in (("run", longest), ("state", 8), ("tried", 5), ("speedup", 7), ("cost", 7), ("models", 3)):
+    for name, width in (
+        ("run", longest),
+        ("platform", 6),
+        ("state", 8),
+        ("tried", 5),
+        ("speedup", 7),
+        ("cost", 7),
+        ("models", 3),
+    ):
         table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
     for item in found:
         table.add_row(
             item.id,
+            item.platform,
             item.state,
             str(item.attempts),
             speedup(item.best_speedup),

@@ -137,6 +137,11 @@ class ObjectCode:
         if name not in self._kernels:
             known = ", ".join(self._kernels) or "none"
             raise KernelFault(f"there is no kernel `{name}` in the program; there are: {known}")
+        if not self._kernels[name].named:
+            raise KernelFault(
+                f"CUDA_ERROR_NOT_FOUND: named symbol not found: `{name}` has another name once it is compiled; declare "
+                'it extern "C", or give the compiler its name: compile("cubin", name_expressions=["' + name + '"])'
+            )
         return self._kernels[name]
 
     def _build(self, checked: bool) -> building.Built:
@@ -157,6 +162,11 @@ class Kernel:
         self.attributes = types.SimpleNamespace(
             num_regs=lambda *_: 32, shared_size_bytes=lambda *_: 0, max_threads_per_block=lambda *_: 1024
         )
+
+    @property
+    def named(self) -> bool:
+        """Whether a program can ask for it by its name."""
+        return self._kernel.named
 
     def allow_dynamic(self, size: int) -> bool:
         """Let launches ask for so much shared memory; whether a block can have it."""

@@ -7,7 +7,7 @@ could do and this cannot is an error that names it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kforge.emulation.entries import Entry, with_entries
 from kforge.emulation.nvrtc_names import refuse_unknown_headers, with_own_names
@@ -40,6 +40,8 @@ class KernelSource:
     name: str
     function: str
     parameters: tuple[tuple[str, bool], ...]
+    named: bool = True
+    """Whether a program can ask for it by that name: it is extern "C", or the name was given to the compiler."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,15 @@ class _Translator:
         self._in_template = False
         self._scopes: list[bool] = []
         """For each open brace: whether it is a function's or a struct's, and not a namespace's."""
+        self._c_blocks: list[bool] = []
+        """For each of them: whether what is declared in it is extern "C"."""
 
     def run(self, instances: tuple[str, ...]) -> Translation:
         index = 0
         while index < len(self._tokens):
             index = self._step(index)
-        kernels = list(self._kernels)
+        asked = {instance.strip().removeprefix("::") for instance in instances}
+        kernels = [replace(kernel, named=kernel.named or kernel.name in asked) for kernel in self._kernels]
         for instance in instances:
             name = instance.partition("<")[0].strip().removeprefix("::")
             if "<" in instance:
@@ -120,8 +125,10 @@ class _Translator:
         elif token.text == "{":
             before = [item.text for item in self._tokens[max(0, index - 2) : index]]
             self._scopes.append("namespace" not in before and before[-1:] != ['"C"'])
+            self._c_blocks.append(before[-1:] == ['"C"'])
         elif token.text == "}" and self._scopes:
             self._scopes.pop()
+            self._c_blocks.pop()
             if not any(self._scopes):
                 self._kernel_name = ""
         self._out.append(token)
@@ -173,9 +180,18 @@ class _Translator:
             self._templates[name] = parameters
             self._in_template = False
         elif self._at(end + 1).text == "{":
-            self._kernels.append(KernelSource(name, f"::{name}", parameters))
+            self._kernels.append(KernelSource(name, f"::{name}", parameters, self._has_c_name(token)))
         self._kernel_name = name if self._at(end + 1).text == "{" else ""
         return end + 1
+
+    def _has_c_name(self, token: Token) -> bool:
+        """Whether a kernel's declaration, or a block around it, is extern "C"; the compiler changes other names."""
+        place = next(number for number, item in enumerate(self._tokens) if item is token)
+        while place and self._tokens[place - 1].text not in (";", "}", "{"):
+            place -= 1
+            if self._tokens[place].text == '"C"':
+                return True
+        return any(self._c_blocks)
 
     def _variable(self, index: int) -> int:
         """A shared variable is a reference into the group's memory; one without a size has the launch's."""

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from kforge import registry
+from kforge.agents.offline.opening import open_offline
 from kforge.errors import StoreError, UsageError
 from kforge.execution.face import Executor
 from kforge.execution.naming import whole_name
 from kforge.execution.opening import open_executor
 from kforge.forging import drop_in
-from kforge.forging.crews import Means, Staff, open_models, open_staff
+from kforge.forging.crews import BUILTIN, Means, Staff, open_models, open_staff
 from kforge.forging.journal import RunJournal
 from kforge.forging.loop import Event, Loop, Shop
 from kforge.forging.requesting import check_platform, judging_platform, make_request, named_options, target_of
@@ -129,6 +130,9 @@ async def carry_out(request: Request, workplace: Workplace) -> Forged:
     """A new run for a request."""
     check_platform(request.platform, request.executor)
     models = open_models(request, workplace.means)
+    if BUILTIN in request.models:
+        # What the offline agents cannot write for is said before there is a run.
+        await open_offline(target_of(request.platform, request.executor)).close()
     with opened(workplace.store) as store:
         run = store.create_run(request)
         workplace.started(run)

@@ -89,7 +89,7 @@ def _nothing(platform: str, problem: Problem, place: str | Store, found: list[Pr
             f"look at it first): {export}, then --reference FILE"
         )
     where = shlex.quote(problem.path) if problem.path else "PROBLEM"
-    return said + f". To make one: kforge forge {where} --platform {platform}{option}"
+    return said + f". To make one: kforge forge {where} --platform {platform} --model NAME{option}"
 
 
 def _speed(item: Proven) -> str:

@@ -268,7 +268,7 @@ void Threads::access(void* where, u32 bytes, Access how, const void* pc) {
         } else {
             for (u32 i = 0; i < bytes; ++i) {
                 if (!group->written[offset + i]) {
-                    kforge_fail_at("uninitialised: it reads the group's memory where no thread has written", pc);
+                    kforge_fail_at("uninitialised: it reads the group's memory where no thread has written yet: is a barrier missing?", pc);
                 }
             }
         }

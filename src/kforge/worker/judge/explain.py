@@ -132,9 +132,10 @@ def compiler_error(text: str) -> str:
     end = found[1].start() if len(found) > 1 else len(text)
     lines = text[first.start() : end].splitlines()[:_CONTEXT_LINES]
     # One line for each further error of another kind: a repair that knows only the first often fails on the next.
-    others = dict.fromkeys(match[0].strip() for match in found[1:])
-    more = [line[:300] for line in others if line != first[0].strip()][:_MORE_ERRORS]
-    left = len(found) - 1 - len(more)
+    # A log may be there twice, in the exception and in what was printed.
+    others = [line for line in dict.fromkeys(match[0].strip() for match in found) if line != first[0].strip()]
+    more = [line[:300] for line in others[:_MORE_ERRORS]]
+    left = len(others) - len(more)
     tail = [f"({left} more error{'s' if left > 1 else ''})"] if left > 0 else []
     return "\n".join([cut("\n".join(lines)), *more, *tail])
 

@@ -33,6 +33,9 @@ _SLOW_BUILD_SECONDS = 15.0
 """A build that takes longer is not made again if profiling would then double the time of an attempt.
 
 A cold start of the sandbox, which the judge counts with the first build, takes far less."""
+_EMULATED = (
+    "the program ran on an emulator, whose times say nothing of the hardware's: profile it where the hardware is"
+)
 _CALLS = 200
 """A probe makes fewer calls than this."""
 _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20_000, 8, 4 << 20, 4 << 20
@@ -57,6 +60,8 @@ class Workshop:
 
     def profiles(self, names: tuple[str, ...]) -> tuple[Profile, ...]:
         """One profile for each name, in that order."""
+        if self.platform.emulated:
+            return tuple(Profile(name, absent=_EMULATED) for name in dict.fromkeys(names))
         tools = {name: _find(name) for name in dict.fromkeys(names)}
         self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
         try:

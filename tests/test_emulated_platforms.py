@@ -178,7 +178,7 @@ def test_checked_mode_is_not_the_programs_to_switch_off(judges: dict[str, Any], 
 def test_a_problem_too_large_to_emulate_says_what_to_write(
     judges: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kforge.worker.judge.evaluation._EMULATED_BYTES", 1000)
+    monkeypatch.setattr("kforge.worker.judge.emulated_size._MOST_BYTES", 1000)
     problem, source = example("metal")
     lines = [line for line in problem.source.splitlines() if not line.startswith("KFORGE")]
     without = Problem.from_source("\n".join(lines).replace("4096", "64").replace("16384", "16"), "without")

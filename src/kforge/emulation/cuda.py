@@ -25,7 +25,7 @@ from kforge.emulation.entries import entry_of
 from kforge.emulation.launching import Buffer, KernelFault, Order, sizes, three
 from kforge.emulation.supervised import check as check
 from kforge.emulation.tokens import SourceError
-from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS
+from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS, PROPERTIES
 
 _DEFINITIONS = ("__CUDACC__=1", "__CUDACC_RTC__=1", "__CUDA_ARCH__=900", "__NVCC__=1")
 _NAME = "kernel.cu"
@@ -51,16 +51,16 @@ class Device:
         self.name = "an emulated GPU"
         self.properties = types.SimpleNamespace(
             multiprocessor_count=MULTIPROCESSORS,
-            max_threads_per_block=1024,
-            max_threads_per_multiprocessor=2048,
-            warp_size=32,
+            max_threads_per_block=PROPERTIES.max_threads_per_block,
+            max_threads_per_multiprocessor=PROPERTIES.max_threads_per_multi_processor,
+            warp_size=PROPERTIES.warp_size,
             max_shared_memory_per_block=GROUP_MEMORY,
             max_shared_memory_per_block_optin=MOST_DYNAMIC,
-            max_shared_memory_per_multiprocessor=228 << 10,
-            max_registers_per_block=65536,
-            l2_cache_size=50 << 20,
-            compute_capability_major=9,
-            compute_capability_minor=0,
+            max_shared_memory_per_multiprocessor=PROPERTIES.shared_memory_per_multiprocessor,
+            max_registers_per_block=PROPERTIES.regs_per_multiprocessor,
+            l2_cache_size=PROPERTIES.L2_cache_size,
+            compute_capability_major=PROPERTIES.major,
+            compute_capability_minor=PROPERTIES.minor,
         )
         self.default_stream = Stream()
 

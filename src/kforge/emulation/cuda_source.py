@@ -63,9 +63,11 @@ def without_includes(source: str) -> str:
     return source
 
 
-def translate(preprocessed: str, instances: tuple[str, ...] = (), source: str = "") -> Translation:
-    """C++ for a source that has been preprocessed. `instances` name kernel templates with their arguments."""
-    return _Translator(with_own_names(tokens_of(preprocessed), source or preprocessed)).run(instances)
+def translate(preprocessed: str, instances: tuple[str, ...], source: str) -> Translation:
+    """C++ for a source that has been preprocessed. `instances` name kernel templates with their arguments; `source`, as
+    it was written, says which headers it includes.
+    """
+    return _Translator(with_own_names(tokens_of(preprocessed), source)).run(instances)
 
 
 class _Translator:
@@ -152,7 +154,7 @@ class _Translator:
         return end + 1
 
     def _kernel(self, index: int) -> int:
-        token = self._tokens[index]
+        token, named = self._tokens[index], self._has_c_name(index)
         self._out.append(made("", token))
         index += 1
         while self._at(index).text != "(":
@@ -180,18 +182,15 @@ class _Translator:
             self._templates[name] = parameters
             self._in_template = False
         elif self._at(end + 1).text == "{":
-            self._kernels.append(KernelSource(name, f"::{name}", parameters, self._has_c_name(token)))
+            self._kernels.append(KernelSource(name, f"::{name}", parameters, named))
         self._kernel_name = name if self._at(end + 1).text == "{" else ""
         return end + 1
 
-    def _has_c_name(self, token: Token) -> bool:
+    def _has_c_name(self, index: int) -> bool:
         """Whether a kernel's declaration, or a block around it, is extern "C"; the compiler changes other names."""
-        place = next(number for number, item in enumerate(self._tokens) if item is token)
-        while place and self._tokens[place - 1].text not in (";", "}", "{"):
-            place -= 1
-            if self._tokens[place].text == '"C"':
-                return True
-        return any(self._c_blocks)
+        words = [item.text for item in reversed(self._tokens[:index])]
+        own = words[: next((place for place, word in enumerate(words) if word in (";", "{", "}")), len(words))]
+        return '"C"' in own or any(self._c_blocks)
 
     def _variable(self, index: int) -> int:
         """A shared variable is a reference into the group's memory; one without a size has the launch's."""

@@ -16,7 +16,7 @@ MULTIPROCESSORS = 16
 GROUP_MEMORY, MOST_DYNAMIC = 48 << 10, 227 << 10
 _MEMORY = 16 << 30
 _NAME = "an emulated GPU"
-_properties = types.SimpleNamespace(
+PROPERTIES = types.SimpleNamespace(
     name=_NAME,
     major=9,
     minor=0,
@@ -50,7 +50,7 @@ def stands() -> Stands:
         (cuda, "current_device"): to.always(0),
         (cuda, "current_stream"): to.always(_stream),
         (cuda, "default_stream"): to.always(_stream),
-        (cuda, "get_device_properties"): to.always(_properties),
+        (cuda, "get_device_properties"): to.always(PROPERTIES),
         (cuda, "get_device_capability"): to.always((9, 0)),
         (cuda, "get_device_name"): to.always(_NAME),
         (cuda, "get_arch_list"): to.always(["sm_90"]),

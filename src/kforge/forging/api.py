@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kforge import registry
-from kforge.agents.offline.opening import open_offline
+from kforge.agents.offline.opening import check_offline
 from kforge.errors import StoreError, UsageError
 from kforge.execution.face import Executor
 from kforge.execution.naming import whole_name
@@ -132,7 +132,7 @@ async def carry_out(request: Request, workplace: Workplace) -> Forged:
     models = open_models(request, workplace.means)
     if BUILTIN in request.models:
         # What the offline agents cannot write for is said before there is a run.
-        await open_offline(target_of(request.platform, request.executor)).close()
+        check_offline(target_of(request.platform, request.executor))
     with opened(workplace.store) as store:
         run = store.create_run(request)
         workplace.started(run)

@@ -27,11 +27,16 @@ class Offline:
 _PLATFORMS = ("cpu", "cuda", "triton")
 
 
-def open_offline(target: Target) -> Offline:
-    """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
+def check_offline(target: Target) -> None:
+    """PluginAbsent, with what to do, where the offline agents cannot write for a target."""
     if not language_of(target.device_class) or target.name not in _PLATFORMS:
         raise PluginAbsent(f"builtin writes for CPUs and NVIDIA GPUs, not for {target.name}: name a model with --model")
     if target.verified_as:
         raise PluginAbsent(f"builtin writes for {target.name} only where its device is: name a model with --model")
+
+
+def open_offline(target: Target) -> Offline:
+    """The agents behind the model name `builtin`; nothing is started before the first program is asked for."""
+    check_offline(target)
     lowering = Lowering()
     return Offline(OfflineWriter(lowering), RulesAnalyst(), lowering)

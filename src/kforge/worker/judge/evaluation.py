@@ -10,13 +10,22 @@ from typing import Any
 
 import torch
 
-from kforge.errors import HarnessError, ProblemError
+from kforge.errors import HarnessError
 from kforge.platforms.face import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge import explain, integrity, parameters, sanitizing, static_rules, statistics, timing
+from kforge.worker.judge import (
+    emulated_size,
+    explain,
+    integrity,
+    parameters,
+    sanitizing,
+    static_rules,
+    statistics,
+    timing,
+)
 from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput, baseline_words
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.casebook import Case
@@ -35,12 +44,6 @@ Progress = Callable[[str], None]
 _LETTING_GO_SECONDS = 3.0
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
-_EMULATED_BYTES = 256 << 20
-"""What a call may read and write in emulation: checked mode keeps 16 bytes for each that is touched."""
-_SMALLER = (
-    "this problem has no sizes of its own for an emulator. Give it some: a line like KFORGE = "
-    '{"sizes": {"emulator": {"NAME": VALUE}}} in its file, each NAME a constant of the module (docs/problems.md)'
-)
 
 
 class Evaluation:
@@ -81,21 +84,7 @@ class Evaluation:
             sizes = session.book.problem.sizes_for(platform.device_class)
             words = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             self._found.notes.append(f"emulated with {words}" if words else "emulated with the problem's own sizes")
-            self._refuse_large()
-
-    def _refuse_large(self) -> None:
-        """ProblemError where a problem has no sizes for an emulator, and its own are beyond one."""
-        if self._cure_for_size() and self._book.set_bytes > _EMULATED_BYTES:
-            moved, most = self._book.set_bytes >> 20, _EMULATED_BYTES >> 20
-            raise ProblemError(
-                f"a call reads and writes {moved} MiB, more than can be emulated ({most} MiB), and {_SMALLER}",
-                path=self._book.problem.path or self._book.problem.name,
-            )
-
-    def _cure_for_size(self) -> str:
-        """What helps where an emulated program had too much to do."""
-        given = self._book.problem.sizes.get(self._platform.device_class)
-        return f"\n  (an emulator is slow, and {_SMALLER})" if self._platform.emulated and not given else ""
+            emulated_size.refuse_large(session.book.problem, platform, session.book.set_bytes)
 
     def build(self) -> None:
         """Read the text, and build what takes long to build: what needs no device at all."""
@@ -258,7 +247,9 @@ class Evaluation:
                 runner.kill()
             ending = runner.end()
             self._refuse_findings(runner)
-            outcome, rule, sentence = explain.lost(phase, error, ending, self._cure_for_size())
+            outcome, rule, sentence = explain.lost(
+                phase, error, ending, emulated_size.cure(self._book.problem, self._platform)
+            )
             raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
         except ProgramError as error:
             if error.runner is not None and error.runner is not runner:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from kforge.cli import forge_commands, platform_commands, profile_command
+from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
 from kforge.errors import KForgeError
 
 app = typer.Typer(
@@ -165,6 +165,9 @@ for _command in (
     forge_commands.show,
     forge_commands.export,
     forge_commands.prompt,
+    bench_commands.bench,
+    bench_commands.report,
+    bench_commands.compare,
     profile_command.profile,
 ):
     app.command()(_command)

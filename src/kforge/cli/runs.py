@@ -20,7 +20,7 @@ from kforge.cli.colours import colour_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.cli.proven import problems_named
-from kforge.errors import RunBusy, UsageError
+from kforge.errors import UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
 from kforge.types import Attempt, Report, Request, text_hash
@@ -38,13 +38,7 @@ def read(store: str, name: str) -> tuple[Result, str, str]:
 
 def _state(store: Store, run: str, recorded: str) -> str:
     """A run that is recorded as running and that nobody holds was broken off."""
-    if recorded != "running":
-        return recorded
-    try:
-        with store.hold(run):
-            return "broken off"
-    except RunBusy:
-        return recorded
+    return "broken off" if recorded == "running" and not store.is_held(run) else recorded
 
 
 def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:

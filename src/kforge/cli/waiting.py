@@ -23,21 +23,25 @@ def say_what_to_do(console: Console, results: list[Result], store: str | Store) 
     """How the jobs of runs that wait get their reports; nothing if none waits."""
     waiting = [result for result in results if result.waiting]
     for name in dict.fromkeys(result.request.executor for result in waiting):
-        folder = folder_of(name)
-        if folder is None:
-            continue
-        count = BundleFolder(folder).waiting()
-        jobs = f"{count} job waits" if count == 1 else f"{count} jobs wait"
-        console.print(
-            f"[cyan]{jobs}[/] in {escape(str(folder))}. Carry the folder to the machine with the device and run there\n"
-            f"  python -m kforge.worker --bundle {escape(shlex.quote(folder.name))}\n"
-            "then carry it back and go on with",
-            highlight=False,
-            soft_wrap=True,
-        )
         own = [result.run for result in waiting if result.request.executor == name]
-        go_on = escape(command("resume", own[0] if len(own) == 1 else ALL, store))
-        console.print(f"  {go_on}", highlight=False, soft_wrap=True)
+        say_waiting(console, name, command("resume", own[0] if len(own) == 1 else ALL, store))
+
+
+def say_waiting(console: Console, executor: str, go_on: str) -> None:
+    """How the jobs of one bundle get their reports, and the command that goes on then."""
+    folder = folder_of(executor)
+    if folder is None:
+        return
+    count = BundleFolder(folder).waiting()
+    jobs = f"{count} job waits" if count == 1 else f"{count} jobs wait"
+    console.print(
+        f"[cyan]{jobs}[/] in {escape(str(folder))}. Carry the folder to the machine with the device and run there\n"
+        f"  python -m kforge.worker --bundle {escape(shlex.quote(folder.name))}\n"
+        "then carry it back and go on with",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"  {escape(go_on)}", highlight=False, soft_wrap=True)
 
 
 def say_unknown_machine(console: Console, executor: str, platform: str) -> None:

@@ -45,6 +45,10 @@ class Means:
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
     """Models that are open already, by name; whoever opened them closes them."""
+    offline: dict[str, Offline] = field(default_factory=dict)
+    """Offline agents that are open already, by platform; whoever opened them closes them."""
+    purse: Purse | None = None
+    """What several runs together may spend."""
     notify: Callable[[str], None] = lambda _: None
     """Told when a request is tried again, and why."""
 
@@ -57,6 +61,7 @@ class Staff:
     models: dict[str, Model] = field(default_factory=dict)
     """Those that were opened for this run."""
     offline: Offline | None = None
+    """The same of the offline agents."""
 
     async def close(self) -> None:
         for model in self.models.values():
@@ -96,11 +101,13 @@ def open_staff(
     """The crews of a run, their models wrapped, from outside: journal, record, cache, budget, retries, limits, file."""
     purse = Purse(request.budget, spent)
     wrapped = {name: _wrap(model, request, means, purse, journal) for name, model in models.items()}
-    offline = open_offline(target) if BUILTIN in request.models else None
+    offline = means.offline.get(request.platform)
+    own_offline = open_offline(target) if offline is None and BUILTIN in request.models else None
+    offline = offline or own_offline
     prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
     crews = tuple(_crew(name, request, wrapped, offline, prompts, machine) for name in request.models)
     own = {name: model for name, model in wrapped.items() if name not in means.models}
-    return Staff(crews, own, offline)
+    return Staff(crews, own, own_offline)
 
 
 def _check_names(request: Request) -> None:
@@ -140,6 +147,8 @@ def _wrap(model: Limited, request: Request, means: Means, purse: Purse, journal:
     # A reply is written down before anything else is done, even before its place is given to the next request.
     wrapped: Model = Retrying(model.around(Caught(model.model, journal)), notify=means.notify)
     wrapped = Budgeted(wrapped, purse)
+    if means.purse is not None:
+        wrapped = Budgeted(wrapped, means.purse)
     if means.cache:
         wrapped = Caching(wrapped, Path(means.cache), request.model_settings)
     if means.record:

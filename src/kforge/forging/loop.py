@@ -89,7 +89,7 @@ class Loop:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._chain(chain)) for chain in range(self._shop.request.plan.samples)]
         except BaseExceptionGroup as group_of_errors:
-            raise _first(group_of_errors) from None
+            raise first_of(group_of_errors) from None
         return tuple(task.result() for task in tasks)
 
     async def _chain(self, chain: int) -> Stop:
@@ -204,7 +204,7 @@ class Loop:
         self._shop.tell(Event(move.chain, move.step, words))
 
 
-def _first(error: BaseException) -> BaseException:
+def first_of(error: BaseException) -> BaseException:
     """The first single error in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

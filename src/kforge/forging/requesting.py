@@ -99,7 +99,7 @@ async def make_request(
     if not isinstance(problem, Problem):
         problem = one_problem(problem)
     models = (model,) if isinstance(model, str) else tuple(model)
-    request = _request(problem, platform, models, options)
+    request = request_without_reference(problem, platform, models, options)
     found = await find_reference(str(options.reference), problem, target, store)
     return replace(request, reference=found.source, reference_origin=found.origin)
 
@@ -108,12 +108,14 @@ def request_without_inductor(
     problem: Problem, platform: str, models: tuple[str, ...], options: Options, store: str | Store = ""
 ) -> Request:
     """The Request, but for a reference that Inductor has yet to write: all that can be checked at once."""
-    request = _request(problem, platform, models, options)
+    request = request_without_reference(problem, platform, models, options)
     found = known_reference(str(options.reference), problem, store)
     return replace(request, reference=found.source, reference_origin=found.origin)
 
 
-def _request(problem: Problem, platform: str, models: tuple[str, ...], options: Options) -> Request:
+def request_without_reference(
+    problem: Problem, platform: str, models: tuple[str, ...], options: Options
+) -> Request:
     """Everything but the reference."""
     plan = options.plan
     if set(models) == {"builtin"} and plan.samples > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from kforge.errors import UsageError
@@ -22,12 +23,26 @@ def find(place: str | Path) -> list[Problem]:
         return _bundled(text.partition(":")[2])
     path = Path(place)
     if path.is_dir():
-        files = sorted(path.rglob("*.py"))
-        files = [file for file in files if not file.name.startswith(("_", ".")) and "__pycache__" not in file.parts]
-        if not files:
-            raise UsageError(f"{path}: no .py file in it")
-        return sorted(map(Problem.from_file, files), key=_place)
+        return sorted(map(Problem.from_file, files_of(path)), key=_place)
     return [Problem.from_file(path)]
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of a folder that may be problems, ordered by level and number."""
+    files = (file for file in folder.rglob("*.py") if not file.name.startswith(("_", ".")))
+    found = in_order(file for file in files if "__pycache__" not in file.parts)
+    if not found:
+        raise UsageError(f"{folder}: no .py file in it")
+    return found
+
+
+def in_order(files: Iterable[Path]) -> list[Path]:
+    """By level, number and name, as they stand in the paths."""
+
+    def place(file: Path) -> tuple[int, int, str, Path]:
+        return (_leading(file.parent.name.removeprefix("level")), _leading(file.stem), file.stem, file)
+
+    return sorted(files, key=place)
 
 
 def _bundled(name: str) -> list[Problem]:
@@ -52,6 +67,11 @@ def _bundled(name: str) -> list[Problem]:
 
 
 def _place(problem: Problem) -> tuple[int, int, str]:
-    digits = re.match(r"\d+", problem.name)
-    number = problem.number if problem.number is not None else int(digits[0]) if digits else 1 << 30
+    number = problem.number if problem.number is not None else _leading(problem.name)
     return (problem.level or 1 << 30, number, problem.name)
+
+
+def _leading(name: str) -> int:
+    """The number a name begins with; names without one come last."""
+    digits = re.match(r"\d+", name)
+    return int(digits[0]) if digits else 1 << 30

@@ -84,6 +84,8 @@ class Profiler:
     """What it shows, in a few words."""
     probe_file = ""
     """The file beside the plug-in that runs in a runner; empty if it needs none."""
+    pictures = False
+    """Whether it shows pictures, and not only text."""
 
     def absent_because(self) -> str:
         """Why it cannot be used here, with the cure; empty if it can."""

@@ -27,6 +27,7 @@ class Instruments(Profiler):
     name = "instruments"
     what = "Metal work on the GPU over time, with pictures of Instruments' window (macOS)"
     probe_file = "_calls_probe.py"
+    pictures = True
 
     def absent_because(self) -> str:
         if platform.system() != "Darwin":

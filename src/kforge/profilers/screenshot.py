@@ -40,6 +40,7 @@ class Screenshot(Profiler):
     name = "screenshot"
     what = "pictures made by a command of yours: screenshot:COMMAND"
     probe_file = "_window_probe.py"
+    pictures = True
 
     def __init__(self, command: str = "") -> None:
         self.command = command

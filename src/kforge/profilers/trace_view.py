@@ -24,6 +24,7 @@ class TraceView(Profiler):
     name = "trace_view"
     what = "pictures of a trace: the calls over time, the longest kernels (any device)"
     probe_file = "_window_probe.py"
+    pictures = True
 
     def absent_because(self) -> str:
         if not importlib.util.find_spec("torch"):

@@ -75,9 +75,13 @@ def create(connection: Connection, request: Request, name: str) -> None:
 
 
 def new_id(problem: str) -> str:
+    """A run's id, from its problem's name."""
+    return short_id(re.sub(r"^\d+[^a-z0-9]+(?=[a-z])", "", problem.lower()) or "problem")
+
+
+def short_id(what: str) -> str:
     """Sortable and short: when (UTC), what, and four digits by chance."""
-    words = re.sub(r"[^a-z0-9]+", "-", problem.lower()).strip("-")
-    words = re.sub(r"^\d+-(?=[a-z])", "", words)[:24].strip("-") or "problem"
+    words = re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-")[:24].strip("-") or "problem"
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{words}-{secrets.token_hex(2)}"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The last step of `migrations/`."""
 VERSION_TABLE = "kforge_version"
 """Names begin with kforge_, so that a store can share a database with others."""
@@ -71,4 +71,33 @@ calls = Table(
     Column("unpriced", BigInteger, nullable=False),
     Column("created", Double, nullable=False),
     Column("document", Text, nullable=False),
+)
+
+experiments = Table(
+    "kforge_experiments",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("document", Text, nullable=False),
+)
+
+sittings = Table(
+    "kforge_sittings",
+    metadata,
+    Column("experiment", Integer, ForeignKey("kforge_experiments.number"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("document", Text, nullable=False),
+)
+
+cells = Table(
+    "kforge_cells",
+    metadata,
+    Column("experiment", Integer, ForeignKey("kforge_experiments.number"), primary_key=True),
+    Column("cell", Text, primary_key=True),
+    Column("run", Integer, ForeignKey("kforge_runs.number")),
+    Column("failure", Text, nullable=False),
+    Column("confirmation", Text),
+    Column("sitting", Integer, nullable=False),
 )

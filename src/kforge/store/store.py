@@ -52,6 +52,11 @@ class Store:
         return self._database.place
 
     @property
+    def database(self) -> Database:
+        """For the parts of the store that have files of their own."""
+        return self._database
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of how it was opened."""
         return self._database.notes
@@ -106,15 +111,29 @@ class Store:
     def hold(self, run: str) -> Iterator[None]:
         """Work on a run alone; RunBusy says who else does. A dead holder holds nothing."""
         self._known(run)
+        with self.hold_name(run, f"run {run}"):
+            yield
+
+    def is_held(self, run: str) -> bool:
+        """Whether somebody works on a run now: one that is recorded as running and that nobody holds was broken off."""
+        try:
+            with self.hold(run):
+                return False
+        except RunBusy:
+            return True
+
+    @contextmanager
+    def hold_name(self, name: str, what: str) -> Iterator[None]:
+        """Hold a lock of that name; RunBusy says who else does, and that they work on `what`."""
         with ExitStack() as stack:
             try:
                 with told(self.place):
                     if self.place.file is None:
-                        stack.enter_context(locks.server_lock(self._database.engine, run))
+                        stack.enter_context(locks.server_lock(self._database.engine, name))
                     else:
-                        stack.enter_context(locks.file_lock(self.place.folder / "locks" / run))
+                        stack.enter_context(locks.file_lock(self.place.folder / "locks" / name))
             except locks.Taken as taken:
-                raise RunBusy(f"{taken} is working on run {run}: wait for it, or stop it") from None
+                raise RunBusy(f"{taken} is working on {what}: wait for it, or stop it") from None
             yield
 
     def set_state(self, run: str, state: str, reason: str = "") -> None:

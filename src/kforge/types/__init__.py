@@ -3,10 +3,12 @@
     judging.py   Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
     talking.py   Prompt -> Completion, with what it used
     forging.py   Request -> Move -> Recommendation -> Attempt: the record a run is made of
+    benching.py  Experiment -> Cell -> Trial -> Study: many runs, and what a report is made from
 
 Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
 """
 
+from kforge.types.benching import Cell, Configuration, Experiment, Sitting, Study, Trial, TrialState
 from kforge.types.forging import (
     Attempt,
     Budget,
@@ -52,10 +54,13 @@ __all__ = [
     "BaselineTime",
     "Budget",
     "Candidate",
+    "Cell",
     "Completion",
+    "Configuration",
     "Digest",
     "ErrorNorm",
     "Evidence",
+    "Experiment",
     "Finish",
     "Image",
     "Intent",
@@ -76,8 +81,12 @@ __all__ = [
     "SandboxChoice",
     "Settings",
     "Signal",
+    "Sitting",
     "Stop",
+    "Study",
     "Timing",
+    "Trial",
+    "TrialState",
     "Usage",
     "Verdict",
     "best_attempt",

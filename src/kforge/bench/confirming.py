@@ -1,0 +1,31 @@
+"""A winner judged once more: of several measurements the best is a lucky one, and a fresh one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kforge.execution.face import Executor
+from kforge.forging.result import Result
+from kforge.types import Attempt, Job, Verdict
+
+_TIMES = 2.0
+"""How much longer than usual the winner is measured."""
+
+
+def needs_confirmation(history: tuple[Attempt, ...]) -> bool:
+    """Whether the winner was chosen among several timed programs; a single one was not chosen by its time."""
+    timed = {attempt.candidate.id for attempt in history if attempt.candidate and attempt.speedup is not None}
+    return len(timed) > 1
+
+
+async def confirm(result: Result, executor: Executor, tell: Callable[[str], None]) -> Verdict:
+    """The verdict on the best program, on inputs nobody has seen."""
+    best = result.best
+    assert best is not None
+    assert best.candidate is not None
+    tell("confirming")
+    settings = result.request.settings
+    settings = replace(settings, profilers=(), timing_seconds=settings.timing_seconds * _TIMES)
+    report = await executor.run(Job("confirm", result.request.problem, best.candidate, settings), tell)
+    return report.verdict

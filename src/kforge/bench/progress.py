@@ -1,0 +1,82 @@
+"""How far an experiment is: what is done, what it cost, how long the rest will take."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kforge.forging.loop import Event
+from kforge.types import Attempt, Cell, Experiment, Usage
+
+End = Literal["finished", "stopped", "waiting", "failed", "earlier", "put off"]
+"""earlier: it was finished before this sitting; put off: not begun, the same command will."""
+
+
+@dataclass(frozen=True)
+class News:
+    """Something happened to a cell: it was begun, something happened in its run, or it ended."""
+
+    cell: Cell
+    event: Event | None = None
+    end: End | None = None
+    reason: str = ""
+    best: Attempt | None = None
+    """At the end: the winner, if there is one."""
+
+
+Tell = Callable[[News], None]
+
+
+@dataclass
+class Progress:
+    """Counts news. Times are of this sitting."""
+
+    experiment: Experiment
+    usage: Usage = field(default_factory=Usage)
+    """What the experiment has cost, earlier sittings included."""
+    ends: Counter[str] = field(default_factory=Counter)
+    at_work: dict[Cell, str] = field(default_factory=dict)
+    """Cells that are being worked on, and what is being done."""
+    correct: int = 0
+    """Of those that ended in this sitting."""
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.total = sum(1 for _ in self.experiment.cells())
+        self._began = self.clock()
+
+    def take(self, news: News) -> None:
+        if news.event is not None and news.event.attempt is not None:
+            self.usage += news.event.attempt.usage
+        if news.end is None:
+            self.at_work[news.cell] = _words(news)
+            return
+        self.at_work.pop(news.cell, None)
+        self.ends[news.end] += 1
+        self.correct += news.best is not None and news.end != "earlier"
+
+    @property
+    def done(self) -> int:
+        """Cells that nothing is left to do for in this sitting."""
+        return sum(self.ends.values())
+
+    @property
+    def seconds(self) -> float:
+        return self.clock() - self._began
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of this sitting; None before there is one."""
+        worked = self.ends["finished"] + self.ends["stopped"] + self.ends["failed"]
+        if not worked:
+            return None
+        return self.seconds / worked * (self.total - self.done)
+
+
+def _words(news: News) -> str:
+    if news.event is None:
+        return "begun"
+    return f"{news.event.step}: {news.event.words}" if news.event.step else news.event.words

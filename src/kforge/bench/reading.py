@@ -1,0 +1,162 @@
+"""From the store to a Study: an experiment's cells with their histories, or runs that somebody names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kforge.bench.cells import by_fingerprint
+from kforge.errors import UsageError
+from kforge.store.experiments import Begun, Experiments, Standing
+from kforge.store.runs import Run
+from kforge.store.store import Store
+from kforge.types import Cell, Configuration, Problem, Request, Study, Trial
+
+RUNS = "runs"
+"""What a study of single runs is called."""
+
+
+def read_studies(store: Store, names: Sequence[str]) -> tuple[Study, ...]:
+    """Each experiment that is named, and one of all the runs that are; UsageError for a name that is neither."""
+    experiments = Experiments(store)
+    studies: list[Study] = []
+    runs: list[Run] = []
+    for name in names:
+        found = _experiment(experiments, name)
+        if found is not None:
+            studies.append(read_experiment(store, found))
+        else:
+            runs.append(_run(store, name))
+    return (*studies, *([_of_runs(store, runs)] if runs else []))
+
+
+def is_known(store: Store, name: str) -> bool:
+    """Whether an experiment or a run is called that."""
+    try:
+        if _experiment(Experiments(store), name) is None:
+            _run(store, name)
+    except UsageError:
+        return False
+    return True
+
+
+def read_study(store: Store, names: Sequence[str]) -> Study:
+    """All that is named as one study."""
+    return merged(read_studies(store, names))
+
+
+def read_experiment(store: Store, begun: Begun) -> Study:
+    """An experiment as it stands."""
+    experiment, experiments = begun.experiment, Experiments(store)
+    known = experiments.standings(begun.id)
+    trials = []
+    for key, cell in by_fingerprint(experiment).items():
+        trials.append(_trial(store, cell, experiment.problems[cell.problem], known.get(key, Standing())))
+    return Study(
+        name=experiment.name,
+        trials=tuple(trials),
+        suite=experiment.suite,
+        suite_version=experiment.suite_version,
+        configurations=experiment.configurations,
+        sittings=experiments.sittings(begun.id),
+        left_out=experiment.left_out,
+    )
+
+
+def merged(studies: Sequence[Study]) -> Study:
+    """Several studies as one; where two have a configuration of the same name, the study's name tells them apart."""
+    if len(studies) == 1:
+        return studies[0]
+    names = [item.name for study in studies for item in study.configurations]
+    same = {name for name in names if names.count(name) > 1}
+    sittings = tuple(sitting for study in studies for sitting in study.sittings)
+    trials: list[Trial] = []
+    configurations: list[Configuration] = []
+    titles = _told_apart([study.name for study in studies])
+    before = 0
+    for title, study in zip(titles, studies, strict=True):
+        new = {item.name: f"{title}: {item.name}" if item.name in same else item.name for item in study.configurations}
+        configurations += [replace(item, name=new[item.name]) for item in study.configurations]
+        for trial in study.trials:
+            cell = replace(trial.cell, configuration=new.get(trial.cell.configuration, trial.cell.configuration))
+            sitting = None if trial.sitting is None else trial.sitting + before
+            trials.append(replace(trial, cell=cell, sitting=sitting))
+        before += len(study.sittings)
+    return Study(
+        name=" + ".join(dict.fromkeys(study.name for study in studies)),
+        trials=tuple(trials),
+        suite=", ".join(dict.fromkeys(study.suite for study in studies if study.suite)),
+        suite_version=", ".join(dict.fromkeys(study.suite_version for study in studies if study.suite_version)),
+        configurations=tuple(configurations),
+        sittings=sittings,
+        left_out={key: why for study in studies for key, why in study.left_out.items()},
+    )
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    return [name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, 1)]
+
+
+def _experiment(experiments: Experiments, name: str) -> Begun | None:
+    try:
+        return experiments.find(name)
+    except UsageError as error:
+        if "several" in str(error):
+            raise
+        return None
+
+
+def _run(store: Store, name: str) -> Run:
+    try:
+        return store.run(name)
+    except UsageError as error:
+        raise UsageError(f"no experiment and no run is called {name!r} ({error})") from None
+
+
+def _trial(store: Store, cell: Cell, problem: Problem, standing: Standing) -> Trial:
+    if not standing.run:
+        state = "failed" if standing.failure else "new"
+        return Trial(cell, problem.level, state, standing.failure, sitting=None, source=problem.source)  # type: ignore[arg-type]
+    state, reason = standing.state, standing.reason
+    if state == "running" and not store.is_held(standing.run):
+        state, reason = "stopped", "broken off"
+    if standing.failure:
+        state, reason = "failed", standing.failure
+    return Trial(
+        cell=cell,
+        level=problem.level,
+        state=state,  # type: ignore[arg-type]
+        reason=reason,
+        run=standing.run,
+        history=store.history(standing.run),
+        usage=store.spent(standing.run),
+        confirmation=standing.confirmation,
+        sitting=standing.sitting,
+        source=problem.source,
+    )
+
+
+def _of_runs(store: Store, runs: list[Run]) -> Study:
+    """Runs of the loop, side by side: a configuration is what they have in common."""
+    trials: list[Trial] = []
+    configurations: dict[str, Configuration] = {}
+    for run in runs:
+        made = _configuration(run.request)
+        configurations.setdefault(made.name, made)
+        problem = run.request.problem
+        key = f"level{problem.level}/{problem.name}" if problem.level else problem.name
+        same = [trial for trial in trials if trial.cell.problem == key and trial.cell.configuration == made.name]
+        cell = Cell(key, problem.id, run.request.platform, made.name, seed=len(same))
+        trials.append(_trial(store, cell, problem, Standing(run.id, run.state, run.reason)))
+    return Study(RUNS, tuple(trials), configurations=tuple(configurations.values()))
+
+
+def _configuration(request: Request) -> Configuration:
+    options = {"iterations": request.plan.iterations, "samples": request.plan.samples, "style": request.style}
+    if request.reference:
+        options["reference"] = request.reference_origin or "given"
+    words = [*request.models, f"{request.plan.iterations} iterations"]
+    words += [f"{request.plan.samples} samples"] if request.plan.samples > 1 else []
+    words += ["with a reference"] if request.reference else []
+    words += [request.style] if request.style != "structured" else []
+    return Configuration(", ".join(words), request.models, options)

@@ -1,0 +1,48 @@
+"""What a sitting leaves on record: the machine, the versions, the commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from pathlib import Path
+
+from kforge.errors import KForgeError
+from kforge.forging.requesting import judging_platform
+from kforge.problems.checkout import commits_of
+from kforge.types import Experiment, Sitting
+
+_PACKAGES = ("kforge-kernels", "torch", "triton", "pydantic-ai-slim")
+
+
+def sitting(experiment: Experiment, command: str) -> Sitting:
+    """Here and now."""
+    return Sitting(time.time(), command, _machine(experiment), _versions(), commits_of([Path(__file__).parent]))
+
+
+def _machine(experiment: Experiment) -> dict[str, str]:
+    """This one, and the devices that judge, wherever they are."""
+    found = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(os.cpu_count() or "unknown"),
+    }
+    for name in experiment.platforms:
+        try:
+            facts = judging_platform(name, experiment.executor).facts()
+        except KForgeError:
+            continue
+        device = facts.get("device") or facts.get("processor")
+        if device and device != "unknown":
+            found[name] = device
+    return found
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,277 @@
+"""Working on an experiment: cells side by side, each a run in the store; what was done before is not done again.
+
+cells not finished yet -> worker -> forge or resume its run -> judge the winner once more -> record
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+
+from kforge import registry
+from kforge.agents.offline.opening import check_offline, open_offline
+from kforge.bench.cells import by_fingerprint
+from kforge.bench.confirming import confirm, needs_confirmation
+from kforge.bench.progress import News, Tell
+from kforge.bench.recording import sitting
+from kforge.bench.words import options_of
+from kforge.errors import KForgeError, RunBusy, StoreError
+from kforge.execution.face import Executor, ReportAwaited
+from kforge.execution.opening import open_executor
+from kforge.forging.api import Forged, More, Workplace, carry_out, resume_async
+from kforge.forging.crews import BUILTIN, Means, open_models
+from kforge.forging.loop import Event, first_of
+from kforge.forging.requesting import check_platform, make_request, request_without_reference, target_of
+from kforge.models.budgeted import Purse
+from kforge.store.experiments import Experiments, Standing
+from kforge.store.store import Store
+from kforge.types import Cell, Experiment, Usage
+
+DEAD_AFTER = 3
+"""A model that gave no reply to this many cells in a row is not asked for the rest of the sitting."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where an experiment is worked on; none of it changes what comes out."""
+
+    store: Store
+    means: Means = Means()
+    parallel: int = 0
+    """Cells at once; 0 for what suits."""
+    tell: Tell = lambda _: None
+    command: str = ""
+    """What the user typed, for the record."""
+    executor: Executor | None = None
+    """Who judges; None: whom the experiment names."""
+
+
+def begin(experiment: Experiment, store: Store, fresh: bool = False) -> str:
+    """The id of the experiment to work on: the newest of its name if nothing done of it would be left out, else a new
+    one that takes over what both have in common.
+    """
+    experiments = Experiments(store)
+    known = None if fresh else experiments.named(experiment.name)
+    if known is None:
+        return experiments.create(experiment)
+    if experiments.find(known).experiment == experiment:
+        return known
+    done, wanted = experiments.standings(known), by_fingerprint(experiment)
+    if set(done) <= set(wanted):
+        experiments.change(known, experiment)
+        return known
+    made = experiments.create(experiment)
+    for earlier in experiments.sittings(known):
+        experiments.add_sitting(made, earlier)
+    for key in set(done) & set(wanted):
+        experiments.put(made, key, done[key])
+    return made
+
+
+def check(experiment: Experiment, means: Means) -> Means:
+    """The means with all models open; whatever cannot work is an error here, before anything is spent."""
+    opened = dict(means.models)
+    for platform in experiment.platforms:
+        check_platform(platform, experiment.executor)
+        target = target_of(platform, experiment.executor)
+        for configuration in experiment.configurations:
+            if BUILTIN in configuration.models:
+                check_offline(target)
+            options = options_of(configuration, platform, executor=experiment.executor)
+            problem = next(iter(experiment.problems.values()))
+            request = request_without_reference(problem, platform, configuration.models, options)
+            purse = Purse(experiment.budget)
+            opened.update(open_models(request, replace(means, models=opened, purse=purse)))
+    return replace(means, models=opened)
+
+
+async def conduct(name: str, bench: Bench) -> dict[str, Standing]:
+    """Work on an experiment until nothing is left that can be done now; where each cell stands then.
+
+    Raises StoreError if what is found can no longer be recorded. A cell whose problem or harness is at fault is
+    recorded as failed, and the others go on. Closes the means' models.
+    """
+    experiments = Experiments(bench.store)
+    with experiments.hold(name):
+        experiment = experiments.find(name).experiment
+        try:
+            number = experiments.add_sitting(name, sitting(experiment, bench.command))
+            purse = Purse(experiment.budget, spent_on(bench.store, experiments.standings(name)))
+            at = _At(name, experiment, experiments, number, replace(bench.means, purse=purse))
+            for platform in experiment.platforms:
+                await _Floor(at, bench, platform).work()
+        finally:
+            for model in bench.means.models.values():
+                await model.close()
+        return experiments.standings(name)
+
+
+def spent_on(store: Store, standings: dict[str, Standing]) -> Usage:
+    """What the runs of an experiment have cost."""
+    return sum((store.spent(standing.run) for standing in standings.values() if standing.run), Usage())
+
+
+def usual_parallel(experiment: Experiment, platform: str) -> int:
+    """How many cells to have in hand: judges that build beside the timing can take more, and know more problems."""
+    if registry.load("platforms", platform).builds_apart:
+        return 8
+    return 1 if all(set(item.models) == {BUILTIN} for item in experiment.configurations) else 3
+
+
+@dataclass(frozen=True)
+class _At:
+    """A sitting of an experiment."""
+
+    name: str
+    experiment: Experiment
+    experiments: Experiments
+    number: int
+    means: Means
+
+
+@dataclass
+class _Mood:
+    """What was learned on the way about who answers."""
+
+    silent: Counter[str] = field(default_factory=Counter)
+    """Cells in a row that a model gave no reply to."""
+    words: dict[str, str] = field(default_factory=dict)
+    """What was said when a model fell silent, and why nothing more is asked of it."""
+    broke: str = ""
+    """Why no model is asked any more."""
+
+    def put_off(self, models: tuple[str, ...]) -> str:
+        """Why a cell of these models is not begun now; empty if it is."""
+        return next((self.words[model] for model in models if model in self.words), self.broke)
+
+    def take(self, models: tuple[str, ...], result: Forged) -> None:
+        unanswered = [stop.words for stop in result.stops if stop.reason == "model"]
+        for model in models:
+            self.silent[model] = self.silent[model] + 1 if unanswered else 0
+            if self.silent[model] >= DEAD_AFTER:
+                self.words[model] = f"{model} gave no reply for {DEAD_AFTER} problems in a row: {unanswered[0]}"
+        spent = [stop.words for stop in result.stops if stop.reason == "budget"]
+        if spent:
+            self.broke = spent[0]
+
+
+class _Floor:
+    """Works on the cells of one platform, with one executor."""
+
+    def __init__(self, at: _At, bench: Bench, platform: str) -> None:
+        self._at, self._bench, self._platform = at, bench, platform
+        self._target = target_of(platform, at.experiment.executor)
+        self._mood = _Mood()
+        self._means = at.means
+
+    async def work(self) -> None:
+        known = self._at.experiments.standings(self._at.name)
+        mine = {key: cell for key, cell in by_fingerprint(self._at.experiment).items() if self._is_mine(cell)}
+        waiting = iter([(key, cell, known.get(key, Standing())) for key, cell in mine.items()])
+        async with self._opened() as executor:
+            count = self._bench.parallel or usual_parallel(self._at.experiment, self._platform)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(count):
+                        group.create_task(self._worker(waiting, executor))
+            except BaseExceptionGroup as errors:
+                raise first_of(errors) from None
+
+    def _is_mine(self, cell: Cell) -> bool:
+        return cell.platform == self._platform
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Executor]:
+        executor = self._bench.executor or open_executor(self._at.experiment.executor, self._platform)
+        offline = None
+        if any(BUILTIN in item.models for item in self._at.experiment.configurations):
+            # One warm compiler for all cells.
+            offline = open_offline(self._target)
+            self._means = replace(self._means, offline={self._platform: offline})
+        try:
+            yield executor
+        finally:
+            if offline is not None:
+                await offline.close()
+            if self._bench.executor is None:
+                await executor.close()
+
+    async def _worker(self, waiting: Iterator[tuple[str, Cell, Standing]], executor: Executor) -> None:
+        for key, cell, standing in waiting:
+            self._bench.tell(await self._end_of(key, cell, standing, executor))
+            # Cells that need nothing more must not keep signals and other workers waiting.
+            await asyncio.sleep(0)
+
+    async def _end_of(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
+        """Work on a cell to its end, or to where it cannot go on now."""
+        if self._is_through(standing):
+            return News(cell, end="earlier")
+        models = self._at.experiment.configuration(cell.configuration).models
+        reason = self._mood.put_off(models)
+        if reason:
+            return News(cell, end="put off", reason=reason)
+        self._bench.tell(News(cell))
+        standing = replace(standing, sitting=self._at.number, failure="")
+        try:
+            return await self._forged(key, cell, standing, executor)
+        except ReportAwaited as error:
+            return News(cell, end="waiting", reason=str(error))
+        except RunBusy as error:
+            return News(cell, end="stopped", reason=str(error))
+        except StoreError:
+            raise
+        except Exception as error:
+            # One hopeless problem must not keep the others waiting, whatever is wrong with it.
+            reason = (
+                str(error) if isinstance(error, KForgeError) else f"internal error: {type(error).__name__}: {error}"
+            )
+            recorded = self._at.experiments.standings(self._at.name).get(key, standing)
+            self._at.experiments.put(self._at.name, key, replace(recorded, failure=reason, sitting=self._at.number))
+            return News(cell, end="failed", reason=reason)
+
+    def _is_through(self, standing: Standing) -> bool:
+        if standing.state != "finished" or standing.failure:
+            return False
+        if not self._at.experiment.confirm or standing.confirmation is not None:
+            return True
+        return not needs_confirmation(self._bench.store.history(standing.run))
+
+    async def _forged(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
+        def started(run: str) -> None:
+            nonlocal standing
+            if run != standing.run or standing.sitting == self._at.number:
+                standing = replace(standing, run=run)
+                self._at.experiments.put(self._at.name, key, standing)
+
+        def tell(event: Event) -> None:
+            self._bench.tell(News(cell, event))
+
+        place = Workplace(self._bench.store, self._means, tell, started, executor)
+        result = await self._result(cell, standing, place)
+        configuration = self._at.experiment.configuration(cell.configuration)
+        self._mood.take(configuration.models, result)
+        open_ends = [stop for stop in result.stops if not stop.final]
+        if open_ends:
+            waits = any(stop.reason == "waiting" for stop in open_ends)
+            return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.best)
+        if self._at.experiment.confirm and needs_confirmation(result.history):
+            verdict = await confirm(result, executor, lambda words: tell(Event(0, 0, words)))
+            self._at.experiments.put(self._at.name, key, replace(standing, confirmation=verdict))
+        return News(cell, end="finished", best=result.best)
+
+    async def _result(self, cell: Cell, standing: Standing, place: Workplace) -> Forged:
+        experiment, executor = self._at.experiment, place.executor
+        assert executor is not None
+        if standing.run:
+            return await resume_async(standing.run, place, More(executor=experiment.executor))
+        configuration = experiment.configuration(cell.configuration)
+        options = options_of(configuration, cell.platform, cell.seed, experiment.executor)
+        problem, models = experiment.problems[cell.problem], list(configuration.models)
+        # PyTorch's compiler works on this machine's processors: not while something is timed on them.
+        turn = executor.machine if options.reference == "inductor" else contextlib.nullcontext()
+        async with turn:
+            request = await make_request(problem, cell.platform, models, options, self._target, self._bench.store)
+        return await carry_out(request, place)

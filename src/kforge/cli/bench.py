@@ -1,0 +1,133 @@
+"""`kforge bench`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from dataclasses import replace
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kforge.bench.reading import read_experiment
+from kforge.bench.running import Bench, begin, check, conduct, spent_on, usual_parallel
+from kforge.cli.bench_live import LiveBench
+from kforge.cli.bench_order import Order
+from kforge.cli.bench_table import flat_summary, print_summary
+from kforge.cli.forge import run_until_told
+from kforge.cli.report import write_page
+from kforge.cli.runs import command
+from kforge.cli.waiting import WAITING, say_unknown_machine, say_waiting
+from kforge.errors import StoreError
+from kforge.forging.crews import Means
+from kforge.reporting.findings import Findings, find
+from kforge.store.experiments import Experiments
+from kforge.store.store import Store
+from kforge.types import Experiment
+
+
+def dry_run(order: Order) -> int:
+    """Says what there is to do."""
+    experiment, console = order.experiment, Console()
+    _say_matrix(console, experiment)
+    for platform in experiment.platforms:
+        count = order.parallel or usual_parallel(experiment, platform)
+        console.print(f"on {platform}: {count} in hand at once", highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("configuration")
+    table.add_column("models")
+    table.add_column("options")
+    for item in experiment.configurations:
+        words = ", ".join(f"{name} = {value}" for name, value in item.options.items())
+        table.add_row(escape(item.name), escape(", ".join(item.models)), escape(words))
+    console.print(table)
+    console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False, soft_wrap=True)
+    return 0
+
+
+def run(order: Order) -> int:
+    """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
+    console = Console(stderr=order.as_json)
+    experiment = order.experiment
+    means = Means(order.cache, "", order.concurrency, order.per_minute)
+    means = check(experiment, means)
+    for platform in experiment.platforms:
+        say_unknown_machine(console, experiment.executor, platform)
+    with Store.open(order.store) as store:
+        for note in store.notes:
+            console.print(f"store: {escape(note)}", style="dim", highlight=False)
+        name = begin(experiment, store, order.fresh)
+        _say_matrix(console, experiment, name, store)
+        _work(order, name, store, means, console)
+        study = read_experiment(store, Experiments(store).find(name))
+    findings = find(study)
+    _say_results(console, order, name, findings)
+    states = [trial.state for trial in study.trials]
+    if "waiting" in states:
+        say_waiting(console, experiment.executor, _again())
+        return WAITING
+    return 0 if all(state == "finished" for state in states) else 1
+
+
+def _work(order: Order, name: str, store: Store, means: Means, console: Console) -> None:
+    spent = spent_on(store, Experiments(store).standings(name))
+
+    async def work() -> None:
+        with LiveBench(console, order.experiment, spent, quiet=order.as_json) as live:
+            bench = Bench(store, replace(means, notify=live.note), order.parallel, live.take, _typed())
+            try:
+                await conduct(name, bench)
+            except asyncio.CancelledError:
+                console.print(f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False)
+                raise
+            except StoreError:
+                console.print(f"stopped; go on later with: {escape(_again())}", highlight=False)
+                raise
+
+    run_until_told(work())
+
+
+def _say_matrix(console: Console, experiment: Experiment, name: str = "", store: Store | None = None) -> None:
+    cells = sum(1 for _ in experiment.cells())
+    parts = [_count(len(experiment.problems), "problem"), _count(len(experiment.platforms), "platform")]
+    parts += [_count(len(experiment.configurations), "configuration")]
+    parts += [_count(len(experiment.seeds), "seed")] if len(experiment.seeds) > 1 else []
+    said = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {_count(cells, 'cell')}"
+    if name and store is not None:
+        done = sum(item.state == "finished" for item in Experiments(store).standings(name).values())
+        said += f"  [dim]{name}[/]" + (f", {done} finished before" if done else "")
+    console.print(said, highlight=False, soft_wrap=True)
+    for why in dict.fromkeys(experiment.left_out.values()):
+        keys = [key for key, reason in experiment.left_out.items() if reason == why]
+        shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        console.print(f"left out: {escape(shown)} ({escape(why)})", style="dim", highlight=False, soft_wrap=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _say_results(console: Console, order: Order, name: str, findings: Findings) -> None:
+    if order.as_json:
+        print(json.dumps({"experiment": name, "summaries": [flat_summary(item) for item in findings.summaries]}))
+    else:
+        print_summary(console, findings)
+    if order.html is not None:
+        write_page(findings, order.html)
+        console.print(f"report written to {order.html}", highlight=False, soft_wrap=True)
+    else:
+        shown = command("report", name, order.store)
+        console.print(f"{escape(shown)} --html report.html", style="dim", highlight=False, soft_wrap=True)
+
+
+def _typed() -> str:
+    """The command as it can be typed again."""
+    return shlex.join(["kforge", *sys.argv[1:]])
+
+
+def _again() -> str:
+    """The same, without what would begin anew."""
+    return shlex.join(["kforge", *(word for word in sys.argv[1:] if word != "--fresh")])

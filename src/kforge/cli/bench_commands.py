@@ -1,0 +1,159 @@
+"""The commands of experiments and their options: bench, report, compare. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+_STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
+_NAMES = (
+    "An experiment: its name, its id, the beginning of one, or 'last'; runs of kforge forge may be named as well."
+)
+
+
+class ProfilingChoice(enum.StrEnum):
+    none = "none"
+    text = "text"
+    image = "image"
+
+
+def bench(
+    experiment: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="An experiment file (TOML). Without one, the options say what to do."),
+    ] = None,
+    suite: Annotated[
+        list[str], typer.Option(help="Problems: bundled, kernelbench:PATH, folders, files. Several may be named.")
+    ] = [],  # noqa: B006  typer copies it
+    levels: Annotated[str, typer.Option(help="Only these levels, as in 1,2.")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many problems, in order.")] = None,
+    only: Annotated[
+        list[str], typer.Option(help="Only these problems: level1/23, 1/23, or a pattern such as 'level2/*norm*'.")
+    ] = [],  # noqa: B006
+    without: Annotated[
+        list[str], typer.Option(help="Not these; or a filter: metal (what torch cannot do on Apple's GPUs).")
+    ] = [],  # noqa: B006
+    platform: Annotated[list[str], typer.Option(help="Platforms. Default: cpu. Several may be named.")] = [],  # noqa: B006
+    model: Annotated[
+        list[str],
+        typer.Option(help="Who writes; the matrix is taken over all that are named. Default: builtin (offline)."),
+    ] = [],  # noqa: B006
+    preset: Annotated[
+        list[str], typer.Option(help="Configurations with a name; --presets lists them. Default: iterative.")
+    ] = [],  # noqa: B006
+    iterations: Annotated[int | None, typer.Option(min=1, help="Programs per chain at most.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,
+    reference: Annotated[
+        str, typer.Option(help="A reference implementation: a platform, inductor, or a file.")
+    ] = "",
+    profiling: Annotated[ProfilingChoice | None, typer.Option(help="What the analyst is shown.")] = None,
+    style: Annotated[str, typer.Option(help="Prompt style: structured or plain.")] = "",
+    setting: Annotated[
+        list[str],
+        typer.Option("--set", help="Any other option of kforge forge, as NAME=VALUE: --set temperature=0.2."),
+    ] = [],  # noqa: B006
+    seeds: Annotated[str, typer.Option(help="Forge everything once for each, as in 0,1,2.")] = "",
+    budget: Annotated[float | None, typer.Option(min=0, help="Dollars that everything together may cost.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="The same in tokens.")] = None,
+    confirm: Annotated[
+        bool | None,
+        typer.Option(
+            "--confirm/--no-confirm",
+            help="Judge a winner that was chosen among several once more, and count that. Default: yes.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the experiment is called. Default: from what it does.")] = "",
+    executor: Annotated[
+        str, typer.Option(help="Who judges: local (local:0,1 names devices), or bundle:DIR.")
+    ] = "",
+    parallel: Annotated[int, typer.Option(min=0, help="Cells in hand at once; 0: what suits.")] = 0,
+    cache: Annotated[
+        str, typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
+    ] = "",
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests to a model at once.")] = 8,
+    per_minute: Annotated[int | None, typer.Option(min=1, help="Requests to a model per minute.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew; without it, the same command goes on where it stopped.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets and what they are for.")] = False,
+    html: Annotated[Optional[Path], typer.Option(help="Write the report to this file at the end.")] = None,  # noqa: UP045
+    store: Annotated[str, _STORE] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Forge many problems in several ways, and say what came of it.
+
+    The same command goes on after Ctrl-C, a crash or a dead provider: what is finished is not done again.
+
+    Exit status: 0 every cell was worked on to its end, 1 some could not be, 2 a usage or harness error, 3 jobs wait in
+    the bundle.
+    """
+    from kforge.cli.bench_order import Order, Words, list_presets, order_of
+
+    if presets:
+        raise typer.Exit(list_presets())
+    words = Words(
+        suite=tuple(suite),
+        levels=levels,
+        limit=limit,
+        only=tuple(only),
+        without=tuple(without),
+        platforms=tuple(platform),
+        models=tuple(model),
+        presets=tuple(preset),
+        options={
+            "iterations": iterations,
+            "samples": samples,
+            "reference": reference or None,
+            "profiling": profiling.value if profiling else None,
+            "style": style or None,
+        },
+        settings=tuple(setting),
+        seeds=seeds,
+        budget=budget,
+        budget_tokens=budget_tokens,
+        confirm=confirm,
+        name=name,
+        executor=executor,
+    )
+    found = order_of(experiment, words)
+    order = Order(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html)
+
+    from kforge.cli import bench as command
+
+    raise typer.Exit(command.dry_run(order) if dry_run else command.run(order))
+
+
+def report(
+    names: Annotated[list[str], typer.Argument(help=_NAMES)],
+    html: Annotated[Optional[Path], typer.Option(help="Write one self-contained page.")] = None,  # noqa: UP045
+    markdown: Annotated[Optional[Path], typer.Option(help="Write the same as Markdown.")] = None,  # noqa: UP045
+    csv: Annotated[Optional[Path], typer.Option(help="Write a row for each trial.")] = None,  # noqa: UP045
+    store: Annotated[str, _STORE] = "",
+) -> None:
+    """What experiments came to: correctness, fast_p, speedups, costs, every problem with its kernel.
+
+    Without --html, --markdown or --csv, the Markdown is printed.
+    """
+    from kforge.cli import report as command
+
+    raise typer.Exit(command.run(names, command.Files(html, markdown, csv), store))
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="An experiment, or EXPERIMENT:CONFIGURATION.")],
+    b: Annotated[
+        str, typer.Argument(help="The other one. Left out: the configurations of A, each against the first.")
+    ] = "",
+    platform: Annotated[str, typer.Option(help="Only this platform. Default: each that both have.")] = "",
+    store: Annotated[str, _STORE] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per comparison.")] = False,
+) -> None:
+    """Two configurations on the same problems: who wins where, by how much, and whether that is more than chance."""
+    from kforge.cli import compare as command
+
+    raise typer.Exit(command.run(a, b, platform, store, as_json))

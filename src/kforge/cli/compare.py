@@ -1,0 +1,121 @@
+"""`kforge compare`: two configurations on the same problems."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+
+from kforge import jsonable
+from kforge.bench.reading import is_known, read_study
+from kforge.errors import UsageError
+from kforge.measures.comparing import compare, questions_of
+from kforge.measures.records import Comparison
+from kforge.measures.words import in_words
+from kforge.reporting.findings import find
+from kforge.store.store import Store
+from kforge.types import Study, Trial
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Groups of trials that may be compared, and what they are called."""
+
+    name: str
+    groups: dict[tuple[str, str], tuple[Trial, ...]]
+    """By platform and configuration."""
+
+
+def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
+    with Store.open(store) as opened:
+        found = _within(opened, a, platform) if not b else _between(opened, a, b, platform)
+    console = Console()
+    for number, item in enumerate(found):
+        if as_json:
+            print(json.dumps(jsonable.encode(item)))
+            continue
+        if number:
+            console.print()
+        console.print(f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=True)
+        for line in in_words(item):
+            console.print(escape(line), highlight=False, soft_wrap=True)
+    return 0
+
+
+def _within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
+    """The configurations of one experiment, each against the first."""
+    study = read_study(store, [name])
+    if platform:
+        study = _only(study, platform)
+    found = find(study).comparisons
+    if not found:
+        raise UsageError(f"{name} has one configuration only: name another experiment to compare it with")
+    return found
+
+
+def _only(study: Study, platform: str) -> Study:
+    trials = tuple(trial for trial in study.trials if trial.cell.platform == platform)
+    if not trials:
+        there = ", ".join(dict.fromkeys(trial.cell.platform for trial in study.trials))
+        raise UsageError(f"{study.name} has nothing on platform {platform}; it has: {there}")
+    return Study(study.name, trials, study.suite, study.suite_version, study.configurations, study.sittings)
+
+
+def _between(store: Store, a: str, b: str, platform: str) -> tuple[Comparison, ...]:
+    pairs = _pairs(_side(store, a, platform), _side(store, b, platform))
+    asked = sum(questions_of(one, other) for one, other, _ in pairs)
+    return tuple(compare(one, other, names, asked) for one, other, names in pairs)
+
+
+def _side(store: Store, name: str, platform: str) -> _Side:
+    """An experiment, or one configuration of it: a colon stands between them, and either may have more of them."""
+    for at in (len(name), *(place for place, letter in enumerate(name) if letter == ":")):
+        whole, configuration = name[:at], name[at + 1 :]
+        if not is_known(store, whole):
+            continue
+        study = read_study(store, [whole])
+        if platform:
+            study = _only(study, platform)
+        groups = study.groups()
+        if not configuration:
+            return _Side(study.name, groups)
+        own = {key: trials for key, trials in groups.items() if key[1] == configuration}
+        if not own:
+            there = ", ".join(dict.fromkeys(key[1] for key in groups))
+            raise UsageError(f"{whole} has no configuration {configuration!r}; it has: {there}")
+        return _Side(study.name, own)
+    # The error says what there is.
+    return _Side(name, read_study(store, [name]).groups())
+
+
+def _pairs(a: _Side, b: _Side) -> list[tuple[tuple[Trial, ...], tuple[Trial, ...], tuple[str, str]]]:
+    """What to compare with what: on each platform both have, the one group of each, or those of the same name."""
+    found = []
+    for platform in dict.fromkeys(key[0] for key in a.groups):
+        ours = {key[1]: trials for key, trials in a.groups.items() if key[0] == platform}
+        theirs = {key[1]: trials for key, trials in b.groups.items() if key[0] == platform}
+        if len(ours) == 1 and len(theirs) == 1:
+            both = [(next(iter(ours)), next(iter(theirs)))]
+        else:
+            both = [(name, name) for name in ours if name in theirs]
+        for one, other in both:
+            names = (_called(a.name, one, b.name), _called(b.name, other, a.name))
+            if names[0] == names[1]:
+                names = (f"{names[0]} (first)", f"{names[1]} (second)")
+            found.append((ours[one], theirs[other], names))
+    if not found:
+        raise UsageError(
+            f"nothing to compare: {_groups(a)} and {_groups(b)} have no platform and configuration in common; name "
+            "one configuration of each, as in EXPERIMENT:CONFIGURATION"
+        )
+    return found
+
+
+def _called(name: str, configuration: str, other: str) -> str:
+    return configuration if name == other else f"{name}: {configuration}"
+
+
+def _groups(side: _Side) -> str:
+    return f"{side.name} ({', '.join(f'{name} on {platform}' for platform, name in side.groups)})"

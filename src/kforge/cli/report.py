@@ -1,0 +1,45 @@
+"""`kforge report`: what experiments came to, as a page, as Markdown, as a table."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kforge.bench.reading import read_study
+from kforge.reporting.findings import Findings, find
+from kforge.reporting.markdown import markdown
+from kforge.reporting.page import page
+from kforge.reporting.table import csv_text
+from kforge.store.store import Store
+from kforge.whole_file import write_for_user
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the report is to go."""
+
+    html: Path | None = None
+    markdown: Path | None = None
+    csv: Path | None = None
+
+
+def run(names: list[str], files: Files, store: str) -> int:
+    with Store.open(store) as opened:
+        findings = find(read_study(opened, names))
+    console = Console(stderr=True)
+    texts = ((files.html, page), (files.markdown, markdown), (files.csv, csv_text))
+    for path, make in texts:
+        if path is not None:
+            write_for_user(path, make(findings))
+            console.print(f"written to {path}", highlight=False, markup=False, soft_wrap=True)
+    if all(path is None for path, _ in texts):
+        sys.stdout.write(markdown(findings))
+    return 0
+
+
+def write_page(findings: Findings, path: Path) -> None:
+    """The page, whole or not at all."""
+    write_for_user(path, page(findings))

@@ -1,0 +1,111 @@
+"""What a careful reader of a comparison should know, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from kforge.measures.counting import Standing
+from kforge.measures.records import Difference
+from kforge.types import Trial
+
+FEWEST_PAIRS = 3
+"""With fewer no interval is worth saying."""
+_FEW_VALUES = 6
+"""From fewer, intervals of a mean were found too short (docs/metrics.md)."""
+_SOME = 3
+"""How many names are given before the rest is only counted."""
+
+
+def of_texts(keys: Sequence[str]) -> list[str]:
+    """Problems that are called the same and are not."""
+    if not keys:
+        return []
+    return [f"{_listed(keys)}: not the same text on both sides, so not compared."]
+
+
+def of_questions(both: Mapping[str, tuple[Standing, Standing]], asked: Sequence[Difference]) -> list[str]:
+    """What could not be asked, and why."""
+    if len(both) < FEWEST_PAIRS:
+        counted = f"{len(both)} problems count" if len(both) != 1 else "1 problem counts"
+        return [f"{counted} on both sides: too few to compare, an interval takes {FEWEST_PAIRS}."]
+    questions = {item.question for item in asked}
+    if "speedup vs eager" not in questions:
+        return [_untimed(both)]
+    if "speedup vs best" not in questions:
+        return [f"Nothing is said of the best baseline: fewer than {FEWEST_PAIRS} problems have it on both sides."]
+    return []
+
+
+def _untimed(both: Mapping[str, tuple[Standing, Standing]]) -> str:
+    timed = [sum("eager" in pair[side].logs for pair in both.values()) for side in (0, 1)]
+    common = sum("eager" in a.logs and "eager" in b.logs for a, b in both.values())
+    if not any(timed):
+        return "Nothing was timed on either side: only correctness is compared."
+    if not all(timed):
+        return "One side was not timed: only correctness is compared."
+    problems = "problem was" if common == 1 else "problems were"
+    return f"{common} {problems} correct and timed on both sides: too few to compare speed."
+
+
+def of_differences(differences: Sequence[Difference], questions: int) -> list[str]:
+    """Where the numbers can carry less than they seem to."""
+    least = math.floor(math.log2(2 * questions / 0.05)) + 1
+    asked = "1 question" if questions == 1 else f"{questions} questions at once"
+    flat = [item for item in differences if item.question != "correct" and item.low == item.high]
+    few = [item for item in differences if item not in flat and item.wins + item.losses < least]
+    thin = [item for item in few if item.question != "correct" and item.wins + item.losses < _FEW_VALUES]
+    notes = [
+        f"The ratio is exactly {item.effect:.4g} on every problem ({item.question}), which measurements hardly are: "
+        "without a spread there is no interval, and nothing is shown."
+        for item in flat
+    ]
+    if few:
+        tally = ", ".join(f"{item.wins + item.losses} ({item.question})" for item in few)
+        notes.append(f"The sign test of {asked} takes {least} problems that differ to show anything; here {tally}.")
+    if thin:
+        tally = ", ".join(item.question for item in thin)
+        notes.append(f"With fewer than {_FEW_VALUES} problems that differ an interval may be too short: {tally}.")
+    return notes
+
+
+def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str]) -> list[str]:
+    """What else differs between the sides."""
+    notes = []
+    for what, read in _CIRCUMSTANCES.items():
+        found = [sorted({word for trial in side if (word := read(trial))}) for side in (a, b)]
+        if found[0] and found[1] and found[0] != found[1]:
+            notes.append(f"Different {what}: {names[0]} {_listed(found[0])}; {names[1]} {_listed(found[1])}.")
+    if any(attempt.verdict.emulated for trial in (*a, *b) for attempt in trial.history):
+        notes.append("Programs were verified in emulation, where nothing is timed.")
+    return notes
+
+
+def _machine(trial: Trial) -> str:
+    evidence = trial.verdict.evidence if trial.verdict else None
+    device = evidence.device if evidence else {}
+    cores = f", {device['cores']} cores" if "cores" in device else ""
+    return device.get("processor", "") + cores
+
+
+def _torch(trial: Trial) -> str:
+    evidence = trial.verdict.evidence if trial.verdict else None
+    return evidence.versions.get("torch", "") if evidence else ""
+
+
+def _baseline(trial: Trial) -> str:
+    return trial.verdict.timing.baseline if trial.verdict and trial.verdict.timing else ""
+
+
+_CIRCUMSTANCES: dict[str, Callable[[Trial], str]] = {
+    "platforms": lambda trial: trial.cell.platform,
+    "machines": _machine,
+    "versions of torch": _torch,
+    "baselines beside the program": _baseline,
+    "seeds": lambda trial: str(trial.cell.seed),
+}
+
+
+def _listed(words: Sequence[str]) -> str:
+    rest = len(words) - _SOME
+    return ", ".join(words[:_SOME]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,24 @@
+"""What a program changed in the one it was made from, as edits that make the one into the other."""
+
+from __future__ import annotations
+
+import difflib
+
+Edit = tuple[int, int, list[str]]
+"""Lines [first, last) of the parent, counted from 0, become these."""
+
+
+def edits(parent: str, child: str) -> list[Edit]:
+    """From top to bottom; none where both are equal."""
+    before, after = parent.split("\n"), child.split("\n")
+    matcher = difflib.SequenceMatcher(None, before, after)
+    return [(first, last, after[start:end]) for tag, first, last, start, end in matcher.get_opcodes() if tag != "equal"]
+
+
+def applied(parent: str, made: list[Edit]) -> str:
+    """The child, from its parent and the edits."""
+    lines, place, done = parent.split("\n"), 0, list[str]()
+    for first, last, new in made:
+        done += [*lines[place:first], *new]
+        place = last
+    return "\n".join([*done, *lines[place:]])

@@ -1,0 +1,167 @@
+"""A report as Markdown: tables that read well on a code host. What others wrote cannot break out of its cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from kforge.measures.records import AGAINST, Against
+from kforge.measures.words import in_words
+from kforge.reporting import problem_table, summary_lines, wording
+from kforge.reporting.circumstances import circumstances, moment
+from kforge.reporting.findings import Findings
+from kforge.reporting.left_out import group_name, left_out
+
+PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+"""Where fast_p is told."""
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&!]|(?<!\w)_|_(?!\w))")
+"""An underscore within a word means nothing to Markdown."""
+_BASELINES: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
+
+
+def markdown(findings: Findings) -> str:
+    """The whole text."""
+    parts = [
+        [f"# {plain(findings.study.name)}", "", plain(summary_lines.lead(findings))],
+        [line for words in summary_lines.warnings(findings) for line in ("", f"> {plain(words)}")][1:],
+        _summary(findings),
+        *(_fast(findings, against) for against in AGAINST),
+        _states(findings),
+        _comparisons(findings),
+        _left_out(findings),
+        _problems(findings),
+        _circumstances(findings),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def plain(text: str) -> str:
+    """Words as they are, on one line, whatever signs are in them."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> list[str]:
+    """Columns after the first `words` hold numbers. Cells are escaped here."""
+    marks = ["---" if place < words else "---:" for place in range(len(heads))]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, marks, *([plain(cell) for cell in row] for row in rows))]
+
+
+def _summary(findings: Findings) -> list[str]:
+    heads = ["configuration", "problems", "correct", "mean vs eager", "with fall-back", "mean vs best"]
+    heads += ["dollars", "tokens", "time", "own code", "roofline"]
+    rows = [
+        [
+            group_name(findings, summary.platform, summary.configuration) + (" (emulated)" if summary.emulated else ""),
+            str(len(summary.problems)),
+            wording.share(summary.correct),
+            wording.mean(summary.mean_correct.get("eager")),
+            wording.mean(summary.mean_fallback.get("eager")),
+            wording.mean(summary.mean_correct.get("best")),
+            wording.money(summary.dollars_per_correct),
+            wording.amount(summary.tokens_per_correct),
+            wording.seconds(summary.seconds_per_correct),
+            wording.percent(summary.custom_share),
+            wording.percent(summary.roofline_share),
+        ]
+        for summary in findings.summaries
+    ]
+    words = (
+        "In brackets 95 % intervals. Mean: geometric, of the speedups of correct programs; with fall-back: over all "
+        "problems, for who keeps the baseline wherever the program is wrong or slower. Dollars, tokens and time are "
+        "for each correct program, everything tried included."
+    )
+    return ["## Summary", "", *table(heads, rows), "", words]
+
+
+def _fast(findings: Findings, against: Against) -> list[str]:
+    timed = [summary for summary in findings.summaries if summary.fast.get(against)]
+    if not timed:
+        return []
+    rows = [
+        [
+            group_name(findings, summary.platform, summary.configuration),
+            *(wording.share(summary_lines.fast(findings, summary, p, against)) for p in PS),
+        ]
+        for summary in timed
+    ]
+    words = "The share of problems that are correct and more than p times faster; for p = 0 it is enough to be correct."
+    heads = ["configuration", *(f"p = {p:g}" for p in PS)]
+    return [f"## fast\\_p against {_BASELINES[against]}", "", words, "", *table(heads, rows)]
+
+
+def _states(findings: Findings) -> list[str]:
+    found = [summary for summary in findings.summaries if summary.outcomes]
+    if not found:
+        return []
+    ended = table(
+        ["configuration", *map(wording.state, wording.STATES)],
+        (
+            [
+                group_name(findings, summary.platform, summary.configuration),
+                *(str(summary.outcomes.get(state, 0)) for state in wording.STATES),
+            ]
+            for summary in found
+        ),
+    )
+    longest = max(len(summary.iterations) for summary in found)
+    reached = table(
+        ["configuration", *(str(number) for number in range(1, longest + 1))],
+        (
+            [
+                group_name(findings, summary.platform, summary.configuration),
+                *(wording.percent(step.reached.get("correct", 0.0)) for step in summary.iterations),
+                *[wording.NONE] * (longest - len(summary.iterations)),
+            ]
+            for summary in found
+        ),
+    )
+    after = ["", "Share of chains with a correct program, after so many programs:", "", *reached] if longest else []
+    return ["## Correctness", "", "Trials that count, by the state they ended in:", "", *ended, *after]
+
+
+def _comparisons(findings: Findings) -> list[str]:
+    lines = ["## Comparisons"] if findings.comparisons else []
+    for comparison in findings.comparisons:
+        lines += ["", f"### {plain(comparison.b)} against {plain(comparison.a)}", ""]
+        lines += [f"- {plain(words)}" for words in in_words(comparison)]
+    return lines
+
+
+def _left_out(findings: Findings) -> list[str]:
+    lines = []
+    for omission in left_out(findings):
+        lines += ["", f"**{omission.problems} {omission.kind}**: {omission.words}.", ""]
+        for reason in omission.reasons:
+            where = f" ({', '.join(reason.where)})" if reason.where else ""
+            lines.append(f"- {plain(reason.why + where)}: {plain(', '.join(reason.problems))}")
+    return ["## Left out and set apart", *lines] if lines else []
+
+
+def _problems(findings: Findings) -> list[str]:
+    columns = problem_table.columns(findings)
+    rows = []
+    for line in problem_table.rows(findings):
+        cells = [
+            " ".join((wording.state(line.fact.outcome) or "no program", *(f"({mark})" for mark in cell.marks)))
+            if cell.chip
+            else f"{cell.text} ({cell.range})"
+            if cell.range
+            else cell.text
+            for cell in line.cells
+        ]
+        rows.append([f"{cells[0]}: {line.remark}" if line.remark else cells[0], *cells[1:]])
+    words = sum(not numeric for _, _, numeric in columns)
+    return ["## Problems", "", *table([name for _, name, _ in columns], rows, words)] if rows else []
+
+
+def _circumstances(findings: Findings) -> list[str]:
+    where = circumstances(findings.study)
+    lines = ["## Machine and versions", ""]
+    lines += [f"- {plain(fact.name)}: {plain(fact.value)}" for fact in where.shared]
+    for sat in where.sittings:
+        own = "".join(f", {plain(fact.name)} {plain(fact.value)}" for fact in sat.own)
+        command = f", command: {plain(sat.command)}" if sat.command else ""
+        lines.append(f"- sitting {sat.number}: {sat.began}, {wording.several(sat.trials, 'trial')}{own}{command}")
+    version = f" at {plain(findings.study.suite_version)}" if findings.study.suite_version else ""
+    suite = [f"- suite: {plain(findings.study.suite)}{version}"] if findings.study.suite else []
+    return [*lines, *suite, f"- report made {moment(findings.made)} by KForge {plain(findings.version)}"]

@@ -1,0 +1,128 @@
+"""The head of a report: what it is about, what to beware of, and the summary table's lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kforge.measures.fast import fast_p
+from kforge.measures.records import AGAINST, Against, Mean, Share, Summary
+from kforge.reporting import wording
+from kforge.reporting.circumstances import circumstances
+from kforge.reporting.findings import Findings
+from kforge.reporting.left_out import group_name
+from kforge.reporting.pictures import series
+
+_CALLED: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A figure and its interval."""
+
+    value: str
+    range: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One configuration on one platform."""
+
+    summary: Summary
+    series: int
+    correct: Worth
+    cells: tuple[tuple[Worth, ...], ...]
+    """For each baseline: fast_1, fast_1.5, mean, mean with fall-back."""
+    passes: str
+
+
+def lead(findings: Findings) -> str:
+    """What was run, in a sentence."""
+    study = findings.study
+    problems = len({trial.cell.problem for trial in study.trials})
+    names = list(dict.fromkeys(summary.configuration for summary in findings.summaries))
+    platforms = list(dict.fromkeys(summary.platform for summary in findings.summaries))
+    seeds = len({trial.cell.seed for trial in study.trials})
+    suite = f" of {study.suite}" if study.suite else ""
+    version = f" ({study.suite_version})" if study.suite_version else ""
+    ways = wording.several(len(names), "configuration")
+    times = f", each with {seeds} seeds" if seeds > 1 else ""
+    return f"{wording.several(problems, 'problem')}{suite}{version}, {ways} on {', '.join(platforms) or 'no platform'}{times}."
+
+
+def warnings(findings: Findings) -> list[str]:
+    """What a reader should know before any figure."""
+    found = []
+    if not findings.study.trials:
+        found.append("No trial is in this report: nothing was run yet, or the filter left nothing.")
+    emulated = [_name(findings, summary) for summary in findings.summaries if summary.emulated]
+    if emulated:
+        found.append(
+            f"Emulated: {', '.join(emulated)}. Programs were verified on an emulator and not on the hardware they are "
+            "for: they have no time and no speedup."
+        )
+    untimed = [_name(findings, item) for item in findings.summaries if not item.timed and not item.emulated]
+    if untimed and findings.study.trials:
+        found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
+    pending = sum(len(summary.unfinished) for summary in findings.summaries)
+    if pending:
+        found.append(
+            f"Unfinished: {wording.several(pending, 'trial')} not through; the same command goes on with them."
+        )
+    differing = circumstances(findings.study).differing
+    if differing:
+        found.append(f"Sittings differ in {', '.join(differing)}: compare figures from different sittings with care.")
+    return found
+
+
+def columns(findings: Findings) -> dict[str, Any]:
+    """The summary table: its lines, and which columns it needs."""
+    used = [against for against in AGAINST if any(summary.fast.get(against) for summary in findings.summaries)]
+    numbers = series(findings)
+    passes = sorted({k for summary in findings.summaries for k in summary.pass_at if k > 1})
+    ks = [1, *passes] if passes else []
+    return {
+        "lines": [
+            Line(
+                summary,
+                numbers[summary.configuration],
+                _worth(summary.correct),
+                tuple(_cells(findings, summary, against) for against in used),
+                ", ".join(wording.percent(summary.pass_at.get(k)) for k in ks),
+            )
+            for summary in findings.summaries
+        ],
+        "baselines": [_CALLED[against] for against in used],
+        "several": len({summary.platform for summary in findings.summaries}) > 1,
+        "priced": any(summary.dollars_per_correct for summary in findings.summaries),
+        "roofed": any(summary.roofline_of for summary in findings.summaries),
+        "passes": ks,
+    }
+
+
+def fast(findings: Findings, summary: Summary, p: float, against: Against) -> Share | None:
+    """fast_p at exactly p; None where nothing was timed."""
+    if not summary.fast.get(against):
+        return None
+    return fast_p(findings.study.groups()[summary.platform, summary.configuration], p, against)
+
+
+def _cells(findings: Findings, summary: Summary, against: Against) -> tuple[Worth, ...]:
+    return (
+        _worth(fast(findings, summary, 1.0, against)),
+        _worth(fast(findings, summary, 1.5, against)),
+        _worth(summary.mean_correct.get(against)),
+        _worth(summary.mean_fallback.get(against)),
+    )
+
+
+def _worth(found: Share | Mean | None) -> Worth:
+    if found is None:
+        return Worth(wording.NONE)
+    if isinstance(found, Share):
+        return Worth(wording.percent(found.value), f"{100 * found.low:.0f} to {100 * found.high:.0f}")
+    return Worth(wording.times(found.value), f"{wording.times(found.low)} to {wording.times(found.high)}")
+
+
+def _name(findings: Findings, summary: Summary) -> str:
+    return group_name(findings, summary.platform, summary.configuration)

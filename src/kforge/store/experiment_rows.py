@@ -1,0 +1,151 @@
+"""What is asked of the tables of experiments, sittings and cells."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+
+from kforge.errors import UsageError
+from kforge.store.records import dump, load, plain
+from kforge.store.runs import short_id
+from kforge.store.schema import cells, experiments, runs, sittings
+from kforge.types import Experiment, Sitting, Verdict
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An experiment as it was last asked for."""
+
+    id: str
+    experiment: Experiment
+    created: datetime
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a cell stands."""
+
+    run: str = ""
+    """Its run's id; empty while there is none."""
+    state: str = "new"
+    """Its run's state."""
+    reason: str = ""
+    failure: str = ""
+    """Why it could not be worked on, when that was last tried."""
+    confirmation: Verdict | None = None
+    sitting: int = 0
+    """When it was last worked on."""
+
+
+def create(connection: Connection, experiment: Experiment, name: str) -> None:
+    row = {"id": name, "name": plain(experiment.name), "created": time.time(), "document": dump(experiment)}
+    connection.execute(insert(experiments), row)
+
+
+def new_id(name: str) -> str:
+    """Told from a run's by the word in it."""
+    return short_id(f"bench {name}")
+
+
+def find(connection: Connection, name: str) -> tuple[int, Begun]:
+    """By id, by name (the newest), by the beginning of an id, or the `last` one; UsageError lists what there is."""
+    newest = select(experiments).order_by(experiments.c.number.desc())
+    if name == "last":
+        found = connection.execute(newest.limit(1)).all()
+    else:
+        same = (experiments.c.id == plain(name)) | (experiments.c.name == plain(name))
+        found = list(connection.execute(newest.where(same).limit(1)))
+        if not found and name:
+            beginning = experiments.c.id.startswith(plain(name), autoescape=True)
+            found = list(connection.execute(newest.where(beginning).limit(10)))
+    if len(found) > 1:
+        ids = ", ".join(row.id for row in found)
+        raise UsageError(f"{name!r} is the beginning of several experiments: {ids}")
+    if not found:
+        raise UsageError(_unknown(connection, name))
+    return found[0].number, _as_begun(found[0])
+
+
+def number_of(connection: Connection, name: str) -> int:
+    """Of the experiment with exactly this id."""
+    return int(connection.execute(select(experiments.c.number).where(experiments.c.id == name)).scalar_one())
+
+
+def named(connection: Connection, name: str) -> str | None:
+    """The id of the newest experiment of exactly that name."""
+    query = select(experiments.c.id).where(experiments.c.name == plain(name)).order_by(experiments.c.number.desc())
+    found: str | None = connection.execute(query.limit(1)).scalar()
+    return found
+
+
+def newest(connection: Connection, limit: int) -> list[Begun]:
+    query = select(experiments).order_by(experiments.c.number.desc()).limit(limit)
+    return [_as_begun(row) for row in connection.execute(query)]
+
+
+def set_experiment(connection: Connection, number: int, experiment: Experiment) -> None:
+    connection.execute(update(experiments).where(experiments.c.number == number).values(document=dump(experiment)))
+
+
+def add_sitting(connection: Connection, number: int, sitting: Sitting) -> int:
+    """Its number within the experiment, from 0."""
+    count = connection.execute(select(func.count()).where(sittings.c.experiment == number)).scalar() or 0
+    connection.execute(insert(sittings), {"experiment": number, "number": count, "document": dump(sitting)})
+    return int(count)
+
+
+def all_sittings(connection: Connection, number: int) -> tuple[Sitting, ...]:
+    query = select(sittings.c.document).where(sittings.c.experiment == number).order_by(sittings.c.number)
+    return tuple(load(Sitting, document) for document in connection.execute(query).scalars())
+
+
+def put_cell(connection: Connection, number: int, cell: str, standing: Standing) -> None:
+    """Record where a cell stands, in place of what was recorded before."""
+    run = None
+    if standing.run:
+        run = connection.execute(select(runs.c.number).where(runs.c.id == standing.run)).scalar_one()
+    connection.execute(delete(cells).where(cells.c.experiment == number, cells.c.cell == cell))
+    row = {
+        "experiment": number,
+        "cell": cell,
+        "run": run,
+        "failure": plain(standing.failure),
+        "confirmation": None if standing.confirmation is None else dump(standing.confirmation),
+        "sitting": standing.sitting,
+    }
+    connection.execute(insert(cells), row)
+
+
+def standings(connection: Connection, number: int) -> dict[str, Standing]:
+    """Every cell that was ever worked on, with the state of its run."""
+    query: Select[Any] = (
+        select(cells, runs.c.id, runs.c.state, runs.c.reason)
+        .join(runs, runs.c.number == cells.c.run, isouter=True)
+        .where(cells.c.experiment == number)
+    )
+    return {row.cell: _as_standing(row) for row in connection.execute(query)}
+
+
+def _as_standing(row: Row[Any]) -> Standing:
+    return Standing(
+        run=row.id or "",
+        state=row.state or "new",
+        reason=row.reason or "",
+        failure=row.failure,
+        confirmation=None if row.confirmation is None else load(Verdict, row.confirmation),
+        sitting=row.sitting,
+    )
+
+
+def _as_begun(row: Row[Any]) -> Begun:
+    return Begun(row.id, load(Experiment, row.document), datetime.fromtimestamp(row.created, UTC))
+
+
+def _unknown(connection: Connection, name: str) -> str:
+    recent = connection.execute(select(experiments.c.id).order_by(experiments.c.number.desc()).limit(5)).scalars().all()
+    there = f"the latest are {', '.join(recent)}" if recent else "there are none yet: kforge bench makes one"
+    return f"no experiment is called {name!r}; {there}"

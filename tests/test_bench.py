@@ -1,0 +1,379 @@
+"""Working on experiments: the whole matrix, going on after every kind of stop, and what is left on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makers
+from kforge.bench import running
+from kforge.bench.cells import by_fingerprint
+from kforge.bench.progress import News, Progress
+from kforge.bench.reading import merged, read_experiment, read_studies
+from kforge.bench.running import Bench, begin, check, conduct
+from kforge.errors import HarnessError, ModelRejected, ProblemError, RunBusy, StoreError, UsageError
+from kforge.execution.null import NullExecutor
+from kforge.forging.api import Workplace, carry_out
+from kforge.forging.crews import Means
+from kforge.models.prices import Rate
+from kforge.models.scripted import Scripted
+from kforge.store.experiments import Experiments, Standing
+from kforge.store.store import Store
+from kforge.types import (
+    Budget,
+    Completion,
+    Configuration,
+    Experiment,
+    Job,
+    Outcome,
+    Plan,
+    Problem,
+    Prompt,
+    Request,
+    Usage,
+    Verdict,
+)
+
+pytestmark = pytest.mark.cpu
+
+SOURCE = """import torch
+import torch.nn as nn
+N = {n}
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * N
+def get_inputs():
+    return [torch.randn(N)]
+def get_init_inputs():
+    return []
+"""
+ADVICE = '{"recommendation": "Fuse the loops.", "evidence": "two passes"}'
+
+
+def problem(number: int) -> Problem:
+    return Problem.from_source(SOURCE.format(n=number + 2), f"p{number}", level=1, number=number)
+
+
+def experiment(count: int = 3, **changes: Any) -> Experiment:
+    problems = {f"level1/p{number}": problem(number) for number in range(count)}
+    configurations = (
+        Configuration("short", ("scripted:a",), {"iterations": 1, "profiling": "none"}),
+        Configuration("long", ("scripted:a",), {"iterations": 3, "profiling": "none"}),
+    )
+    return replace(Experiment("e", problems, configurations, suite="made here"), **changes)
+
+
+def reply(prompt: Prompt) -> str:
+    return ADVICE if prompt.purpose == "analyse" else makers.reply(f"x + {len(prompt.text)} # {prompt.sample}")
+
+
+def judge(job: Job) -> Verdict:
+    if job.id == "confirm":
+        return makers.verdict(1.4)
+    return makers.verdict(1.0 + 0.5 * int(job.id.rpartition(".")[2]))
+
+
+class Model(Scripted):
+    def __init__(self, replies: Any = reply, **options: Any) -> None:
+        super().__init__(replies, name="scripted:a", **options)
+
+
+def work(
+    store: Store, wanted: Experiment, model: Model | None = None, judge: Callable[[Job], Verdict] = judge, **more: Any
+) -> tuple[str, list[News]]:
+    """Conduct an experiment; its id, and the news."""
+    heard: list[News] = []
+    means = check(wanted, Means(models={"scripted:a": model or Model()}))
+    name = begin(wanted, store, more.pop("fresh", False))
+    executor = more.pop("executor", NullExecutor(judge))
+    asyncio.run(conduct(name, Bench(store, means, tell=heard.append, executor=executor, **more)))
+    return name, heard
+
+
+def ends(heard: list[News]) -> list[str]:
+    return [news.end for news in heard if news.end is not None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(tmp_path / "store") as store:
+        yield store
+
+
+class TestMatrix:
+    def test_every_cell_becomes_a_run(self, store: Store) -> None:
+        name, heard = work(store, experiment(seeds=(0, 1)))
+        assert ends(heard) == ["finished"] * 12
+        study = read_experiment(store, Experiments(store).find(name))
+        assert {key: len(trials) for key, trials in study.groups().items()} == {("cpu", "short"): 6, ("cpu", "long"): 6}
+        assert all(trial.state == "finished" for trial in study.trials)
+        assert {len(trial.history) for trial in study.groups()["cpu", "long"]} == {3}
+        assert {store.run(trial.run).request.plan.seed for trial in study.trials} == {0, 1}
+
+    def test_a_winner_among_several_is_judged_once_more_and_that_counts(self, store: Store) -> None:
+        name, _ = work(store, experiment(1))
+        short, long = read_experiment(store, Experiments(store).find(name)).trials
+        assert short.confirmation is None
+        assert long.best is not None
+        assert long.best.speedup == 2.5
+        assert long.verdict is long.confirmation
+        assert long.verdict is not None
+        assert long.verdict.speedup == 1.4
+
+    def test_without_confirmation_nothing_is_judged_twice(self, store: Store) -> None:
+        jobs: list[str] = []
+
+        def noting(job: Job) -> Verdict:
+            jobs.append(job.id)
+            return judge(job)
+
+        work(store, experiment(1, confirm=False), judge=noting)
+        assert "confirm" not in jobs
+
+    def test_platforms_follow_one_another(self) -> None:
+        cells = list(experiment(2, platforms=("cuda", "metal")).cells())
+        assert [cell.platform for cell in cells] == ["cuda"] * 4 + ["metal"] * 4
+
+    def test_what_cannot_work_is_said_before_anything_is_recorded(self, store: Store) -> None:
+        bad = Configuration("bad", ("nosuch:model",), {})
+        with pytest.raises(UsageError):
+            work(store, experiment(configurations=(bad,)))
+        assert Experiments(store).newest() == []
+
+
+class TestGoingOn:
+    def test_the_second_time_nothing_is_asked(self, store: Store) -> None:
+        first, _ = work(store, experiment())
+        model = Model()
+        second, heard = work(store, experiment(), model)
+        assert first == second
+        assert ends(heard) == ["earlier"] * 6
+        assert not model.asked
+
+    def test_fresh_begins_anew_and_the_old_one_stays(self, store: Store) -> None:
+        first, _ = work(store, experiment())
+        second, heard = work(store, experiment(), fresh=True)
+        assert first != second
+        assert ends(heard) == ["finished"] * 6
+        assert read_studies(store, [first])[0].trials[0].history
+
+    def test_a_larger_experiment_keeps_what_was_done(self, store: Store) -> None:
+        first, _ = work(store, experiment(2))
+        second, heard = work(store, experiment(3))
+        assert first == second
+        assert sorted(ends(heard)) == ["earlier"] * 4 + ["finished"] * 2
+
+    def test_a_changed_configuration_is_a_new_experiment_that_takes_over_the_rest(self, store: Store) -> None:
+        first, _ = work(store, experiment(2))
+        changed = (experiment().configurations[0], Configuration("long", ("scripted:a",), {"iterations": 2}))
+        second, heard = work(store, experiment(2, configurations=changed))
+        assert first != second
+        assert sorted(ends(heard)) == ["earlier"] * 2 + ["finished"] * 2
+        assert [len(trial.history) for trial in read_studies(store, [first])[0].trials] == [1, 3, 1, 3]
+        assert [len(trial.history) for trial in read_studies(store, [second])[0].trials] == [1, 2, 1, 2]
+
+    def test_an_interrupted_sitting_is_continued_within_its_runs(self, store: Store) -> None:
+        def interrupted(prompt: Prompt) -> Any:
+            if len(model.asked) == 7:
+                sitting.cancel()
+            return reply(prompt)
+
+        model = Model(interrupted)
+        means = check(experiment(), Means(models={"scripted:a": model}))
+        bench = Bench(store, means, parallel=1, executor=NullExecutor(judge))
+
+        async def work_until_told() -> None:
+            nonlocal sitting
+            sitting = asyncio.current_task()
+            await conduct(begin(experiment(), store), bench)
+
+        sitting: Any = None
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(work_until_told())
+        name = Experiments(store).named("e")
+        assert name is not None
+        states = [trial.state for trial in read_studies(store, [name])[0].trials]
+        assert states.count("finished") == 2
+        assert states.count("stopped") == 1
+        again = Model()
+        _, heard = work(store, experiment(), again)
+        assert sorted(ends(heard)) == ["earlier"] * 2 + ["finished"] * 4
+        trials = read_studies(store, [name])[0].trials
+        assert all(trial.state == "finished" for trial in trials)
+        assert len(store.runs(100)) == 6
+
+    def test_a_dead_provider_is_noticed_and_the_rest_is_put_off(self, store: Store) -> None:
+        model = Model(lambda prompt: ModelRejected("the key is wrong"))
+        name, heard = work(store, experiment(5), model, parallel=1)
+        assert ends(heard) == ["stopped"] * running.DEAD_AFTER + ["put off"] * 7
+        assert "the key is wrong" in heard[-1].reason
+        assert len(model.asked) == running.DEAD_AFTER
+        _, heard = work(store, experiment(5))
+        assert ends(heard) == ["finished"] * 10
+        assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
+
+    def test_a_spent_budget_ends_the_sitting_and_a_higher_one_goes_on(self, store: Store) -> None:
+        def priced(prompt: Prompt) -> Completion:
+            return Completion(reply(prompt), "scripted:a", Usage(1, 100, 100, 0.01))
+
+        wanted = experiment(5, budget=Budget(dollars=0.045))
+        name, heard = work(store, wanted, Model(priced, rate=Rate(0.0, 0.0)), parallel=1)
+        assert "put off" in ends(heard)
+        spent = running.spent_on(store, Experiments(store).standings(name))
+        assert 0.03 <= spent.dollars <= 0.06
+        more = replace(wanted, budget=Budget(dollars=10.0))
+        again, heard = work(store, more, Model(priced, rate=Rate(0.0, 0.0)))
+        assert again == name
+        assert "finished" in ends(heard)
+        assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
+
+
+class TestFaults:
+    def test_one_hopeless_problem_never_blocks_the_rest(self, store: Store) -> None:
+        def broken(job: Job) -> Verdict:
+            if job.problem.name == "p1":
+                raise ProblemError("get_inputs() failed", path="p1.py")
+            return judge(job)
+
+        name, heard = work(store, experiment(), judge=broken)
+        assert sorted(ends(heard)) == ["failed"] * 2 + ["finished"] * 4
+        failed = [trial for trial in read_studies(store, [name])[0].trials if trial.state == "failed"]
+        assert {trial.cell.problem for trial in failed} == {"level1/p1"}
+        assert "get_inputs() failed" in failed[0].reason
+        _, heard = work(store, experiment())
+        assert sorted(ends(heard)) == ["earlier"] * 4 + ["finished"] * 2
+        assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
+
+    def test_neither_does_a_fault_of_our_own(self, store: Store) -> None:
+        def broken(job: Job) -> Verdict:
+            if job.problem.name == "p0":
+                raise ZeroDivisionError("division by zero")
+            return judge(job)
+
+        _, heard = work(store, experiment(), judge=broken)
+        failed = [news for news in heard if news.end == "failed"]
+        assert len(failed) == 2
+        assert "internal error: ZeroDivisionError" in failed[0].reason
+
+    def test_a_store_that_cannot_record_ends_the_sitting(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        real, count = Store.add_attempt, 0
+
+        def full(self: Store, run: str, attempt: Any) -> None:
+            nonlocal count
+            count += 1
+            if count > 3:
+                raise StoreError("the disk is full: free some space")
+            real(self, run, attempt)
+
+        monkeypatch.setattr(Store, "add_attempt", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            work(store, experiment())
+        monkeypatch.undo()
+        model = Model()
+        name, heard = work(store, experiment(), model)
+        assert "failed" not in ends(heard)
+        trials = read_studies(store, [name])[0].trials
+        assert all(trial.state == "finished" for trial in trials)
+        assert [len(trial.history) for trial in trials] == [1, 3] * 3
+
+    def test_two_sittings_at_once_are_refused(self, store: Store) -> None:
+        name = begin(experiment(), store)
+        with Experiments(store).hold(name), pytest.raises(RunBusy, match="experiment"):
+            work(store, experiment())
+
+    def test_the_harness_failing_to_confirm_keeps_the_run(self, store: Store) -> None:
+        def broken(job: Job) -> Verdict:
+            if job.id == "confirm":
+                raise HarnessError("the device is gone")
+            return judge(job)
+
+        name, heard = work(store, experiment(1), judge=broken)
+        assert sorted(ends(heard)) == ["failed", "finished"]
+        model = Model()
+        _, heard = work(store, experiment(1), model)
+        assert sorted(ends(heard)) == ["earlier", "finished"]
+        assert not model.asked
+        assert read_studies(store, [name])[0].trials[1].confirmation is not None
+
+
+class TestRecord:
+    def test_each_sitting_says_where_and_with_what(self, store: Store) -> None:
+        name, _ = work(store, experiment(), command="kforge bench e.toml")
+        work(store, experiment(4), command="kforge bench e.toml")
+        study = read_studies(store, [name])[0]
+        assert [sitting.command for sitting in study.sittings] == ["kforge bench e.toml"] * 2
+        assert study.sittings[0].versions["python"]
+        assert study.sittings[0].machine["cpu"]
+        assert {trial.sitting for trial in study.trials} == {0, 1}
+
+    def test_experiments_are_found_by_name_id_beginning_and_last(self, store: Store) -> None:
+        experiments = Experiments(store)
+        first = experiments.create(experiment(1, name="one"))
+        second = experiments.create(experiment(2, name="two"))
+        assert experiments.find("one").id == first
+        assert experiments.find(first).experiment == experiment(1, name="one")
+        assert experiments.find(second[:-2]).id == second
+        assert experiments.find("last").id == second
+        with pytest.raises(UsageError, match="no experiment is called 'three'"):
+            experiments.find("three")
+
+    def test_where_a_cell_stands_comes_back_equal(self, store: Store) -> None:
+        experiments = Experiments(store)
+        name = experiments.create(experiment(1))
+        run = store.create_run(Request(problem(0)))
+        store.set_state(run, "stopped", "interrupted")
+        key = next(iter(by_fingerprint(experiment(1))))
+        standing = Standing(run, "stopped", "interrupted", "odd \0 text", makers.verdict(1.5), 3)
+        experiments.put(name, key, standing)
+        assert experiments.standings(name)[key] == replace(standing, failure="odd \\x00 text")
+
+
+class TestReading:
+    def test_runs_of_the_loop_make_a_study_too(self, store: Store) -> None:
+        for number in (0, 1):
+            request = Request(problem(number), models=("scripted:a",), plan=Plan(iterations=2), profilers=())
+            place = Workplace(store, Means(models={"scripted:a": Model()}), executor=NullExecutor(judge))
+            asyncio.run(carry_out(request, place))
+        names = [item.id for item in store.runs()]
+        (study,) = read_studies(store, names)
+        assert len(study.trials) == 2
+        assert len(study.groups()) == 1
+        with pytest.raises(UsageError, match="no experiment and no run is called 'nobody'"):
+            read_studies(store, ["nobody"])
+
+    def test_merged_studies_keep_configurations_of_the_same_name_apart(self, store: Store) -> None:
+        one, _ = work(store, experiment(1, name="one"))
+        two, _ = work(store, experiment(1, name="two"))
+        study = merged(read_studies(store, [one, two]))
+        assert [name for _, name in study.groups()] == ["one: short", "one: long", "two: short", "two: long"]
+        assert {trial.sitting for trial in study.trials} == {0, 1}
+
+
+class TestProgress:
+    def test_the_rest_is_estimated_at_the_pace_of_this_sitting(self) -> None:
+        now = 0.0
+        progress = Progress(experiment(), clock=lambda: now)
+        cells = list(experiment().cells())
+        progress.take(News(cells[0], end="earlier"))
+        assert progress.seconds_left is None
+        now = 10.0
+        progress.take(News(cells[1], end="finished", best=makers.attempt(1, 1.5)))
+        assert progress.seconds_left == 40.0
+        assert progress.correct == 1
+        progress.take(News(cells[2], end="put off"))
+        assert progress.seconds_left == 30.0
+
+    def test_what_attempts_cost_is_added_up(self) -> None:
+        from kforge.forging.loop import Event
+
+        progress = Progress(experiment(), Usage(dollars=1.0))
+        paid = replace(makers.attempt(1, Outcome.MISMATCH), usage=Usage(1, 10, 10, 0.5))
+        cell = next(experiment().cells())
+        progress.take(News(cell, Event(0, 1, "mismatch", paid)))
+        assert progress.usage.dollars == 1.5
+        assert list(progress.at_work) == [cell]

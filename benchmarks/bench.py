@@ -65,7 +65,14 @@ def judge(job: Job) -> Verdict:
     speedup = chance.lognormvariate(0.2, 0.5)
     blocks = tuple(chance.uniform(0.9, 1.1) for _ in range(40))
     timing = Timing(
-        "eager", speedup, (speedup * 0.97, speedup * 1.03), speedup * 0.8, blocks, tuple(b * speedup for b in blocks), 5, 3
+        "eager",
+        speedup,
+        (speedup * 0.97, speedup * 1.03),
+        speedup * 0.8,
+        blocks,
+        tuple(b * speedup for b in blocks),
+        5,
+        3,
     )
     return Verdict(
         Outcome.CORRECT, "as measured", errors=(ErrorNorm("natural", 1e-7, 1e-5, 0.1),), timing=timing, custom_share=1.0
@@ -106,7 +113,10 @@ def main() -> None:
         done = time.perf_counter()
     attempts = sum(len(trial.history) for trial in study.trials)
     states = {trial.state for trial in study.trials}
-    print(f"{given.problems} problems x 2 configurations x {given.iterations} iterations: {worked - began:.1f} s, ", end="")
+    print(
+        f"{given.problems} problems x 2 configurations x {given.iterations} iterations: {worked - began:.1f} s, ",
+        end="",
+    )
     print(f"{attempts} attempts, {len(study.trials)} cells, all {' and '.join(sorted(states))}")
     print(f"report: {done - worked:.1f} s (reading {read - worked:.1f}, measures {found - read:.1f}, ", end="")
     print(f"page {done - found:.1f}), {len(text.encode()) / 2**20:.2f} MiB")

@@ -44,6 +44,7 @@ class Browser:
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.medium()
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The answer to one command."""
@@ -78,7 +79,7 @@ class Browser:
     def wait_for(self, script: str) -> None:
         """Until the expression is true."""
         until = time.monotonic() + SECONDS
-        while not self.run(script):
+        while not self.run(f"Boolean({script})"):
             if time.monotonic() > until:
                 raise BrowserFault(f"never came true: {script}")
             time.sleep(0.01)
@@ -86,8 +87,9 @@ class Browser:
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of the element."""
         place = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center', "
-            "behavior: 'instant'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
@@ -107,8 +109,9 @@ class Browser:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def medium(self, kind: str = "", scheme: str = "light") -> None:
-        """print or screen, light or dark."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        """print or screen, light or dark; never with motion, which a click would miss."""
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
         self.send("Emulation.setEmulatedMedia", media=kind, features=features)
 
     def picture(self, whole: bool = False) -> bytes:

@@ -32,7 +32,19 @@ from kforge.types import (
 
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = sorted((ROOT / "examples" / "kernels").rglob("*.py"))
-WORDS = "softmax gelu layer_norm matmul conv2d scan pool attention embedding loss rms_norm sort_rows reduce".split()
+WORDS = (
+    "softmax",
+    "gelu",
+    "layer_norm",
+    "matmul",
+    "conv2d",
+    "scan",
+    "pool",
+    "attention",
+    "embedding",
+    "loss",
+    "sort_rows",
+)
 FAILURES = (Outcome.COMPILATION_FAILURE, Outcome.RUNTIME_ERROR, Outcome.MISMATCH, Outcome.REJECTED)
 ADVICE = (
     "Fuse the two passes over the row into one: keep the running maximum and the running sum together.",
@@ -182,9 +194,9 @@ def _wrong(dice: random.Random, emulated: bool) -> Verdict:
     outcome = dice.choice(FAILURES)
     place = dice.randrange(200)
     detail = {
-        Outcome.COMPILATION_FAILURE: f"the extension does not compile:\nmain.cpp:{place}: error: 'simd' was not declared",
+        Outcome.COMPILATION_FAILURE: f"the extension does not compile:\nmain.cpp:{place}: error: 'simd' is unknown",
         Outcome.RUNTIME_ERROR: f"forward raised RuntimeError: size {place} does not fit",
-        Outcome.MISMATCH: f"the output differs at [{place}, 7]: 0.5 instead of 0.25; the error norm is 3e-2 of 1e-5 allowed",
+        Outcome.MISMATCH: f"the output differs at [{place}, 7]: 0.5 instead of 0.25; the norm is 3e-2 of 1e-5 allowed",
         Outcome.REJECTED: "it returns the reference's own result: write the computation yourself",
     }[outcome]
     return Verdict(outcome, detail, rule="reference_reused" if outcome is Outcome.REJECTED else "", emulated=emulated)
@@ -214,7 +226,6 @@ def _changed(dice: random.Random, text: str) -> str:
             )
         lines.append(line)
         if dice.random() < 0.06:
-            lines.append(
-                f"    const float {dice.choice(WORDS)}_{dice.randrange(99)} = {dice.random():.6f}f * x[{dice.randrange(512)}];"
-            )
+            name = f"{dice.choice(WORDS)}_{dice.randrange(99)}"
+            lines.append(f"    const float {name} = {dice.random():.6f}f * x[{dice.randrange(512)}];")
     return "\n".join(lines)

@@ -14,7 +14,7 @@ import makers
 from kforge.bench import running
 from kforge.bench.cells import by_fingerprint
 from kforge.bench.progress import News, Progress
-from kforge.bench.reading import merged, read_experiment, read_studies
+from kforge.bench.reading import merged, read_studies, study_of
 from kforge.bench.running import Bench, begin, check, conduct
 from kforge.errors import HarnessError, ModelRejected, ProblemError, RunBusy, StoreError, UsageError
 from kforge.execution.null import NullExecutor
@@ -109,7 +109,7 @@ class TestMatrix:
     def test_every_cell_becomes_a_run(self, store: Store) -> None:
         name, heard = work(store, experiment(seeds=(0, 1)))
         assert ends(heard) == ["finished"] * 12
-        study = read_experiment(store, Experiments(store).find(name))
+        study = study_of(store, Experiments(store).find(name))
         assert {key: len(trials) for key, trials in study.groups().items()} == {("cpu", "short"): 6, ("cpu", "long"): 6}
         assert all(trial.state == "finished" for trial in study.trials)
         assert {len(trial.history) for trial in study.groups()["cpu", "long"]} == {3}
@@ -117,7 +117,7 @@ class TestMatrix:
 
     def test_a_winner_among_several_is_judged_once_more_and_that_counts(self, store: Store) -> None:
         name, _ = work(store, experiment(1))
-        short, long = read_experiment(store, Experiments(store).find(name)).trials
+        short, long = study_of(store, Experiments(store).find(name)).trials
         assert short.confirmation is None
         assert long.best is not None
         assert long.best.speedup == 2.5
@@ -362,7 +362,7 @@ class TestProgress:
         progress.take(News(cells[0], end="earlier"))
         assert progress.seconds_left is None
         now = 10.0
-        progress.take(News(cells[1], end="finished", best=makers.attempt(1, 1.5)))
+        progress.take(News(cells[1], end="finished", verdict=makers.verdict(1.5)))
         assert progress.seconds_left == 40.0
         assert progress.correct == 1
         progress.take(News(cells[2], end="put off"))

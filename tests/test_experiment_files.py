@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kforge import jsonable, registry
-from kforge.bench.asked import Asked
-from kforge.bench.asking import make_experiment
-from kforge.bench.experiment_file import KEYS, read_experiment
-from kforge.bench.mistakes import Mistaken
-from kforge.bench.presets import PRESETS
-from kforge.bench.profiling import nothing_to_see, profilers_for
-from kforge.bench.words import WORDS, options_of
+from kforge.bench.design.asked import Asked
+from kforge.bench.design.asking import make_experiment
+from kforge.bench.design.experiment_file import KEYS, read_experiment
+from kforge.bench.design.mistakes import Mistaken
+from kforge.bench.design.presets import PRESETS
+from kforge.bench.design.profiling import nothing_to_see, profilers_for
+from kforge.bench.design.words import WORDS, options_of
 from kforge.errors import PluginAbsent, UsageError
 from kforge.platforms.face import Platform
 from kforge.problems import BUNDLED
@@ -413,7 +413,7 @@ def test_the_page_names_every_key_option_and_preset() -> None:
 def test_mistakes_are_found_without_torch(tmp_path: Path) -> None:
     path = written(tmp_path, WRONG)
     code = (
-        "import sys\nfrom kforge.bench.experiment_file import read_experiment\n"
+        "import sys\nfrom kforge.bench.design.experiment_file import read_experiment\n"
         f"try:\n    read_experiment({str(path)!r})\nexcept Exception as error:\n    print(type(error).__name__)\n"
         "print('torch' in sys.modules)"
     )

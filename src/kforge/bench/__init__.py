@@ -1,4 +1,5 @@
-"""Experiments: many problems under several configurations, from a file or the command line.
+"""Experiments: many problems under several configurations.
 
-experiment_file.py -> asked.py -> asking.py, configuring.py (presets.py, words.py, profiling.py) -> an Experiment
+design/ (from a file or options to an Experiment) -> running.py (cells.py, confirming.py, recording.py, progress.py)
+-> the store -> reading.py (a Study, for reports and comparisons)
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kforge.forging.loop import Event
-from kforge.types import Attempt, Cell, Experiment, Usage
+from kforge.types import Cell, Experiment, Usage, Verdict
 
 End = Literal["finished", "stopped", "waiting", "failed", "earlier", "put off"]
 """earlier: it was finished before this sitting; put off: not begun, the same command will."""
@@ -23,8 +23,8 @@ class News:
     event: Event | None = None
     end: End | None = None
     reason: str = ""
-    best: Attempt | None = None
-    """At the end: the winner, if there is one."""
+    verdict: Verdict | None = None
+    """At the end: what counts of the winner, if there is one."""
 
 
 Tell = Callable[[News], None]
@@ -56,7 +56,7 @@ class Progress:
             return
         self.at_work.pop(news.cell, None)
         self.ends[news.end] += 1
-        self.correct += news.best is not None and news.end != "earlier"
+        self.correct += news.verdict is not None and news.end != "earlier"
 
     @property
     def done(self) -> int:

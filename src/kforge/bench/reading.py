@@ -24,7 +24,7 @@ def read_studies(store: Store, names: Sequence[str]) -> tuple[Study, ...]:
     for name in names:
         found = _experiment(experiments, name)
         if found is not None:
-            studies.append(read_experiment(store, found))
+            studies.append(study_of(store, found))
         else:
             runs.append(_run(store, name))
     return (*studies, *([_of_runs(store, runs)] if runs else []))
@@ -45,7 +45,7 @@ def read_study(store: Store, names: Sequence[str]) -> Study:
     return merged(read_studies(store, names))
 
 
-def read_experiment(store: Store, begun: Begun) -> Study:
+def study_of(store: Store, begun: Begun) -> Study:
     """An experiment as it stands."""
     experiment, experiments = begun.experiment, Experiments(store)
     known = experiments.standings(begun.id)
@@ -60,6 +60,7 @@ def read_experiment(store: Store, begun: Begun) -> Study:
         configurations=experiment.configurations,
         sittings=experiments.sittings(begun.id),
         left_out=experiment.left_out,
+        notes=experiment.notes,
     )
 
 
@@ -90,6 +91,7 @@ def merged(studies: Sequence[Study]) -> Study:
         configurations=tuple(configurations),
         sittings=sittings,
         left_out={key: why for study in studies for key, why in study.left_out.items()},
+        notes=tuple(dict.fromkeys(note for study in studies for note in study.notes)),
     )
 
 

@@ -15,9 +15,9 @@ from kforge import registry
 from kforge.agents.offline.opening import check_offline, open_offline
 from kforge.bench.cells import by_fingerprint
 from kforge.bench.confirming import confirm, needs_confirmation
+from kforge.bench.design.words import options_of
 from kforge.bench.progress import News, Tell
 from kforge.bench.recording import sitting
-from kforge.bench.words import options_of
 from kforge.errors import KForgeError, RunBusy, StoreError
 from kforge.execution.face import Executor, ReportAwaited
 from kforge.execution.opening import open_executor
@@ -256,11 +256,12 @@ class _Floor:
         open_ends = [stop for stop in result.stops if not stop.final]
         if open_ends:
             waits = any(stop.reason == "waiting" for stop in open_ends)
-            return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.best)
+            return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.verdict)
         if self._at.experiment.confirm and needs_confirmation(result.history):
             verdict = await confirm(result, executor, lambda words: tell(Event(0, 0, words)))
             self._at.experiments.put(self._at.name, key, replace(standing, confirmation=verdict))
-        return News(cell, end="finished", best=result.best)
+            return News(cell, end="finished", verdict=verdict)
+        return News(cell, end="finished", verdict=result.verdict)
 
     async def _result(self, cell: Cell, standing: Standing, place: Workplace) -> Forged:
         experiment, executor = self._at.experiment, place.executor

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.bench.reading import read_experiment
+from kforge.bench.reading import study_of
 from kforge.bench.running import Bench, begin, check, conduct, spent_on, usual_parallel
 from kforge.cli.bench_live import LiveBench
 from kforge.cli.bench_order import Order
@@ -62,7 +62,7 @@ def run(order: Order) -> int:
         name = begin(experiment, store, order.fresh)
         _say_matrix(console, experiment, name, store)
         _work(order, name, store, means, console)
-        study = read_experiment(store, Experiments(store).find(name))
+        study = study_of(store, Experiments(store).find(name))
     findings = find(study)
     _say_results(console, order, name, findings)
     states = [trial.state for trial in study.trials]

@@ -9,9 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 _STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
-_NAMES = (
-    "An experiment: its name, its id, the beginning of one, or 'last'; runs of kforge forge may be named as well."
-)
+_NAMES = "An experiment: its name, its id, the beginning of one, or 'last'; runs of kforge forge may be named as well."
 
 
 class ProfilingChoice(enum.StrEnum):
@@ -46,9 +44,7 @@ def bench(
     ] = [],  # noqa: B006
     iterations: Annotated[int | None, typer.Option(min=1, help="Programs per chain at most.")] = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Independent chains.")] = None,
-    reference: Annotated[
-        str, typer.Option(help="A reference implementation: a platform, inductor, or a file.")
-    ] = "",
+    reference: Annotated[str, typer.Option(help="A reference implementation: a platform, inductor, or a file.")] = "",
     profiling: Annotated[ProfilingChoice | None, typer.Option(help="What the analyst is shown.")] = None,
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain.")] = "",
     setting: Annotated[
@@ -67,9 +63,7 @@ def bench(
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="What the experiment is called. Default: from what it does.")] = "",
-    executor: Annotated[
-        str, typer.Option(help="Who judges: local (local:0,1 names devices), or bundle:DIR.")
-    ] = "",
+    executor: Annotated[str, typer.Option(help="Who judges: local (local:0,1 names devices), or bundle:DIR.")] = "",
     parallel: Annotated[int, typer.Option(min=0, help="Cells in hand at once; 0: what suits.")] = 0,
     cache: Annotated[
         str, typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")

@@ -14,7 +14,7 @@ from rich.text import Text
 from kforge.bench.progress import News, Progress
 from kforge.cli.colours import colour_of
 from kforge.cli.live import cost, speedup
-from kforge.types import Cell, Experiment, Usage
+from kforge.types import Cell, Experiment, Outcome, Usage
 
 _MOST_ROWS = 10
 _ENDS = {"stopped": "yellow", "waiting": "cyan", "failed": "red", "put off": "yellow"}
@@ -71,13 +71,15 @@ class LiveBench:
         head = f"{progress.done:>{width}}/{progress.total}  {escape(self._name(news.cell))}  "
         if news.end in _ENDS:
             return head + f"[{_ENDS[news.end]}]{news.end}[/]  {escape(news.reason)}"
-        if news.best is None:
+        verdict = news.verdict
+        if verdict is None:
             return head + f"[red]{self._last.get(news.cell, 'nothing written')}[/]  {self._pace()}"
-        verdict = news.best.verdict
         figures = f"{speedup(verdict.speedup)}, {speedup(verdict.speedup_vs_best)} vs best"
         if verdict.speedup is None:
             figures = "emulated" if verdict.emulated else "not timed"
-        return head + f"[{colour_of(verdict.outcome)}]correct[/]  {figures}  {self._pace()}"
+        if verdict.outcome is not Outcome.CORRECT:
+            figures = "when it was judged once more"
+        return head + f"[{colour_of(verdict.outcome)}]{verdict.outcome.value}[/]  {figures}  {self._pace()}"
 
     def _name(self, cell: Cell) -> str:
         platforms, configurations, seeds = self._several

@@ -11,17 +11,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from kforge import jsonable
-from kforge.bench.asked import Asked
-from kforge.bench.asking import make_experiment
-from kforge.bench.experiment_file import read_experiment
-from kforge.bench.presets import PRESETS
+from kforge.bench.design.asked import Asked
+from kforge.bench.design.asking import make_experiment
+from kforge.bench.design.experiment_file import read_experiment
+from kforge.bench.design.presets import PRESETS
 from kforge.errors import UsageError
 from kforge.execution.naming import LOCAL
 from kforge.forging.crews import BUILTIN
 from kforge.problems.choosing import Choice
 from kforge.types import Experiment, text_hash
 
-_USUAL = "iterative"
+_USUAL, _WITH_REFERENCE = "iterative", "iterative+reference"
 """The preset where none is named."""
 
 
@@ -67,8 +67,10 @@ class Order:
 def order_of(file: Path | None, words: Words) -> Experiment:
     """The experiment of a file, or of the options; UsageError says what is wrong with it."""
     console = Console(stderr=True)
+    said: list[str] = []
 
     def say(sentence: str) -> None:
+        said.append(sentence)
         console.print(escape(sentence), style="yellow", highlight=False, soft_wrap=True)
 
     given = {name: value for name, value in (words.options or {}).items() if value is not None}
@@ -76,7 +78,8 @@ def order_of(file: Path | None, words: Words) -> Experiment:
         typed = _typed(words, given)
         if typed:
             raise UsageError(f"{file} says what to do; {', '.join(typed)} would say it twice: write it there")
-        return read_experiment(file, say)
+        made = read_experiment(file, say)
+        return replace(made, notes=tuple(said))
     if not words.suite:
         raise UsageError("name an experiment file, or a suite: kforge bench --suite bundled")
     asked = Asked(
@@ -85,7 +88,7 @@ def order_of(file: Path | None, words: Words) -> Experiment:
         choice=Choice(_numbers(words.levels, "--levels"), words.limit, words.only, words.without),
         platforms=words.platforms or ("cpu",),
         models=words.models or (BUILTIN,),
-        presets=words.presets or (_USUAL,),
+        presets=words.presets or (_WITH_REFERENCE if "reference" in given else _USUAL,),
         words={**given, **dict(map(_setting, words.settings))},
         seeds=_numbers(words.seeds, "--seeds") or (0,),
         budget=words.budget,
@@ -94,7 +97,7 @@ def order_of(file: Path | None, words: Words) -> Experiment:
         confirm=words.confirm is not False,
     )
     made = make_experiment(asked, say)
-    return made if words.name else replace(made, name=_name(made))
+    return replace(made, name=words.name or _name(made), notes=tuple(said))
 
 
 def list_presets() -> int:

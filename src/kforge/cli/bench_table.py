@@ -10,20 +10,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge import jsonable
+from kforge.cli.bench_live import duration
 from kforge.measures.records import Mean, Point, Share, Summary
 from kforge.measures.words import in_words
 from kforge.reporting.findings import Findings
 
-_COLUMNS = ("platform", "configuration", "problems", "correct", "fast_1", "speedup", "vs best", "cost", "seconds")
+_WORDS = ("platform", "configuration")
+_FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
 
 
 def print_summary(console: Console, findings: Findings) -> None:
     """A row for each platform and configuration, what does not count, and what the comparisons say."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name in ("platform", "configuration") else "right", no_wrap=True)
+    several = len({item.platform for item in findings.summaries}) > 1
+    for name in _WORDS if several else _WORDS[1:]:
+        table.add_column(name, overflow="fold")
+    for name in _FIGURES:
+        table.add_column(name, justify="right", no_wrap=True)
     for item in findings.summaries:
-        table.add_row(*_cells(item))
+        table.add_row(*([escape(item.platform)] if several else []), escape(item.configuration), *_figures(item))
     console.print(table)
     console.print(
         "fast_1: share of problems that are correct and faster than eager; speedup: geometric mean of correct programs "
@@ -53,18 +58,17 @@ def flat_summary(summary: Summary) -> dict[str, Any]:
     return {**data, "pass_at": {str(k): value for k, value in summary.pass_at.items()}}
 
 
-def _cells(item: Summary) -> list[str]:
+def _figures(item: Summary) -> list[str]:
     unpriced = "+?" if item.usage.unpriced else ""
+    best = item.mean_correct.get("best")
     return [
-        escape(item.platform),
-        escape(item.configuration),
         str(len(item.problems)),
         _share(item.correct),
         _share(_at(item.fast.get("eager", ()), 1.0)) if item.timed else "not timed",
         _mean(item.mean_correct.get("eager")),
-        _mean(item.mean_correct.get("best")),
+        "-" if best is None else f"{best.value:.2f}",
         f"${item.usage.dollars:.2f}{unpriced}" if item.usage.requests else "$0",
-        f"{item.seconds:.0f}",
+        duration(item.seconds),
     ]
 
 

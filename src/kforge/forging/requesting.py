@@ -113,9 +113,7 @@ def request_without_inductor(
     return replace(request, reference=found.source, reference_origin=found.origin)
 
 
-def request_without_reference(
-    problem: Problem, platform: str, models: tuple[str, ...], options: Options
-) -> Request:
+def request_without_reference(problem: Problem, platform: str, models: tuple[str, ...], options: Options) -> Request:
     """Everything but the reference."""
     plan = options.plan
     if set(models) == {"builtin"} and plan.samples > 1:

@@ -116,7 +116,7 @@ def _marks(fact: TrialRow) -> tuple[str, ...]:
 def _speedup(fact: TrialRow) -> Cell:
     if fact.speedup is None:
         return Cell(wording.NONE, number=True)
-    ends = f"{wording.times(fact.low)} to {wording.times(fact.high)}"
+    ends = f"{wording.times(fact.low)}–{wording.times(fact.high)}"
     return Cell(wording.times(fact.speedup), ends, round(fact.speedup, 4), True)
 
 

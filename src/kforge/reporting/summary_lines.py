@@ -47,7 +47,8 @@ def lead(findings: Findings) -> str:
     version = f" ({study.suite_version})" if study.suite_version else ""
     ways = wording.several(len(names), "configuration")
     times = f", each with {seeds} seeds" if seeds > 1 else ""
-    return f"{wording.several(problems, 'problem')}{suite}{version}, {ways} on {', '.join(platforms) or 'no platform'}{times}."
+    what = f"{wording.several(problems, 'problem')}{suite}{version}"
+    return f"{what}, {ways} on {', '.join(platforms) or 'no platform'}{times}."
 
 
 def warnings(findings: Findings) -> list[str]:
@@ -64,15 +65,14 @@ def warnings(findings: Findings) -> list[str]:
     untimed = [_name(findings, item) for item in findings.summaries if not item.timed and not item.emulated]
     if untimed and findings.study.trials:
         found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
-    pending = sum(len(summary.unfinished) for summary in findings.summaries)
+    pending = sum(trial.state not in ("finished", "failed") for trial in findings.study.trials)
     if pending:
-        found.append(
-            f"Unfinished: {wording.several(pending, 'trial')} not through; the same command goes on with them."
-        )
+        trials = wording.several(len(findings.study.trials), "trial")
+        found.append(f"Unfinished: {pending} of {trials} not through; the same command goes on with them.")
     differing = circumstances(findings.study).differing
     if differing:
         found.append(f"Sittings differ in {', '.join(differing)}: compare figures from different sittings with care.")
-    return found
+    return [*found, *findings.study.notes]
 
 
 def columns(findings: Findings) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def _worth(found: Share | Mean | None) -> Worth:
     if found is None:
         return Worth(wording.NONE)
     if isinstance(found, Share):
-        return Worth(wording.percent(found.value), f"{100 * found.low:.0f} to {100 * found.high:.0f}")
-    return Worth(wording.times(found.value), f"{wording.times(found.low)} to {wording.times(found.high)}")
+        return Worth(wording.percent(found.value), f"{100 * found.low:.0f}–{100 * found.high:.0f}")
+    return Worth(wording.times(found.value), f"{wording.times(found.low)}–{wording.times(found.high)}")
 
 
 def _name(findings: Findings, summary: Summary) -> str:

@@ -1,6 +1,6 @@
 """Experiments: many problems under several configurations, and how each of them went.
 
-    Experiment (problems x platforms x configurations x seeds) -> Cell -> Trial -> Study
+Experiment (problems x platforms x configurations x seeds) -> Cell -> Trial -> Study
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Experiment:
     """The commit of the folder they come from, where it has one."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Problems that a filter took away, and why."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know: which arm of a preset could not be had here."""
     budget: Budget = Budget()
     """What all of it together may cost."""
     executor: str = "local"
@@ -155,6 +157,7 @@ class Study:
     configurations: tuple[Configuration, ...] = ()
     sittings: tuple[Sitting, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def groups(self) -> dict[tuple[str, str], tuple[Trial, ...]]:
         """Trials by (platform, configuration), in the order they come in."""

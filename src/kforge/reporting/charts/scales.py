@@ -52,7 +52,7 @@ class Log:
 
 
 def around(values: list[float], margin: float = 1.15, least: float = 1.5) -> tuple[float, float]:
-    """Ends of a log axis that holds the values with some air; it spans at least `least` to either side of its middle."""
+    """Ends of a log axis that holds the values with some air, and at least `least` to either side of its middle."""
     low, high = min(values) / margin, max(values) * margin
     middle = math.sqrt(low * high)
     return min(low, middle / least), max(high, middle * least)

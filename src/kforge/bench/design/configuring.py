@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kforge.bench.asked import OWN_MODELS, Asked, Say, own_models
-from kforge.bench.mistakes import Mistake, Where
-from kforge.bench.presets import PRESETS, over
-from kforge.bench.profiling import nothing_to_see
+from kforge.bench.design.asked import OWN_MODELS, Asked, Say, own_models
+from kforge.bench.design.mistakes import Mistake, Where
+from kforge.bench.design.presets import PRESETS, over
+from kforge.bench.design.profiling import nothing_to_see
 from kforge.execution.naming import folder_of
 from kforge.forging.crews import BUILTIN
 from kforge.forging.requesting import judging_platform

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from kforge import registry
 from kforge.agents.prompting import check_style
-from kforge.bench.mistakes import Mistake, Where, near
-from kforge.bench.profiling import Way, profilers_for
+from kforge.bench.design.mistakes import Mistake, Where, near
+from kforge.bench.design.profiling import Way, profilers_for
 from kforge.errors import UsageError
 from kforge.execution.naming import LOCAL, folder_of
 from kforge.forging.crews import BUILTIN

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kforge import registry
-from kforge.bench.asked import OWN_MODELS, Asked, Say, silent
-from kforge.bench.asking import examine
-from kforge.bench.mistakes import Mistake, Mistaken, Where, near
-from kforge.bench.words import ELSEWHERE, WORDS, expected
+from kforge.bench.design.asked import OWN_MODELS, Asked, Say, silent
+from kforge.bench.design.asking import examine
+from kforge.bench.design.mistakes import Mistake, Mistaken, Where, near
+from kforge.bench.design.words import ELSEWHERE, WORDS, expected
 from kforge.errors import UsageError
 from kforge.problems.choosing import Choice
 from kforge.types import Experiment

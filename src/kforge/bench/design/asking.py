@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from kforge import registry
-from kforge.bench.asked import OWN_MODELS, Asked, Say, own_models, silent
-from kforge.bench.configuring import configurations_of
-from kforge.bench.mistakes import Mistake, Mistaken, near
-from kforge.bench.presets import PRESETS
-from kforge.bench.words import mistakes_in, model_mistake
+from kforge.bench.design.asked import OWN_MODELS, Asked, Say, own_models, silent
+from kforge.bench.design.configuring import configurations_of
+from kforge.bench.design.mistakes import Mistake, Mistaken, near
+from kforge.bench.design.presets import PRESETS
+from kforge.bench.design.words import mistakes_in, model_mistake
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.naming import folder_of, whole_name
 from kforge.problems.choosing import NotInSuite, missing_on

@@ -156,7 +156,7 @@ def _history(shape: Shape, platform: str, luck: _Luck, flaw: tuple[str, ...]) ->
                 Move(0, step, intent, None if last is None else step - 1),
                 Candidate(text, platform),
                 verdict,
-                "anthropic:claude-x",
+                "provider:model-x",
                 Recommendation(dice.choice(ADVICE), "memory bound, 41 % of the roofline")
                 if intent is Intent.OPTIMISE
                 else None,

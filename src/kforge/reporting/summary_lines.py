@@ -62,8 +62,11 @@ def warnings(findings: Findings) -> list[str]:
             f"Emulated: {', '.join(emulated)}. Programs were verified on an emulator and not on the hardware they are "
             "for: they have no time and no speedup."
         )
-    untimed = [_name(findings, item) for item in findings.summaries if not item.timed and not item.emulated]
-    if untimed and findings.study.trials:
+    wrong = [_name(findings, item) for item in findings.summaries if item.correct and not item.correct.value]
+    if wrong:
+        found.append(f"No program is correct: {', '.join(wrong)}. The table of problems says what was wrong with each.")
+    untimed = [_name(findings, item) for item in findings.summaries if _untimed(item)]
+    if untimed:
         found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
     pending = sum(trial.state not in ("finished", "failed") for trial in findings.study.trials)
     if pending:
@@ -121,7 +124,15 @@ def _worth(found: Share | Mean | None) -> Worth:
         return Worth(wording.NONE)
     if isinstance(found, Share):
         return Worth(wording.percent(found.value), f"{100 * found.low:.0f}–{100 * found.high:.0f}")
-    return Worth(wording.times(found.value), f"{wording.times(found.low)}–{wording.times(found.high)}")
+    # The interval of a mean says how it varies over problems, and one does not vary.
+    return Worth(
+        wording.times(found.value), "" if found.of < 2 else f"{wording.times(found.low)}–{wording.times(found.high)}"
+    )
+
+
+def _untimed(summary: Summary) -> bool:
+    correct = summary.correct is not None and summary.correct.value > 0
+    return correct and not summary.timed and not summary.emulated
 
 
 def _name(findings: Findings, summary: Summary) -> str:

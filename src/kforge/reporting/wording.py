@@ -59,8 +59,10 @@ def share(value: Share | None) -> str:
 
 
 def mean(value: Mean | None) -> str:
-    """1.43 (1.30 to 1.57)."""
-    return NONE if value is None else f"{times(value.value)} ({times(value.low)} to {times(value.high)})"
+    """1.43 (1.30 to 1.57); of one problem there is no interval."""
+    if value is None:
+        return NONE
+    return f"{times(value.value)} ({times(value.low)} to {times(value.high)})" if value.of > 1 else times(value.value)
 
 
 def at(points: Iterable[Point], p: float) -> Share | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 
 class Drawing:
@@ -86,6 +86,3 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 def _hint(words: str) -> Markup:
     return Markup("<title>{}</title>").format(words) if words else Markup("")
-
-
-__all__ = ["Drawing", "Markup", "escape", "number", "spread"]

@@ -43,7 +43,8 @@ class Log:
             if len(found) > most:
                 break
             best = found
-        return best or self._marks((1.0,))[:: max(1, len(self._marks((1.0,))) // most)]
+        powers = self._marks((1.0,))
+        return best or powers[:: math.ceil(len(powers) / most) or 1]
 
     def _marks(self, mantissas: tuple[float, ...]) -> list[float]:
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))

@@ -30,7 +30,8 @@ function filter() {
     row.hidden = !fits;
     shown += fits;
   });
-  $("count").textContent = shown === rows.length ? `${rows.length} rows` : `${shown} of ${rows.length} rows`;
+  const all = `${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
+  $("count").textContent = shown === rows.length ? all : `${shown} of ${all}`;
 }
 
 function compare(a, b, column, numeric) {

@@ -1,0 +1,307 @@
+"""What a report says, before a browser shows it: findings, tables, Markdown, what was left out, how charts are laid."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import itertools
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import study_maker
+from kforge.reporting import wording
+from kforge.reporting.changes import applied, edits
+from kforge.reporting.charts.drawing import Drawing, spread
+from kforge.reporting.charts.scales import Log, around
+from kforge.reporting.circumstances import circumstances
+from kforge.reporting.details import problem_details, unpack
+from kforge.reporting.findings import Findings, find
+from kforge.reporting.left_out import left_out
+from kforge.reporting.markdown import markdown, plain
+from kforge.reporting.page import TEMPLATE, page
+from kforge.reporting.table import COLUMNS, csv_text
+from kforge.types import Candidate, Cell, Intent, Outcome, Study, Verdict
+from study_maker import Shape
+
+pytestmark = pytest.mark.pure
+EVIL = "a|b <script>x</script> **bold** [l](http://x) `code`\n# head\n| row |"
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    return find(study_maker.study(Shape(problems=12, sittings=2)))
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_configuration_is_compared_with_the_first_of_its_platform() -> None:
+    shape = Shape(problems=3, configurations=("a", "b", "c"), platforms=("metal", "cuda"), iterations=2, odd=False)
+    found = find(study_maker.study(shape))
+    sides = {(comparison.a, comparison.b) for comparison in found.comparisons}
+    assert sides == {(f"a on {place}", f"{name} on {place}") for place in ("cuda", "metal") for name in ("b", "c")}
+    asked = {comparison.questions for comparison in found.comparisons}
+    assert asked == {sum(len(comparison.differences) for comparison in found.comparisons)}
+    assert [(summary.platform, summary.configuration) for summary in found.summaries][:2] == [
+        ("metal", "a"),
+        ("metal", "b"),
+    ]
+
+
+def test_one_configuration_is_compared_with_nothing() -> None:
+    assert find(study_maker.study(Shape(problems=2, configurations=("a",), iterations=1))).comparisons == ()
+
+
+def test_an_empty_study_has_a_report_that_says_so() -> None:
+    found = find(Study("nothing yet", ()))
+    assert "No trial is in this report" in markdown(found)
+    assert "No trial is in this report" in page(found)
+    assert csv_text(found).splitlines() == [",".join(COLUMNS)]
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+lines = some.lists(some.sampled_from(["a", "b", "", "    c", "d d"]), max_size=12).map("\n".join)
+
+
+@given(lines, lines)
+@settings(max_examples=80, deadline=None)
+def test_edits_make_the_parent_into_the_child(parent: str, child: str) -> None:
+    made = edits(parent, child)
+    assert applied(parent, made) == child
+    assert (made == []) == (parent == child)
+
+
+def program(attempts: list[dict[str, Any]], place: int) -> str | None:
+    """As the page puts it together."""
+    one = attempts[place]
+    if one["program"] is None or one["base"] is None:
+        return one["program"]
+    parent = program(attempts, one["base"])
+    assert parent is not None
+    return applied(parent, one["program"])
+
+
+def test_every_program_can_be_had_from_the_details(findings: Findings) -> None:
+    for trial in findings.study.trials:
+        found = problem_details(trial.cell.problem, [trial])["trials"][0]
+        wanted = [attempt.candidate.source if attempt.candidate else None for attempt in trial.history]
+        assert [program(found["attempts"], place) for place in range(len(wanted))] == wanted
+        assert (found["best"] is None) == (trial.best is None)
+
+
+def test_a_program_whose_parent_had_none_is_carried_whole() -> None:
+    trial = study_maker.study(Shape(problems=1, configurations=("a",), odd=False)).trials[0]
+    move = replace(trial.history[1].move, intent=Intent.REPAIR, parent=9)
+    history = (trial.history[0], replace(trial.history[1], move=move, candidate=Candidate("whole")))
+    found = problem_details("p", [replace(trial, history=history)])["trials"][0]["attempts"]
+    assert (found[1]["base"], found[1]["program"]) == (None, "whole")
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_for_each_trial(findings: Findings) -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(findings))))
+    assert len(rows) == len(findings.study.trials)
+    for read, trial in zip(rows, findings.study.trials, strict=True):
+        assert read["problem"] == trial.cell.problem
+        assert int(read["attempts"]) == len(trial.history)
+        assert (read["outcome"] == "") == (trial.verdict is None)
+        if trial.verdict and trial.verdict.interval:
+            assert float(read["speedup"]) == pytest.approx(trial.verdict.speedup, rel=1e-5)
+            assert float(read["low"]) == pytest.approx(trial.verdict.interval[0], rel=1e-5)
+            assert read["baseline"] == "eager"
+        else:
+            assert read["speedup"] == read["low"] == ""
+        assert float(read["dollars"]) == pytest.approx(trial.usage.dollars, rel=1e-5)
+
+
+def test_an_unknown_price_is_an_empty_cell_and_no_zero(findings: Findings) -> None:
+    trial = findings.study.trials[0]
+    study = replace(findings.study, trials=(replace(trial, usage=replace(trial.usage, unpriced=1)),))
+    assert next(csv.DictReader(io.StringIO(csv_text(replace(findings, study=study)))))["dollars"] == ""
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+def test_no_cell_is_a_formula(findings: Findings, start: str) -> None:
+    trial = replace(findings.study.trials[0], reason=f"{start}HYPERLINK(1)")
+    study = replace(findings.study, trials=(trial,))
+    assert (
+        next(csv.DictReader(io.StringIO(csv_text(replace(findings, study=study)))))["reason"] == f"'{start}HYPERLINK(1)"
+    )
+
+
+def test_markdown_tells_fast_p_comparisons_and_machines(findings: Findings) -> None:
+    text = markdown(findings)
+    for words in (
+        "p = 0.8",
+        "fast\\_p against eager",
+        "## Comparisons",
+        "Xeon 8581C",
+        "8fa4fd6",
+        "d90f138+",
+        "degenerate",
+    ):
+        assert words in text
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert len(tables) >= 5
+    for found in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in found.splitlines()}) == 1
+
+
+def test_nothing_that_others_wrote_is_markup(findings: Findings) -> None:
+    trial = findings.study.trials[0]
+    cell = Cell(EVIL, trial.cell.problem_id, "cpu", EVIL)
+    text = markdown(
+        find(replace(findings.study, name=EVIL, trials=(replace(trial, cell=cell),), left_out={EVIL: EVIL}))
+    )
+    assert plain(EVIL) in text
+    assert "<script>" not in text
+    assert not re.search(r"(?<!\\)(\*\*bold|`code|\[l\])", text)
+    assert "\n# head" not in text
+
+
+# -- what to beware of -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_out_is_told_once_with_its_reason(findings: Findings) -> None:
+    found = {omission.kind: omission for omission in left_out(findings)}
+    assert list(found) == ["filtered", "unfinished", "unusable", "degenerate"]
+    assert found["degenerate"].reasons[0].why == "the output does not depend on its inputs"
+    assert found["degenerate"].reasons[0].where == ()
+    assert found["unusable"].problems == 1
+
+
+def test_what_holds_for_one_configuration_only_names_it(findings: Findings) -> None:
+    first, second = findings.summaries
+    changed = replace(findings, summaries=(replace(first, unconfirmed={"p": "mismatch", "q": "mismatch"}), second))
+    found = next(omission for omission in left_out(changed) if omission.kind == "unconfirmed")
+    assert [(reason.why, reason.problems, reason.where) for reason in found.reasons] == [
+        ("mismatch", ("p", "q"), ("iterative",))
+    ]
+
+
+def test_sittings_share_what_they_share_and_differ_in_the_rest(findings: Findings) -> None:
+    where = circumstances(findings.study)
+    assert where.differing == ("KForge commit",)
+    assert "Xeon 8581C" in [fact.value for fact in where.shared]
+    assert [fact.value for sat in where.sittings for fact in sat.own] == ["8fa4fd6", "d90f138+"]
+    assert sum(sat.trials for sat in where.sittings) == sum(
+        trial.sitting is not None for trial in findings.study.trials
+    )
+    assert "Sittings differ in KForge commit" in page(findings)
+
+
+def test_emulated_trials_are_marked_and_have_no_speedup_columns() -> None:
+    text = page(find(study_maker.study(Shape(problems=3, emulated=True, configurations=("a",)))))
+    assert "Emulated: a." in text
+    assert '<span class="mark">emulated</span>' in text
+    assert 'id="fast"' not in text
+    assert 'data-column="speedup"' not in text
+
+
+# -- the page's file ---------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_names_exactly_our_script_and_style(findings: Findings) -> None:
+    text = page(findings)
+    for tag, file in (("script", "script.js"), ("style", "style.css")):
+        own = (TEMPLATE / file).read_text(encoding="utf-8")
+        assert f"<{tag}>{own}</{tag}>" in text
+        mark = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        assert f"{tag}-src &#39;sha256-{mark}&#39;" in text
+    assert "default-src &#39;none&#39;" in text
+
+
+def test_the_page_refers_to_nothing_outside(findings: Findings) -> None:
+    text = page(findings)
+    assert {link[:1] for link in re.findall(r'\b(?:src|href)="([^"]*)"', text)} == {"#"}
+    assert not re.search(r"<(?:link|img|iframe|object|embed)\b", text)
+    assert not re.search(r"@import|url\(", text)
+    assert " style=" not in text, "the policy refuses style attributes"
+    piece = re.search(r'data-problem="level1/1_softmax">([^<]+)<', text)
+    assert piece is not None
+    assert unpack(piece[1])["problem"] == "level1/1_softmax"
+
+
+# -- charts and words --------------------------------------------------------------------------------------------------
+
+
+@given(some.lists(some.floats(0, 100), min_size=1, max_size=6))
+def test_labels_keep_their_distance_and_stay_inside(wanted: list[float]) -> None:
+    placed = sorted(spread(wanted, 15.0, 0.0, 100.0))
+    assert all(b - a >= 15.0 - 1e-6 for a, b in itertools.pairwise(placed))
+    assert placed[-1] <= 100.0 + 1e-6
+    assert placed[0] >= -1e-6
+
+
+@given(some.lists(some.floats(1e-3, 1e5), min_size=1, max_size=5))
+def test_an_axis_holds_its_values_and_has_marks(values: list[float]) -> None:
+    low, high = around(values)
+    axis = Log(low, high, 0.0, 100.0)
+    assert all(0 <= axis(value) <= 100 for value in values)
+    assert len(axis.ticks()) <= 7
+    assert all(low * 0.99 <= mark <= high * 1.01 for mark in axis.ticks())
+
+
+def test_what_a_chart_says_is_escaped() -> None:
+    drawing = Drawing(10, 10, '"><script>')
+    drawing.label((0, 0), "<b>" * 20, "name", 5)
+    drawing.dot((0, 0), 1, "dot", "<i>", '"x"')
+    assert not re.search(r"<(?:script|b|i)>", str(drawing.finish()))
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (wording.times(0.987), "0.99"),
+        (wording.times(12.34), "12.3"),
+        (wording.times(None), "–"),
+        (wording.percent(0.625), "62 %"),
+        (wording.money(0.0031), "$0.0031"),
+        (wording.money(0), "$0.00"),
+        (wording.money(1e-6), "<$0.0001"),
+        (wording.amount(999), "999"),
+        (wording.amount(999_600), "1M"),
+        (wording.amount(4130), "4.13k"),
+        (wording.seconds(0.42), "0.4 s"),
+        (wording.seconds(119.6), "2 min"),
+        (wording.seconds(3725), "1 h 02 min"),
+    ],
+)
+def test_numbers_as_they_are_read(shown: str, wanted: str) -> None:
+    assert shown == wanted
+
+
+def test_seeds_and_winners_that_did_not_hold_are_told_apart() -> None:
+    study = study_maker.study(Shape(problems=2, configurations=("a",), chance=1.0, odd=False))
+    wrong = study_maker.study(Shape(problems=1, chance=0.0, odd=False)).trials[0].history[0].verdict
+    again = [replace(trial, cell=replace(trial.cell, seed=1), confirmation=wrong) for trial in study.trials]
+    found = find(replace(study, trials=(*study.trials, *again)))
+    text = page(found)
+    assert 'data-column="seed"' in text
+    assert text.count('<span class="mark">not confirmed</span>') == 2
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    assert [(row["seed"], row["confirmed"]) for row in rows] == [("0", ""), ("0", ""), ("1", "no"), ("1", "no")]
+    assert {row["outcome"] for row in rows[2:]} == {wrong.outcome.value}
+    assert [omission.kind for omission in left_out(found)] == ["unconfirmed"]
+    assert "each with 2 seeds" in text
+
+
+def test_a_reply_without_a_program_is_an_attempt_without_one() -> None:
+    trial = study_maker.study(Shape(problems=1, configurations=("a",), odd=False)).trials[0]
+    empty = Verdict(Outcome.GENERATION_FAILURE, "the reply holds no program")
+    history = (replace(trial.history[0], candidate=None, verdict=empty), trial.history[1])
+    found = problem_details("p", [replace(trial, history=history)])["trials"][0]["attempts"]
+    assert found[0]["program"] is None
+    assert found[1]["base"] is None
+    assert trial.history[1].candidate is not None
+    assert found[1]["program"] == trial.history[1].candidate.source

@@ -28,6 +28,8 @@ from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import Experiment
 
+_WHERE = ("--store", "--html", "--cache")
+
 
 def dry_run(order: Order) -> int:
     """Says what there is to do."""
@@ -81,10 +83,12 @@ def _work(order: Order, name: str, store: Store, means: Means, console: Console)
             try:
                 await conduct(name, bench)
             except asyncio.CancelledError:
-                console.print(f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False)
+                console.print(
+                    f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False, soft_wrap=True
+                )
                 raise
             except StoreError:
-                console.print(f"stopped; go on later with: {escape(_again())}", highlight=False)
+                console.print(f"stopped; go on later with: {escape(_again())}", highlight=False, soft_wrap=True)
                 raise
 
     run_until_told(work())
@@ -124,10 +128,21 @@ def _say_results(console: Console, order: Order, name: str, findings: Findings) 
 
 
 def _typed() -> str:
-    """The command as it can be typed again."""
-    return shlex.join(["kforge", *sys.argv[1:]])
+    """The command for the record: not where things lie, which decides nothing and may hold a password."""
+    return shlex.join(["kforge", *_left(sys.argv[1:], _WHERE)])
 
 
 def _again() -> str:
-    """The same, without what would begin anew."""
+    """The command that goes on: the same, without what would begin anew."""
     return shlex.join(["kforge", *(word for word in sys.argv[1:] if word != "--fresh")])
+
+
+def _left(words: list[str], options: tuple[str, ...]) -> list[str]:
+    """Words without some options and their values."""
+    left, skip = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if not skip and name not in options:
+            left.append(word)
+        skip = not skip and name in options and not equals
+    return left

@@ -17,14 +17,15 @@ from kforge.reporting.findings import Findings
 
 _WORDS = ("platform", "configuration")
 _FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
+_PADDING = (0, 1, 0, 0)
 
 
 def print_summary(console: Console, findings: Findings) -> None:
     """A row for each platform and configuration, what does not count, and what the comparisons say."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=_PADDING, header_style="dim")
     several = len({item.platform for item in findings.summaries}) > 1
     for name in _WORDS if several else _WORDS[1:]:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", min_width=len(name))
     for name in _FIGURES:
         table.add_column(name, justify="right", no_wrap=True)
     for item in findings.summaries:

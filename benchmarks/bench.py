@@ -16,8 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from kforge.bench.beginning import begin, check
 from kforge.bench.reading import read_study
-from kforge.bench.running import Bench, begin, check, conduct
+from kforge.bench.running import Bench, conduct
 from kforge.execution.null import NullExecutor
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted

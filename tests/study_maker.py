@@ -16,10 +16,13 @@ from kforge.types import (
     Configuration,
     Digest,
     ErrorNorm,
+    Evidence,
     Intent,
     Move,
     Outcome,
+    Problem,
     Recommendation,
+    Settings,
     Signal,
     Sitting,
     Study,
@@ -53,6 +56,14 @@ ADVICE = (
 )
 MACHINE = {"processor": "Xeon 8581C", "cores": "2", "memory": "8 GiB"}
 VERSIONS = {"kforge": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "g++": "12.2.0"}
+UNCHECKED = (
+    "memory errors: the sanitizer is not on this machine",
+    "races between threads: one run does not show them all",
+    "sizes other than the problem's own",
+)
+EVIDENCE = Evidence(
+    Problem("p", "source"), Candidate("x"), Settings(), MACHINE, VERSIONS, (), (), (), (), UNCHECKED, seconds={}
+)
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,7 @@ def _correct(shape: Shape, luck: _Luck, step: int, flaw: tuple[str, ...]) -> Ver
         degenerate=flaw,
         sandbox="bubblewrap",
         notes=("one shape only: the program checks it",),
+        evidence=EVIDENCE,
     )
 
 

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 import makers
+import test_bundles
 from kforge.bench import running
+from kforge.bench.beginning import begin, check
 from kforge.bench.cells import by_fingerprint
 from kforge.bench.progress import News, Progress
 from kforge.bench.reading import merged, read_studies, study_of
-from kforge.bench.running import Bench, begin, check, conduct
+from kforge.bench.running import Bench, conduct
+from kforge.bench.silence import DEAD_AFTER, Mood
 from kforge.errors import HarnessError, ModelRejected, ProblemError, RunBusy, StoreError, UsageError
 from kforge.execution.null import NullExecutor
-from kforge.forging.api import Workplace, carry_out
+from kforge.forging.api import More, Workplace, carry_out, resume_async
 from kforge.forging.crews import Means
+from kforge.forging.result import Result
 from kforge.models.prices import Rate
 from kforge.models.scripted import Scripted
 from kforge.store.experiments import Experiments, Standing
@@ -35,9 +39,11 @@ from kforge.types import (
     Problem,
     Prompt,
     Request,
+    Stop,
     Usage,
     Verdict,
 )
+from kforge.worker.bundle_folder import BundleFolder
 
 pytestmark = pytest.mark.cpu
 
@@ -76,6 +82,10 @@ def judge(job: Job) -> Verdict:
     if job.id == "confirm":
         return makers.verdict(1.4)
     return makers.verdict(1.0 + 0.5 * int(job.id.rpartition(".")[2]))
+
+
+def with_evidence(job: Job, verdict: Verdict) -> Verdict:
+    return replace(verdict, evidence=test_bundles.report_on(job, 1.0).verdict.evidence)
 
 
 class Model(Scripted):
@@ -195,8 +205,7 @@ class TestGoingOn:
         sitting: Any = None
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(work_until_told())
-        name = Experiments(store).named("e")
-        assert name is not None
+        (name,) = Experiments(store).named("e")
         states = [trial.state for trial in read_studies(store, [name])[0].trials]
         assert states.count("finished") == 2
         assert states.count("stopped") == 1
@@ -210,9 +219,10 @@ class TestGoingOn:
     def test_a_dead_provider_is_noticed_and_the_rest_is_put_off(self, store: Store) -> None:
         model = Model(lambda prompt: ModelRejected("the key is wrong"))
         name, heard = work(store, experiment(5), model, parallel=1)
-        assert ends(heard) == ["stopped"] * running.DEAD_AFTER + ["put off"] * 7
+        assert DEAD_AFTER == 3
+        assert ends(heard) == ["stopped"] * 5 + ["put off"] * 5, "until the third problem: two cells each"
         assert "the key is wrong" in heard[-1].reason
-        assert len(model.asked) == running.DEAD_AFTER
+        assert len(model.asked) == 5
         _, heard = work(store, experiment(5))
         assert ends(heard) == ["finished"] * 10
         assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
@@ -231,6 +241,87 @@ class TestGoingOn:
         assert again == name
         assert "finished" in ends(heard)
         assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
+
+    def test_reverted_it_finds_what_was_done_at_first(self, store: Store) -> None:
+        first, _ = work(store, experiment(1))
+        other = (Configuration("other", ("scripted:a",), {"iterations": 2, "profiling": "none"}),)
+        work(store, experiment(1, configurations=other))
+        again, heard = work(store, experiment(1))
+        assert again == first
+        assert ends(heard) == ["earlier"] * 2
+
+    def test_what_a_configuration_is_called_does_not_matter(self, store: Store) -> None:
+        first, _ = work(store, experiment(2))
+        renamed = tuple(replace(item, name=f"{item.name} · scripted:a") for item in experiment().configurations)
+        second, heard = work(store, experiment(2, configurations=renamed))
+        assert first == second
+        assert ends(heard) == ["earlier"] * 4
+
+    def test_two_configurations_that_mean_the_same_are_two(self, store: Store) -> None:
+        same = tuple(replace(experiment().configurations[0], name=name) for name in ("a", "a again"))
+        _, heard = work(store, experiment(1, configurations=same))
+        assert ends(heard) == ["finished"] * 2
+
+    def test_a_run_that_goes_on_beyond_the_experiment_is_confirmed_anew(self, store: Store) -> None:
+        name, _ = work(store, experiment(1), judge=lambda job: with_evidence(job, judge(job)))
+        trial = read_studies(store, [name])[0].trials[1]
+        better = NullExecutor(lambda job: with_evidence(job, makers.verdict(9.0)))
+        place = Workplace(store, Means(models={"scripted:a": Model()}), executor=better)
+        asyncio.run(resume_async(trial.run, place, More(iterations=4)))
+        changed = read_studies(store, [name])[0].trials[1]
+        assert (changed.state, changed.confirmation) == ("stopped", None)
+        _, heard = work(store, experiment(1), judge=lambda job: with_evidence(job, makers.verdict(8.0)))
+        assert ends(heard) == ["earlier", "finished"]
+        confirmed = read_studies(store, [name])[0].trials[1].verdict
+        assert confirmed is not None
+        assert confirmed.speedup == 8.0
+
+
+class TestWhoAnswers:
+    def result(self, *reasons: Any) -> Any:
+        return Result("r", Request(problem(0)), (), tuple(Stop(reason, f"words of {reason}") for reason in reasons))
+
+    def test_one_hopeless_problem_does_not_make_a_model_dead(self) -> None:
+        mood = Mood()
+        for _ in range(9):
+            mood.take("p0", ("a",), self.result("model"))
+        assert mood.put_off(("a",)) == ""
+
+    def test_an_answer_makes_up_for_all(self) -> None:
+        mood = Mood()
+        for name in ("p0", "p1"):
+            mood.take(name, ("a",), self.result("model"))
+        mood.take("p2", ("a",), self.result("iterations"))
+        mood.take("p3", ("a",), self.result("model"))
+        assert mood.put_off(("a",)) == ""
+
+    def test_of_a_crew_only_the_silent_one_is_put_off(self) -> None:
+        mood = Mood()
+        for number in range(DEAD_AFTER):
+            mood.take(f"p{number}", ("a", "b"), self.result("model", "iterations"))
+        assert "a gave no reply" in mood.put_off(("a",))
+        assert mood.put_off(("b",)) == ""
+
+    def test_a_spent_budget_puts_everybody_off(self) -> None:
+        mood = Mood()
+        mood.take("p0", ("a",), self.result("budget"))
+        assert mood.put_off(("b",)) == "words of budget"
+
+    def test_one_model_asked_in_two_ways_is_open_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = []
+
+        def opening(name: str, settings: Any) -> Model:
+            asked.append(settings.temperature)
+            return Model()
+
+        monkeypatch.setattr("kforge.forging.crews.open_model", opening)
+        ways = tuple(
+            Configuration(f"at {value}", ("scripted:a",), {"iterations": 1, "temperature": value})
+            for value in (0.0, 1.0)
+        )
+        means = check(experiment(1, configurations=ways), Means())
+        assert asked == [0.0, 1.0]
+        assert [settings.temperature for _, settings in means.opened] == [0.0, 1.0]
 
 
 class TestFaults:
@@ -301,6 +392,37 @@ class TestFaults:
         assert read_studies(store, [name])[0].trials[1].confirmation is not None
 
 
+class TestBundle:
+    def test_cells_wait_for_reports_and_nothing_is_asked_meanwhile(self, store: Store, tmp_path: Path) -> None:
+        folder = BundleFolder(tmp_path / "bundle")
+        wanted = experiment(1, executor=f"bundle:{folder.path}")
+        model = Model()
+
+        def sit() -> list[str]:
+            means = check(wanted, Means(models={"scripted:a": model}))
+            heard: list[News] = []
+            asyncio.run(conduct(begin(wanted, store), Bench(store, means, tell=heard.append)))
+            return ends(heard)
+
+        assert sit() == ["waiting", "waiting"]
+        asked = len(model.asked)
+        assert sit() == ["waiting", "waiting"]
+        assert len(model.asked) == asked
+        assert test_bundles.work(folder, [1.5, 1.5]) == 1, "both ask the same of the model: one job"
+        assert sit() == ["finished", "waiting"]
+        test_bundles.work(folder, [2.0])
+        sit()
+        test_bundles.work(folder, [2.5])
+        assert sit() == ["earlier", "waiting"], "its winner is judged once more"
+        trials = read_studies(store, ["e"])[0].trials
+        assert [(trial.state, len(trial.history)) for trial in trials] == [("finished", 1), ("waiting", 3)]
+        test_bundles.work(folder, [2.2])
+        assert sit() == ["earlier", "finished"]
+        confirmed = read_studies(store, ["e"])[0].trials[1].verdict
+        assert confirmed is not None
+        assert confirmed.speedup == 2.2
+
+
 class TestRecord:
     def test_each_sitting_says_where_and_with_what(self, store: Store) -> None:
         name, _ = work(store, experiment(), command="kforge bench e.toml")
@@ -346,6 +468,26 @@ class TestReading:
         with pytest.raises(UsageError, match="no experiment and no run is called 'nobody'"):
             read_studies(store, ["nobody"])
 
+    def test_runs_that_were_asked_otherwise_are_other_configurations(self, store: Store) -> None:
+        for profilers in ((), None):
+            request = Request(problem(0), models=("scripted:a",), plan=Plan(iterations=1), profilers=profilers)
+            place = Workplace(store, Means(models={"scripted:a": Model()}), executor=NullExecutor(judge))
+            asyncio.run(carry_out(request, place))
+        (study,) = read_studies(store, [item.id for item in store.runs()])
+        assert len(study.groups()) == 2
+
+    def test_an_experiment_whose_name_has_an_odd_word_hides_no_run(self, store: Store) -> None:
+        work(store, experiment(1, name="several models"))
+        run = store.runs()[0].id
+        assert read_studies(store, [run])[0].trials[0].run == run
+
+    def test_what_one_verdict_knows_of_a_problem_holds_for_all(self, store: Store) -> None:
+        def odd(job: Job) -> Verdict:
+            return replace(judge(job), degenerate=("near-constant",) if job.id == "0.2" else ())
+
+        name, _ = work(store, experiment(1), judge=odd)
+        assert [trial.degenerate for trial in read_studies(store, [name])[0].trials] == [("near-constant",)] * 2
+
     def test_merged_studies_keep_configurations_of_the_same_name_apart(self, store: Store) -> None:
         one, _ = work(store, experiment(1, name="one"))
         two, _ = work(store, experiment(1, name="two"))
@@ -368,12 +510,20 @@ class TestProgress:
         progress.take(News(cells[2], end="put off"))
         assert progress.seconds_left == 30.0
 
-    def test_what_attempts_cost_is_added_up(self) -> None:
+    def test_what_it_cost_is_as_it_was_last_heard(self) -> None:
         from kforge.forging.loop import Event
 
         progress = Progress(experiment(), Usage(dollars=1.0))
-        paid = replace(makers.attempt(1, Outcome.MISMATCH), usage=Usage(1, 10, 10, 0.5))
         cell = next(experiment().cells())
-        progress.take(News(cell, Event(0, 1, "mismatch", paid)))
+        progress.take(
+            News(cell, Event(0, 1, "mismatch", makers.attempt(1, Outcome.MISMATCH)), spent=Usage(dollars=1.5))
+        )
         assert progress.usage.dollars == 1.5
         assert list(progress.at_work) == [cell]
+
+    def test_only_what_is_correct_is_called_so(self) -> None:
+        progress = Progress(experiment())
+        cells = list(experiment().cells())
+        progress.take(News(cells[0], end="finished", verdict=makers.verdict(outcome=Outcome.MISMATCH)))
+        progress.take(News(cells[1], end="stopped", verdict=makers.verdict(2.0)))
+        assert progress.correct == 0

@@ -161,6 +161,16 @@ def test_interval_and_sign_test_must_agree() -> None:
     assert "the number of problems won alone would show one" in in_words(comparison)[1]
 
 
+def test_a_mean_against_most_problems_is_said() -> None:
+    # 30 lose a thousandth, 10 win about twofold: the interval is above 1, and three of four problems are lost.
+    comparison = versus([1.0] * 40, [0.999 - n / 1e5 for n in range(30)] + [2.0 + n / 50 for n in range(10)])
+    speed = found(comparison, "speedup vs eager")
+    assert speed.low > 1.0
+    assert speed.sign_p < 0.05
+    assert not speed.shown
+    assert "; the mean leans one way and the number of problems won the other;" in in_words(comparison)[1]
+
+
 # -- thin and odd cases ------------------------------------------------------------------------------------------------
 
 
@@ -210,10 +220,36 @@ def test_a_side_that_was_not_timed() -> None:
     assert any("One side was not timed" in note for note in comparison.notes)
 
 
-def test_few_problems_correct_on_both_sides() -> None:
-    comparison = versus([1.0, 1.0, WRONG, WRONG], [1.1, WRONG, 1.0, 2.0])
-    assert [item.question for item in comparison.differences] == ["correct"]
+def test_few_problems_correct_on_both_sides_leave_the_question_with_fall_back() -> None:
+    comparison = versus([1.5, 1.0, WRONG, WRONG], [1.2, WRONG, 1.0, 2.0])
+    assert [item.question for item in comparison.differences] == ["correct", "fall-back vs eager"]
+    # 1.5, 1, 1, 1 against 1.2, 1, 1, 2.
+    assert found(comparison, "fall-back vs eager").effect == pytest.approx((2.4 / 1.5) ** 0.25)
     assert any("1 problem was correct and timed on both sides" in note for note in comparison.notes)
+    # Correct on 2 of 50 against 40 of 50, one in common: the fair question is asked, and answered.
+    comparison = versus([1.3, 1.4] + [WRONG] * 48, [WRONG] + [1.5 + n / 50 for n in range(40)] + [WRONG] * 9)
+    assert found(comparison, "fall-back vs eager").shown
+
+
+def test_a_side_without_a_correct_program_keeps_the_baseline() -> None:
+    comparison = versus([WRONG] * 12, [1.5 + n / 50 for n in range(12)])
+    kept = found(comparison, "fall-back vs eager")
+    assert (kept.a, kept.wins, kept.shown) == (1.0, 12, True)
+    assert any("No program of A is correct" in note for note in comparison.notes)
+    emulated = [judged(f"p{n:02}", replace(verdict(outcome=WRONG), emulated=True)) for n in range(12)]
+    there = side("b", [1.5 + n / 50 for n in range(12)])
+    assert [item.question for item in compare(emulated, there, ("A", "B")).differences] == ["correct"]
+
+
+def test_a_correct_program_without_a_time_is_said_to_be_taken_as_slow() -> None:
+    comparison = versus([1.1, 1.2, 1.3, None], [1.2, 1.4, 1.5, 1.6])
+    assert "1 problem is correct for A and not timed: with fall-back the baseline is kept there." in comparison.notes
+
+
+def test_where_nobody_beats_the_baseline_there_is_nothing_to_compare_with_fall_back() -> None:
+    comparison = versus([0.5 + n / 100 for n in range(10)], [0.6 + n / 90 for n in range(10)])
+    assert any("No program of either side beats the baseline" in note for note in comparison.notes)
+    assert not any("on every problem" in note for note in comparison.notes)
 
 
 def test_without_torch_compile_nothing_is_said_of_the_best() -> None:
@@ -255,6 +291,19 @@ def test_other_circumstances_are_said() -> None:
     notes = compare(on("X", "2.1"), on("Y", "2.2"), ("A", "B")).notes
     assert "Different machines: A X, 2 cores; B Y, 2 cores." in notes
     assert "Different versions of torch: A 2.1; B 2.2." in notes
+
+
+def test_winners_of_one_side_judged_once_more_are_said() -> None:
+    def chosen(name: str, again: bool) -> list[Trial]:
+        more = {"confirmation": verdict(1.5)} if again else {}
+        return [trial(f"p{n}", 1.0 + n, 2.0 + n, configuration=name, **more) for n in range(3)]
+
+    wanted = "Different measurements of winners: A judged once more; B as first measured."
+    assert wanted in compare(chosen("a", True), chosen("b", False), ("A", "B")).notes
+    assert not any("winners" in note for note in compare(chosen("a", True), chosen("b", True), ("A", "B")).notes)
+    # A program that was the only one was not chosen by its time.
+    alone = [trial(f"p{n}", 2.0, configuration="b") for n in range(3)]
+    assert not any("winners" in note for note in compare(chosen("a", True), alone, ("A", "B")).notes)
 
 
 def test_emulation_is_said() -> None:

@@ -424,3 +424,16 @@ def test_mistakes_are_found_without_torch(tmp_path: Path) -> None:
 def test_a_choice_reaches_the_suite() -> None:
     made = make_experiment(Asked(("bundled",), choice=Choice(levels=(2,), limit=2)))
     assert [problem.level for problem in made.problems.values()] == [2, 2]
+
+
+def test_a_recording_answers_one_problem_only() -> None:
+    with pytest.raises(Mistaken, match="a recording holds one problem, and there are 2"):
+        make_experiment(Asked(("bundled",), choice=Choice(limit=2), models=("replay:r.jsonl",)))
+    assert make_experiment(Asked(("bundled",), choice=Choice(limit=1), models=("replay:r.jsonl",)))
+
+
+def test_a_budget_that_is_no_number_and_a_name_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(Mistaken, match="budget must be a number that is not negative"):
+        make_experiment(Asked(("bundled",), budget=float("nan")))
+    with pytest.raises(Mistaken, match="a configuration needs a name"):
+        read_experiment(written(tmp_path, 'suite = "bundled"\n[configurations.""]\niterations = 1\n'))

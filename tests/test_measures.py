@@ -15,7 +15,7 @@ from kforge.measures.counting import speedup
 from kforge.measures.fast import GRID, fast_p
 from kforge.measures.intervals import mean_interval, share_difference_interval, sign_test, student, wilson
 from kforge.measures.iterating import pass_at_k
-from kforge.measures.records import Summary
+from kforge.measures.records import Mean, Summary
 from kforge.measures.summarising import summarise
 from kforge.types import BaselineTime, Outcome, Trial, Usage, Verdict
 from makers import verdict
@@ -89,6 +89,21 @@ def test_a_program_without_the_best_baseline_counts_as_slow_there() -> None:
     assert found.mean_fallback["best"].value == pytest.approx(math.sqrt(1.5))
 
 
+def test_without_a_correct_program_all_are_slow_and_the_baseline_is_kept() -> None:
+    found = summarise([trial("p1", WRONG), trial("p2", BROKEN), trial("p3")])
+    for against in ("eager", "best"):
+        assert [point.p for point in found.fast[against]] == list(GRID)
+        assert {point.share.value for point in found.fast[against]} == {0.0}
+        assert found.mean_fallback[against] == Mean(1.0, 1.0, 1.0, 3)
+    assert found.mean_correct == {}
+    # Correct and not timed: nothing is known of their speed.
+    untimed = summarise([trial("p1", None), trial("p2", WRONG)])
+    assert untimed.fast == untimed.mean_fallback == {}
+    # In emulation nothing could have been timed.
+    emulated = summarise([judged("p1", replace(verdict(outcome=WRONG), emulated=True)), trial("p2", WRONG)])
+    assert emulated.fast == emulated.mean_fallback == {}
+
+
 def test_another_baseline_is_turned_into_eager() -> None:
     found = timed(1.2, 0.9, baseline="compile")
     known = replace(found, timing=replace(found.timing, baselines=(BaselineTime("compile", 1.5),)))
@@ -132,6 +147,13 @@ def test_each_problem_is_in_exactly_one_place() -> None:
 def test_a_degenerate_problem_is_known_by_any_of_its_verdicts() -> None:
     made = trial("p1", 2.0, confirmation=replace(verdict(2.0), degenerate=("near zero everywhere",)))
     assert summarise([made]).degenerate == {"p1": "near zero everywhere"}
+
+
+def test_a_degenerate_problem_is_so_for_who_had_no_program_too() -> None:
+    # Its own verdicts do not say so; those of another configuration do.
+    made = trial("p1", Outcome.GENERATION_FAILURE, degenerate=("near zero everywhere",))
+    found = summarise([made, trial("p2", 2.0)])
+    assert (found.problems, found.degenerate) == (("p2",), {"p1": "near zero everywhere"})
 
 
 def test_a_winner_counts_as_what_its_confirmation_says() -> None:
@@ -312,6 +334,12 @@ def test_intervals_against_tables() -> None:
     assert share_difference_interval([1, 1, 1, -1] + [0] * 6) == pytest.approx((1 / 6 - half, 1 / 6 + half), abs=1e-6)
 
 
+def test_values_that_hardly_differ_have_an_interval() -> None:
+    # Six values apart by rounding among many that are equal: no resample has a spread to divide by.
+    low, high = mean_interval([0.0] * 300 + [k * 1e-9 for k in range(1, 6)])
+    assert -1e-9 < low < high < 1e-9
+
+
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_holds_the_share_and_stays_between_0_and_1(found: tuple[int, int]) -> None:
     hits, of = found
@@ -333,11 +361,14 @@ def test_intervals_of_skewed_values_hold_the_mean(count: int) -> None:
 results = st.one_of(st.floats(0.05, 50.0), st.none(), st.sampled_from([WRONG, BROKEN, Outcome.GENERATION_FAILURE]))
 any_trials = st.lists(
     st.builds(
-        lambda problem, seed, found, state: trial(f"p{problem}", *found, seed=seed, state=state),
+        lambda problem, seed, found, state, price: paid(
+            trial(f"p{problem}", *found, seed=seed, state=state), 1000, price
+        ),
         st.integers(0, 6),
         st.integers(0, 2),
         st.lists(results, max_size=4),
         st.sampled_from(["finished", "finished", "finished", "failed", "stopped"]),
+        st.floats(0.0, 9.0),
     ),
     max_size=12,
     unique_by=lambda item: (item.cell.problem, item.cell.seed),
@@ -360,6 +391,11 @@ def test_the_order_of_trials_does_not_matter(trials: list[Trial], chance: random
     mixed = list(trials)
     chance.shuffle(mixed)
     assert summarise(trials) == summarise(mixed)
+
+
+def test_a_sum_of_prices_does_not_depend_on_their_order() -> None:
+    trials = [paid(trial(f"p{number}", 2.0), 1000, price) for number, price in enumerate((0.1, 0.2, 0.3))]
+    assert summarise(trials) == summarise(trials[::-1])
 
 
 @settings(max_examples=40, deadline=None)

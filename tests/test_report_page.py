@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import pytest
 
 import study_maker
 from browser_driver import Browser, browser
-from kforge.measures.summarising import summarise
 from kforge.profilers import _browser
 from kforge.reporting.changes import applied, edits
 from kforge.reporting.details import unpack
-from kforge.reporting.findings import Findings, find
+from kforge.reporting.findings import find
 from kforge.reporting.page import page
 from kforge.types import Candidate, Cell, Recommendation, Study, Verdict
 from study_maker import Shape
@@ -143,6 +141,36 @@ def test_the_keyboard_is_enough(chromium: Browser, study: Study, address: str) -
     assert not chromium.run(SHOWN)
     assert chromium.run("document.activeElement.textContent") == study.trials[0].cell.problem
     assert "problem=" not in chromium.run("location.hash")
+
+
+def test_behind_an_open_problem_nothing_can_be_reached(chromium: Browser, study: Study, address: str) -> None:
+    chromium.open(f"{address}#problem={study.trials[0].cell.problem}")
+    chromium.wait_for(SHOWN)
+    behind = "[...document.querySelectorAll('a, button, input, select')].filter((e) => !e.closest('#detail, [inert]'))"
+    assert chromium.run(f"{behind}.map((e) => e.outerHTML)") == []
+    chromium.open(address)
+    chromium.press("Tab")
+    assert chromium.run("document.activeElement.className") == "skip"
+
+
+def test_one_trial_alone_has_no_tab(chromium: Browser, tmp_path: Path) -> None:
+    made = study_maker.study(SHAPES["one"])
+    chromium.open(f"{write(tmp_path / 'one.html', made)}#problem={made.trials[0].cell.problem}")
+    chromium.wait_for(SHOWN)
+    assert visible(chromium, ".panel") == 1
+    assert chromium.run("document.querySelectorAll('#detail [role=tab], #detail [role=tabpanel]').length") == 0
+    named = "[...document.querySelectorAll('[aria-labelledby]')].map((e) => e.getAttribute('aria-labelledby'))"
+    assert chromium.run(f"{named}.filter((id) => !document.getElementById(id))") == []
+
+
+def test_a_page_without_a_clipboard_says_so(chromium: Browser, study: Study, address: str) -> None:
+    problem = next(trial.cell.problem for trial in study.trials if trial.best)
+    chromium.open(f"{address}#problem={problem}")
+    chromium.wait_for(SHOWN)
+    chromium.run("Object.defineProperty(navigator, 'clipboard', { value: undefined }); 0")
+    chromium.run("document.querySelector('.copy').click()")
+    assert text(chromium, ".copy") == "The browser does not allow it"
+    assert complaints(chromium) == []
 
 
 def test_previous_and_next_follow_the_table(chromium: Browser, study: Study, address: str) -> None:
@@ -327,16 +355,17 @@ def test_print_shows_the_open_problem_on_white_paper(chromium: Browser, study: S
 @pytest.mark.quiet
 def test_a_large_study_is_small_and_opens_at_once(chromium: Browser, tmp_path: Path) -> None:
     large = study_maker.study(Shape(problems=250))
-    summaries = tuple(map(summarise, large.groups().values()))
-    found = page(Findings(large, summaries, (), datetime.now(UTC), "0"))
     file = tmp_path / "report.html"
-    file.write_text(found, encoding="utf-8")
+    place = write(file, large)
     assert file.stat().st_size < 5_000_000
     began = time.monotonic()
-    chromium.open(file.as_uri())
+    chromium.open(place)
     chromium.wait_for("document.documentElement.classList.contains('scripted')")
     assert time.monotonic() - began < 2.0
     assert chromium.run("document.querySelectorAll('#table tbody tr').length") == 500
     pieces = chromium.run("[...document.querySelectorAll('script[data-problem]')].map((e) => e.textContent)")
     assert len(pieces) == 250
-    assert len(unpack(pieces[0])["trials"]) == 2
+    trials = unpack(pieces[0])["trials"]
+    assert len(trials) == 2
+    assert visible(chromium, "#comparisons article") == 1
+    assert any(trial["verdict"]["unchecked"] for piece in pieces[:5] for trial in unpack(piece)["trials"])

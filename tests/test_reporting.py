@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import study_maker
-from kforge.reporting import wording
+from kforge.measures.records import Mean
+from kforge.reporting import pictures, wording
 from kforge.reporting.changes import applied, edits
+from kforge.reporting.charts.cost import PRICES
 from kforge.reporting.charts.drawing import Drawing, spread
 from kforge.reporting.charts.scales import Log, around
 from kforge.reporting.circumstances import circumstances
@@ -27,7 +29,7 @@ from kforge.reporting.left_out import left_out
 from kforge.reporting.markdown import markdown, plain
 from kforge.reporting.page import TEMPLATE, page
 from kforge.reporting.table import COLUMNS, csv_text
-from kforge.types import Candidate, Cell, Intent, Outcome, Study, Verdict
+from kforge.types import Attempt, Candidate, Cell, Intent, Outcome, Study, Verdict
 from study_maker import Shape
 
 pytestmark = pytest.mark.pure
@@ -130,13 +132,23 @@ def test_an_unknown_price_is_an_empty_cell_and_no_zero(findings: Findings) -> No
     assert next(csv.DictReader(io.StringIO(csv_text(replace(findings, study=study)))))["dollars"] == ""
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_cell_is_a_formula(findings: Findings, start: str) -> None:
     trial = replace(findings.study.trials[0], reason=f"{start}HYPERLINK(1)")
-    study = replace(findings.study, trials=(trial,))
-    assert (
-        next(csv.DictReader(io.StringIO(csv_text(replace(findings, study=study)))))["reason"] == f"'{start}HYPERLINK(1)"
-    )
+    text = csv_text(replace(findings, study=replace(findings.study, trials=(trial,))))
+    assert next(csv.DictReader(io.StringIO(text, newline="")))["reason"] == f"'{start}HYPERLINK(1)"
+
+
+def test_the_table_knows_of_flaws_what_the_figures_know(findings: Findings) -> None:
+    trial = next(trial for trial in findings.study.trials if trial.best)
+    assert trial.verdict is not None
+    flawed = replace(trial, degenerate=("constant",), confirmation=replace(trial.verdict, degenerate=("zero",)))
+    found = find(replace(findings.study, trials=(flawed,)))
+    assert next(csv.DictReader(io.StringIO(csv_text(found))))["degenerate"] == "constant; zero"
+    assert found.summaries[0].degenerate == {trial.cell.problem: "constant; zero"}
+    assert "degenerate: constant; zero" in page(found)
+    notes = problem_details("p", [flawed])["trials"][0]["verdict"]["notes"]
+    assert notes[:2] == ["degenerate: constant", "degenerate: zero"]
 
 
 def test_markdown_tells_fast_p_comparisons_and_machines(findings: Findings) -> None:
@@ -169,6 +181,20 @@ def test_nothing_that_others_wrote_is_markup(findings: Findings) -> None:
     assert "\n# head" not in text
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("__init__", r"\_\_init\_\_"), ("_a_b_", r"\_a_b\_"), ("level1/3_layer_norm", "level1/3_layer_norm")],
+)
+def test_underscores_mean_nothing(text: str, wanted: str) -> None:
+    assert plain(text) == wanted
+
+
+def test_a_name_that_is_no_text_has_an_address(findings: Findings) -> None:
+    trial = findings.study.trials[0]
+    named = replace(trial, cell=replace(trial.cell, problem="a\udc80b"))
+    assert "#problem=a%3Fb" in page(find(replace(findings.study, trials=(named,))))
+
+
 # -- what to beware of -------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +224,66 @@ def test_sittings_share_what_they_share_and_differ_in_the_rest(findings: Finding
         trial.sitting is not None for trial in findings.study.trials
     )
     assert "Sittings differ in KForge commit" in page(findings)
+
+
+def test_a_sitting_in_which_nothing_was_done_makes_no_difference(findings: Findings) -> None:
+    trials = tuple(replace(trial, sitting=0) for trial in findings.study.trials)
+    where = circumstances(replace(findings.study, trials=trials))
+    assert where.differing == ()
+    assert "8fa4fd6" in [fact.value for fact in where.shared]
+    assert [[fact.value for fact in sat.own] for sat in where.sittings] == [[], ["d90f138+"]]
+
+
+def test_programs_without_a_time_are_told() -> None:
+    study = study_maker.study(Shape(problems=4, configurations=("a",), iterations=1, chance=1.0, odd=False))
+    first, second, *others = study.trials
+    bare = [replace(trial, history=(_bare(trial.history[0]),)) for trial in (first, second)]
+    one = markdown(find(replace(study, trials=(bare[0], second, *others))))
+    wanted = "1 correct program without a time against eager PyTorch and the fastest baseline; above p = 0 it counts as"
+    assert wanted in one
+    assert "2 correct programs without a time" in markdown(find(replace(study, trials=(*bare, *others))))
+    assert "without a time" not in markdown(find(study))
+
+
+def _bare(attempt: Attempt) -> Attempt:
+    return replace(attempt, verdict=replace(attempt.verdict, timing=None))
+
+
+def test_who_has_no_correct_program_stands_at_0_beside_the_others() -> None:
+    made = study_maker.study(Shape(problems=5, configurations=("a", "b"), chance=1.0, odd=False))
+    wrong = study_maker.study(Shape(problems=1, chance=0.0, odd=False)).trials[0].history
+    trials = tuple(replace(trial, history=wrong) if trial.cell.configuration == "b" else trial for trial in made.trials)
+    found = find(replace(made, trials=trials))
+    text = markdown(found)
+    assert re.search(r"## fast\\_p against eager.*\n\| b \| 0 % \(0 to \d+\) \|", text, re.DOTALL)
+    assert "b 0 % correct, 0 % (0 to" in str(pictures.curves(found)[0].drawing)
+    drawn = {figure.kind: str(figure.drawing) for figure in pictures.costs(found)}
+    assert all(re.search(r", b \S+( \S+)* for 0 %", drawn[kind]) for kind in ("dollars", "tokens", "time"))
+    # Where nobody has a time, there is nothing to stand beside.
+    alone = find(replace(made, trials=tuple(replace(trial, history=wrong) for trial in made.trials)))
+    assert pictures.curves(alone) == []
+    assert "## fast" not in markdown(alone)
+
+
+def test_a_problem_that_was_not_begun_cost_nothing(findings: Findings) -> None:
+    summary = findings.summaries[0]
+    half = replace(summary, problems=("p", "q"), unfinished={}, unusable={}, degenerate={}, seconds=60.0)
+    prices = {price.name: price.per_problem for price in PRICES}
+    assert prices["time"](half) == 30.0
+    assert prices["time"](replace(half, unfinished={"r": "new", "s": "new"})) == 30.0
+    assert prices["time"](replace(half, unfinished={"r": "new", "s": "stopped: interrupted"})) == 20.0
+
+
+def test_who_cost_nothing_is_named_under_the_chart() -> None:
+    made = study_maker.study(Shape(problems=4, configurations=("a", "b"), odd=False))
+    trials = tuple(
+        replace(trial, usage=replace(trial.usage, dollars=0.0)) if trial.cell.configuration == "b" else trial
+        for trial in made.trials
+    )
+    notes = {figure.kind: figure.note for figure in pictures.costs(find(replace(made, trials=trials)))}
+    assert notes["dollars"].startswith("Cost nothing, so not drawn: b, ")
+    assert notes["tokens"] == notes["time"] == ""
+    assert "Cost nothing, so not drawn: b, " in page(find(replace(made, trials=trials)))
 
 
 def test_emulated_trials_are_marked_and_have_no_speedup_columns() -> None:
@@ -252,6 +338,10 @@ def test_an_axis_holds_its_values_and_has_marks(values: list[float]) -> None:
     assert all(low * 0.99 <= mark <= high * 1.01 for mark in axis.ticks())
 
 
+def test_small_effects_have_marks() -> None:
+    assert Log(*around([0.95, 1.1, 1.0], 1.08, 1.1), 0.0, 100.0).ticks() == pytest.approx([0.9, 1.0, 1.1])
+
+
 def test_what_a_chart_says_is_escaped() -> None:
     drawing = Drawing(10, 10, '"><script>')
     drawing.label((0, 0), "<b>" * 20, "name", 5)
@@ -266,6 +356,13 @@ def test_what_a_chart_says_is_escaped() -> None:
         (wording.times(12.34), "12.3"),
         (wording.times(None), "–"),
         (wording.percent(0.625), "62 %"),
+        (wording.percent(249 / 250), "99.6 %"),
+        (wording.percent(1 / 250), "0.4 %"),
+        (wording.percent(0.9999), ">99.9 %"),
+        (wording.percent(1.0), "100 %"),
+        (wording.percent(0.0), "0 %"),
+        (wording.mean(Mean(1.5, 1.4, 1.6, 9)), "1.50 (1.40 to 1.60)"),
+        (wording.mean(Mean(1.0, 1.0, 1.0, 9)), "1.00"),
         (wording.money(0.0031), "$0.0031"),
         (wording.money(0), "$0.00"),
         (wording.money(1e-6), "<$0.0001"),

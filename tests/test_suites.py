@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -307,3 +308,39 @@ def test_many_files_are_read_quickly(tmp_path: Path) -> None:
     assert len(open_suite([f"kernelbench:{tmp_path}"]).problems) == 270
     # Half a second on an idle core; five leave room for a busy one.
     assert time.perf_counter() - began < 5
+
+
+class TestOddFiles:
+    def test_two_files_that_only_their_suffix_tells_apart(self, tmp_path: Path) -> None:
+        for name in ("relu.py", "relu.txt"):
+            (tmp_path / name).write_text(PLAIN + f"# {name}\n")
+        suite = open_suite([str(tmp_path / "relu.py"), str(tmp_path / "relu.txt")])
+        assert len(suite.problems) == 2
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            '{"sizes": {"cpu": 3}}',
+            '{"sizes": [1]}',
+            '{"distributions": 5}',
+            '{"tolerances": []}',
+            '{"tolerances": {"float32": "low"}}',
+            '{"sizes": {"cpu": {"N": {1, 2}}}}',
+            '{"sizes": {3: {}}}',
+        ],
+    )
+    def test_declarations_that_make_no_sense_leave_one_problem_out(self, tmp_path: Path, words: str) -> None:
+        (tmp_path / "good.py").write_text(PLAIN)
+        (tmp_path / "odd.py").write_text(f"N = 2\n{PLAIN}\nKFORGE = {words}\n")
+        suite = open_suite([str(tmp_path)])
+        assert list(suite.problems) == ["good"]
+        assert "odd" in suite.left_out
+
+    def test_names_that_are_no_text_can_be_printed(self, tmp_path: Path) -> None:
+        try:
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.py")).write_text(PLAIN)
+            (tmp_path / "²_x.py").write_text(PLAIN)
+        except OSError:
+            pytest.skip("this file system takes no such names")
+        for key, problem in open_suite([str(tmp_path)]).problems.items():
+            assert (key + problem.name).encode()

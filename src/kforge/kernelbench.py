@@ -131,7 +131,15 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
         known = "sizes, distributions, tolerances"
         raise ProblemError(f"KFORGE has no key {unknown[0]!r}; known: {known}", path=path, line=node.lineno)
     sizes = data.get("sizes", {})
-    bad = sorted(set(sizes) - set(DEVICE_CLASSES))
+    shaped = isinstance(sizes, dict) and all(isinstance(overrides, dict) for overrides in sizes.values())
+    if not shaped:
+        raise ProblemError("KFORGE's sizes must be a dict of dicts", path=path, line=node.lineno)
+    if not isinstance(data.get("distributions", []), (list, tuple)):
+        raise ProblemError("KFORGE's distributions must be a list of names", path=path, line=node.lineno)
+    rates = data.get("tolerances", {})
+    if not isinstance(rates, dict) or not all(isinstance(value, (int, float)) for value in rates.values()):
+        raise ProblemError("KFORGE's tolerances must be numbers by dtype", path=path, line=node.lineno)
+    bad = sorted(set(map(str, sizes)) - set(DEVICE_CLASSES))
     if bad:
         known = ", ".join(DEVICE_CLASSES)
         raise ProblemError(f"sizes for {bad[0]!r}: device classes are {known}", path=path, line=node.lineno)
@@ -146,11 +154,18 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
             if name not in constants:
                 message = f"sizes[{device_class!r}] names {name!r}, which is no module-level constant"
                 raise ProblemError(message, path=path, line=node.lineno)
-            if isinstance(value, float) and not math.isfinite(value):
+            if not _is_size(value):
                 message = f"sizes[{device_class!r}][{name!r}] is {value}, which is no size"
                 raise ProblemError(message, path=path, line=node.lineno)
-    tolerances = {str(key): float(value) for key, value in data.get("tolerances", {}).items()}
+    tolerances = {str(key): float(value) for key, value in rates.items()}
     return Declarations(sizes=sizes, distributions=distributions, tolerances=tolerances)
+
+
+def _is_size(value: object) -> bool:
+    """Numbers, texts, and lists of them: what a file can hold and a record keeps."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_size, value))
+    return value is None or isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:

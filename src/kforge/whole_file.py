@@ -38,8 +38,8 @@ def write_for_user(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            path.write_bytes(text.encode())
+            path.write_bytes(text.encode("utf-8", "replace"))
         else:
-            write_whole(path.resolve(), text.encode())
+            write_whole(path.resolve(), text.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; it could not be written there") from None

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 from kforge import jsonable
-from kforge.types import Cell, Experiment, text_hash
-
-
-def fingerprint(experiment: Experiment, cell: Cell) -> str:
-    """The same for the same problem, platform, configuration and seed, whatever else the experiment holds."""
-    configuration = experiment.configuration(cell.configuration)
-    decides = [
-        jsonable.encode(cell),
-        list(configuration.models),
-        sorted((name, jsonable.encode(value)) for name, value in configuration.options.items()),
-    ]
-    return text_hash(json.dumps(decides, sort_keys=True))
+from kforge.types import Cell, Configuration, Experiment, text_hash
 
 
 def by_fingerprint(experiment: Experiment) -> dict[str, Cell]:
-    """All cells, in the order they are worked on: one platform after another, then problem by problem."""
-    return {fingerprint(experiment, cell): cell for cell in experiment.cells()}
+    """All cells, in the order they are worked on: one platform after another, then problem by problem.
+
+    A fingerprint is the same for the same problem, platform, seed and way to forge, whatever that is called and
+    whatever else the experiment holds.
+    """
+    meanings = {item.name: _meaning(item) for item in experiment.configurations}
+    names = list(meanings)
+    # Two configurations may mean the same on purpose, to see what chance does.
+    twins = {name: [meanings[other] for other in names[:at]].count(meanings[name]) for at, name in enumerate(names)}
+    found = {}
+    for cell in experiment.cells():
+        name = cell.configuration
+        decides = [jsonable.encode(replace(cell, configuration="")), meanings[name], twins[name]]
+        found[text_hash(json.dumps(decides, sort_keys=True))] = cell
+    return found
+
+
+def _meaning(item: Configuration) -> list[Any]:
+    return [list(item.models), sorted((name, jsonable.encode(value)) for name, value in item.options.items())]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kforge.execution.face import Executor
 from kforge.forging.result import Result
-from kforge.types import Attempt, Job, Verdict
+from kforge.types import Attempt, Job, Verdict, best_attempt
 
 _TIMES = 2.0
 """How much longer than usual the winner is measured."""
@@ -17,6 +17,14 @@ def needs_confirmation(history: tuple[Attempt, ...]) -> bool:
     """Whether the winner was chosen among several timed programs; a single one was not chosen by its time."""
     timed = {attempt.candidate.id for attempt in history if attempt.candidate and attempt.speedup is not None}
     return len(timed) > 1
+
+
+def of_winner(confirmation: Verdict | None, history: tuple[Attempt, ...]) -> Verdict | None:
+    """The confirmation, if it is of the program that wins now: a run that was resumed may have found another."""
+    best = best_attempt(history)
+    judged = confirmation.evidence.candidate if confirmation and confirmation.evidence else None
+    other = judged and best and best.candidate and judged.id != best.candidate.id
+    return None if other else confirmation
 
 
 async def confirm(result: Result, executor: Executor, tell: Callable[[str], None]) -> Verdict:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kforge.forging.loop import Event
-from kforge.types import Cell, Experiment, Usage, Verdict
+from kforge.types import Cell, Experiment, Outcome, Usage, Verdict
 
 End = Literal["finished", "stopped", "waiting", "failed", "earlier", "put off"]
 """earlier: it was finished before this sitting; put off: not begun, the same command will."""
@@ -25,6 +25,8 @@ class News:
     reason: str = ""
     verdict: Verdict | None = None
     """At the end: what counts of the winner, if there is one."""
+    spent: Usage | None = None
+    """What the experiment has cost by now."""
 
 
 Tell = Callable[[News], None]
@@ -49,14 +51,15 @@ class Progress:
         self._began = self.clock()
 
     def take(self, news: News) -> None:
-        if news.event is not None and news.event.attempt is not None:
-            self.usage += news.event.attempt.usage
+        if news.spent is not None:
+            self.usage = news.spent
         if news.end is None:
             self.at_work[news.cell] = _words(news)
             return
         self.at_work.pop(news.cell, None)
         self.ends[news.end] += 1
-        self.correct += news.verdict is not None and news.end != "earlier"
+        outcome = news.verdict.outcome if news.verdict and news.end == "finished" else None
+        self.correct += outcome is Outcome.CORRECT
 
     @property
     def done(self) -> int:

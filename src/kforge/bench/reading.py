@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kforge import jsonable
 from kforge.bench.cells import by_fingerprint
+from kforge.bench.confirming import needs_confirmation, of_winner
 from kforge.errors import UsageError
-from kforge.store.experiments import Begun, Experiments, Standing
+from kforge.execution.naming import folder_of
+from kforge.store.experiments import Ambiguous, Begun, Experiments, Standing
 from kforge.store.runs import Run
 from kforge.store.store import Store
-from kforge.types import Cell, Configuration, Problem, Request, Study, Trial
+from kforge.types import Cell, Configuration, Experiment, Problem, Request, Study, Trial, text_hash
 
 RUNS = "runs"
 """What a study of single runs is called."""
@@ -51,10 +55,11 @@ def study_of(store: Store, begun: Begun) -> Study:
     known = experiments.standings(begun.id)
     trials = []
     for key, cell in by_fingerprint(experiment).items():
-        trials.append(_trial(store, cell, experiment.problems[cell.problem], known.get(key, Standing())))
+        trial = _trial(store, cell, experiment.problems[cell.problem], known.get(key, Standing()))
+        trials.append(_confirmed(trial, experiment) if experiment.confirm else trial)
     return Study(
         name=experiment.name,
-        trials=tuple(trials),
+        trials=_with_flaws(trials),
         suite=experiment.suite,
         suite_version=experiment.suite_version,
         configurations=experiment.configurations,
@@ -85,7 +90,7 @@ def merged(studies: Sequence[Study]) -> Study:
         before += len(study.sittings)
     return Study(
         name=" + ".join(dict.fromkeys(study.name for study in studies)),
-        trials=tuple(trials),
+        trials=_with_flaws(trials),
         suite=", ".join(dict.fromkeys(study.suite for study in studies if study.suite)),
         suite_version=", ".join(dict.fromkeys(study.suite_version for study in studies if study.suite_version)),
         configurations=tuple(configurations),
@@ -102,9 +107,9 @@ def _told_apart(names: list[str]) -> list[str]:
 def _experiment(experiments: Experiments, name: str) -> Begun | None:
     try:
         return experiments.find(name)
-    except UsageError as error:
-        if "several" in str(error):
-            raise
+    except Ambiguous:
+        raise
+    except UsageError:
         return None
 
 
@@ -124,41 +129,85 @@ def _trial(store: Store, cell: Cell, problem: Problem, standing: Standing) -> Tr
         state, reason = "stopped", "broken off"
     if standing.failure:
         state, reason = "failed", standing.failure
+    # Pictures and tables of a whole study would fill the memory; what profiles said is in the digests.
+    history = store.history(standing.run, profiles=False)
     return Trial(
         cell=cell,
         level=problem.level,
         state=state,  # type: ignore[arg-type]
         reason=reason,
         run=standing.run,
-        history=store.history(standing.run),
+        history=history,
         usage=store.spent(standing.run),
-        confirmation=standing.confirmation,
+        confirmation=of_winner(standing.confirmation, history),
         sitting=standing.sitting,
         source=problem.source,
     )
 
 
+def _with_flaws(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """A problem that any verdict calls degenerate is so for all: one without a program says nothing about it."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for trial in trials:
+        known = found.setdefault((trial.cell.platform, trial.cell.problem_id), {})
+        for verdict in (*(attempt.verdict for attempt in trial.history), trial.confirmation):
+            known.update(dict.fromkeys(verdict.degenerate if verdict else ()))
+    return tuple(
+        replace(trial, degenerate=tuple(found[trial.cell.platform, trial.cell.problem_id])) for trial in trials
+    )
+
+
+def _confirmed(trial: Trial, experiment: Experiment) -> Trial:
+    """A trial whose winner has yet to be judged once more is not through."""
+    if trial.state != "finished" or trial.confirmation is not None or not needs_confirmation(trial.history):
+        return trial
+    waits = folder_of(experiment.executor) is not None
+    return replace(trial, state="waiting" if waits else "stopped", reason="its winner is yet to be confirmed")
+
+
 def _of_runs(store: Store, runs: list[Run]) -> Study:
     """Runs of the loop, side by side: a configuration is what they have in common."""
     trials: list[Trial] = []
-    configurations: dict[str, Configuration] = {}
-    for run in runs:
-        made = _configuration(run.request)
-        configurations.setdefault(made.name, made)
+    made = _configurations([run.request for run in runs])
+    for run, configuration in zip(runs, made, strict=True):
         problem = run.request.problem
         key = f"level{problem.level}/{problem.name}" if problem.level else problem.name
-        same = [trial for trial in trials if trial.cell.problem == key and trial.cell.configuration == made.name]
-        cell = Cell(key, problem.id, run.request.platform, made.name, seed=len(same))
-        trials.append(_trial(store, cell, problem, Standing(run.id, run.state, run.reason)))
-    return Study(RUNS, tuple(trials), configurations=tuple(configurations.values()))
+        if any(trial.cell.problem == key and trial.cell.problem_id != problem.id for trial in trials):
+            key = f"{key} ({problem.id[:4]})"
+        cell = Cell(key, problem.id, run.request.platform, configuration.name)
+        cell = replace(cell, seed=sum(replace(trial.cell, seed=0) == cell for trial in trials))
+        trial = _trial(store, cell, problem, Standing(run.id, run.state, run.reason))
+        trials.append(replace(trial, sitting=None))
+    return Study(RUNS, _with_flaws(trials), configurations=tuple({item.name: item for item in made}.values()))
 
 
-def _configuration(request: Request) -> Configuration:
-    options = {"iterations": request.plan.iterations, "samples": request.plan.samples, "style": request.style}
-    if request.reference:
-        options["reference"] = request.reference_origin or "given"
+def _configurations(requests: list[Request]) -> list[Configuration]:
+    """What each run was asked, but for its problem; where two of one name differ, digits tell them apart."""
+    found = []
+    asked = [_asked(request) for request in requests]
+    names = [_name(request) for request in requests]
+    for request, name, words in zip(requests, names, asked, strict=True):
+        differ = {other for other, called in zip(asked, names, strict=True) if called == name}
+        shown = f"{name} ({text_hash(words)[:4]})" if len(differ) > 1 else name
+        options = {"iterations": request.plan.iterations, "samples": request.plan.samples, "style": request.style}
+        if request.reference:
+            options["reference"] = request.reference_origin or "given"
+        found.append(Configuration(shown, request.models, options))
+    return found
+
+
+def _asked(request: Request) -> str:
+    """All that decides what comes of a run, but for its problem, platform and draws."""
+    plain = replace(
+        request, problem=Problem("", ""), platform="", executor="", reference="", plan=replace(request.plan, seed=0)
+    )
+    origin = request.reference_origin.partition(":")[0]
+    return json.dumps(jsonable.encode(replace(plain, reference_origin=origin, keep_prompts=False)), sort_keys=True)
+
+
+def _name(request: Request) -> str:
     words = [*request.models, f"{request.plan.iterations} iterations"]
     words += [f"{request.plan.samples} samples"] if request.plan.samples > 1 else []
     words += ["with a reference"] if request.reference else []
     words += [request.style] if request.style != "structured" else []
-    return Configuration(", ".join(words), request.models, options)
+    return ", ".join(words)

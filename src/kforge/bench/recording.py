@@ -18,7 +18,7 @@ _PACKAGES = ("kforge-kernels", "torch", "triton", "pydantic-ai-slim")
 
 def sitting(experiment: Experiment, command: str) -> Sitting:
     """Here and now."""
-    return Sitting(time.time(), command, _machine(experiment), _versions(), commits_of([Path(__file__).parent]))
+    return Sitting(time.time(), command, _machine(experiment), _versions(), commits_of([Path(__file__).parents[1]]))
 
 
 def _machine(experiment: Experiment) -> dict[str, str]:

@@ -7,31 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from kforge import registry
-from kforge.agents.offline.opening import check_offline, open_offline
+from kforge.agents.offline.opening import open_offline
 from kforge.bench.cells import by_fingerprint
-from kforge.bench.confirming import confirm, needs_confirmation
+from kforge.bench.confirming import confirm, needs_confirmation, of_winner
 from kforge.bench.design.words import options_of
 from kforge.bench.progress import News, Tell
 from kforge.bench.recording import sitting
+from kforge.bench.silence import Mood
 from kforge.errors import KForgeError, RunBusy, StoreError
 from kforge.execution.face import Executor, ReportAwaited
 from kforge.execution.opening import open_executor
 from kforge.forging.api import Forged, More, Workplace, carry_out, resume_async
-from kforge.forging.crews import BUILTIN, Means, open_models
+from kforge.forging.crews import BUILTIN, Means
 from kforge.forging.loop import Event, first_of
-from kforge.forging.requesting import check_platform, make_request, request_without_reference, target_of
+from kforge.forging.requesting import make_request, target_of
 from kforge.models.budgeted import Purse
 from kforge.store.experiments import Experiments, Standing
 from kforge.store.store import Store
 from kforge.types import Cell, Experiment, Usage
-
-DEAD_AFTER = 3
-"""A model that gave no reply to this many cells in a row is not asked for the rest of the sitting."""
 
 
 @dataclass(frozen=True)
@@ -49,63 +46,24 @@ class Bench:
     """Who judges; None: whom the experiment names."""
 
 
-def begin(experiment: Experiment, store: Store, fresh: bool = False) -> str:
-    """The id of the experiment to work on: the newest of its name if nothing done of it would be left out, else a new
-    one that takes over what both have in common.
-    """
-    experiments = Experiments(store)
-    known = None if fresh else experiments.named(experiment.name)
-    if known is None:
-        return experiments.create(experiment)
-    if experiments.find(known).experiment == experiment:
-        return known
-    done, wanted = experiments.standings(known), by_fingerprint(experiment)
-    if set(done) <= set(wanted):
-        experiments.change(known, experiment)
-        return known
-    made = experiments.create(experiment)
-    for earlier in experiments.sittings(known):
-        experiments.add_sitting(made, earlier)
-    for key in set(done) & set(wanted):
-        experiments.put(made, key, done[key])
-    return made
-
-
-def check(experiment: Experiment, means: Means) -> Means:
-    """The means with all models open; whatever cannot work is an error here, before anything is spent."""
-    opened = dict(means.models)
-    for platform in experiment.platforms:
-        check_platform(platform, experiment.executor)
-        target = target_of(platform, experiment.executor)
-        for configuration in experiment.configurations:
-            if BUILTIN in configuration.models:
-                check_offline(target)
-            options = options_of(configuration, platform, executor=experiment.executor)
-            problem = next(iter(experiment.problems.values()))
-            request = request_without_reference(problem, platform, configuration.models, options)
-            purse = Purse(experiment.budget)
-            opened.update(open_models(request, replace(means, models=opened, purse=purse)))
-    return replace(means, models=opened)
-
-
 async def conduct(name: str, bench: Bench) -> dict[str, Standing]:
     """Work on an experiment until nothing is left that can be done now; where each cell stands then.
 
     Raises StoreError if what is found can no longer be recorded. A cell whose problem or harness is at fault is
-    recorded as failed, and the others go on. Closes the means' models.
+    recorded as failed, and the others go on. Closes the models that `check` opened.
     """
     experiments = Experiments(bench.store)
-    with experiments.hold(name):
+    async with contextlib.AsyncExitStack() as closing:
+        for (model_name, _), model in bench.means.opened.items():
+            if model_name not in bench.means.models:
+                closing.push_async_callback(model.close)
+        closing.enter_context(experiments.hold(name))
         experiment = experiments.find(name).experiment
-        try:
-            number = experiments.add_sitting(name, sitting(experiment, bench.command))
-            purse = Purse(experiment.budget, spent_on(bench.store, experiments.standings(name)))
-            at = _At(name, experiment, experiments, number, replace(bench.means, purse=purse))
-            for platform in experiment.platforms:
-                await _Floor(at, bench, platform).work()
-        finally:
-            for model in bench.means.models.values():
-                await model.close()
+        number = experiments.add_sitting(name, sitting(experiment, bench.command))
+        purse = Purse(experiment.budget, spent_on(bench.store, experiments.standings(name)))
+        at = _At(name, experiment, experiments, number, purse, Mood())
+        for platform in experiment.platforms:
+            await _Floor(at, bench, platform).work()
         return experiments.standings(name)
 
 
@@ -129,33 +87,8 @@ class _At:
     experiment: Experiment
     experiments: Experiments
     number: int
-    means: Means
-
-
-@dataclass
-class _Mood:
-    """What was learned on the way about who answers."""
-
-    silent: Counter[str] = field(default_factory=Counter)
-    """Cells in a row that a model gave no reply to."""
-    words: dict[str, str] = field(default_factory=dict)
-    """What was said when a model fell silent, and why nothing more is asked of it."""
-    broke: str = ""
-    """Why no model is asked any more."""
-
-    def put_off(self, models: tuple[str, ...]) -> str:
-        """Why a cell of these models is not begun now; empty if it is."""
-        return next((self.words[model] for model in models if model in self.words), self.broke)
-
-    def take(self, models: tuple[str, ...], result: Forged) -> None:
-        unanswered = [stop.words for stop in result.stops if stop.reason == "model"]
-        for model in models:
-            self.silent[model] = self.silent[model] + 1 if unanswered else 0
-            if self.silent[model] >= DEAD_AFTER:
-                self.words[model] = f"{model} gave no reply for {DEAD_AFTER} problems in a row: {unanswered[0]}"
-        spent = [stop.words for stop in result.stops if stop.reason == "budget"]
-        if spent:
-            self.broke = spent[0]
+    purse: Purse
+    mood: Mood
 
 
 class _Floor:
@@ -164,13 +97,17 @@ class _Floor:
     def __init__(self, at: _At, bench: Bench, platform: str) -> None:
         self._at, self._bench, self._platform = at, bench, platform
         self._target = target_of(platform, at.experiment.executor)
-        self._mood = _Mood()
-        self._means = at.means
+        self._means = replace(bench.means, purse=at.purse)
 
     async def work(self) -> None:
         known = self._at.experiments.standings(self._at.name)
-        mine = {key: cell for key, cell in by_fingerprint(self._at.experiment).items() if self._is_mine(cell)}
-        waiting = iter([(key, cell, known.get(key, Standing())) for key, cell in mine.items()])
+        mine = [
+            (key, cell, known.get(key, Standing()))
+            for key, cell in by_fingerprint(self._at.experiment).items()
+            if cell.platform == self._platform
+        ]
+        # What was stopped comes last: a problem that a model never answers must not keep it from the others.
+        waiting = iter(sorted(mine, key=lambda item: item[2].state == "stopped"))
         async with self._opened() as executor:
             count = self._bench.parallel or usual_parallel(self._at.experiment, self._platform)
             try:
@@ -180,24 +117,19 @@ class _Floor:
             except BaseExceptionGroup as errors:
                 raise first_of(errors) from None
 
-    def _is_mine(self, cell: Cell) -> bool:
-        return cell.platform == self._platform
-
     @contextlib.asynccontextmanager
     async def _opened(self) -> AsyncIterator[Executor]:
-        executor = self._bench.executor or open_executor(self._at.experiment.executor, self._platform)
-        offline = None
-        if any(BUILTIN in item.models for item in self._at.experiment.configurations):
-            # One warm compiler for all cells.
-            offline = open_offline(self._target)
-            self._means = replace(self._means, offline={self._platform: offline})
-        try:
+        async with contextlib.AsyncExitStack() as closing:
+            executor = self._bench.executor
+            if executor is None:
+                executor = open_executor(self._at.experiment.executor, self._platform)
+                closing.push_async_callback(executor.close)
+            if any(BUILTIN in item.models for item in self._at.experiment.configurations):
+                # One warm compiler for all cells.
+                offline = open_offline(self._target)
+                closing.push_async_callback(offline.close)
+                self._means = replace(self._means, offline={self._platform: offline})
             yield executor
-        finally:
-            if offline is not None:
-                await offline.close()
-            if self._bench.executor is None:
-                await executor.close()
 
     async def _worker(self, waiting: Iterator[tuple[str, Cell, Standing]], executor: Executor) -> None:
         for key, cell, standing in waiting:
@@ -210,7 +142,8 @@ class _Floor:
         if self._is_through(standing):
             return News(cell, end="earlier")
         models = self._at.experiment.configuration(cell.configuration).models
-        reason = self._mood.put_off(models)
+        free = set(models) == {BUILTIN} or standing.state in ("waiting", "finished")
+        reason = "" if free else self._at.mood.put_off(models)
         if reason:
             return News(cell, end="put off", reason=reason)
         self._bench.tell(News(cell))
@@ -235,24 +168,24 @@ class _Floor:
     def _is_through(self, standing: Standing) -> bool:
         if standing.state != "finished" or standing.failure:
             return False
-        if not self._at.experiment.confirm or standing.confirmation is not None:
+        if not self._at.experiment.confirm:
             return True
-        return not needs_confirmation(self._bench.store.history(standing.run))
+        history = self._bench.store.history(standing.run, profiles=False)
+        return of_winner(standing.confirmation, history) is not None or not needs_confirmation(history)
 
     async def _forged(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
         def started(run: str) -> None:
             nonlocal standing
-            if run != standing.run or standing.sitting == self._at.number:
-                standing = replace(standing, run=run)
-                self._at.experiments.put(self._at.name, key, standing)
+            standing = replace(standing, run=run)
+            self._at.experiments.put(self._at.name, key, standing)
 
         def tell(event: Event) -> None:
-            self._bench.tell(News(cell, event))
+            self._bench.tell(News(cell, event, spent=self._at.purse.spent))
 
         place = Workplace(self._bench.store, self._means, tell, started, executor)
         result = await self._result(cell, standing, place)
-        configuration = self._at.experiment.configuration(cell.configuration)
-        self._mood.take(configuration.models, result)
+        models = self._at.experiment.configuration(cell.configuration).models
+        self._at.mood.take(cell.problem, models, result)
         open_ends = [stop for stop in result.stops if not stop.final]
         if open_ends:
             waits = any(stop.reason == "waiting" for stop in open_ends)

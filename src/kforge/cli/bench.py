@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -12,8 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from kforge.bench.beginning import begin, check
 from kforge.bench.reading import study_of
-from kforge.bench.running import Bench, begin, check, conduct, spent_on, usual_parallel
+from kforge.bench.running import Bench, conduct, spent_on, usual_parallel
 from kforge.cli.bench_live import LiveBench
 from kforge.cli.bench_order import Order
 from kforge.cli.bench_table import flat_summary, print_summary
@@ -28,6 +30,7 @@ from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import Experiment
 
+_SHARED = "Replies were shared through a cache: who asked first paid, so costs of configurations do not compare."
 _WHERE = ("--store", "--html", "--cache")
 
 
@@ -54,6 +57,8 @@ def run(order: Order) -> int:
     """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
     console = Console(stderr=order.as_json)
     experiment = order.experiment
+    if order.cache:
+        experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
     means = Means(order.cache, "", order.concurrency, order.per_minute)
     means = check(experiment, means)
     for platform in experiment.platforms:
@@ -101,7 +106,8 @@ def _say_matrix(console: Console, experiment: Experiment, name: str = "", store:
     parts += [_count(len(experiment.seeds), "seed")] if len(experiment.seeds) > 1 else []
     said = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {_count(cells, 'cell')}"
     if name and store is not None:
-        done = sum(item.state == "finished" for item in Experiments(store).standings(name).values())
+        known = Experiments(store).standings(name).values()
+        done = sum(item.state == "finished" and not item.failure for item in known)
         said += f"  [dim]{name}[/]" + (f", {done} finished before" if done else "")
     console.print(said, highlight=False, soft_wrap=True)
     for why in dict.fromkeys(experiment.left_out.values()):
@@ -121,7 +127,7 @@ def _say_results(console: Console, order: Order, name: str, findings: Findings) 
         print_summary(console, findings)
     if order.html is not None:
         write_page(findings, order.html)
-        console.print(f"report written to {order.html}", highlight=False, soft_wrap=True)
+        console.print(f"report written to {order.html}", highlight=False, markup=False, soft_wrap=True)
     else:
         shown = command("report", name, order.store)
         console.print(f"{escape(shown)} --html report.html", style="dim", highlight=False, soft_wrap=True)
@@ -133,8 +139,9 @@ def _typed() -> str:
 
 
 def _again() -> str:
-    """The command that goes on: the same, without what would begin anew."""
-    return shlex.join(["kforge", *(word for word in sys.argv[1:] if word != "--fresh")])
+    """The command that goes on: the same, without what would begin anew; a database's URL may hold a password."""
+    words = [re.sub(r"^(--store=)?\w[\w+]*://.*", r"\1URL", word) for word in sys.argv[1:] if word != "--fresh"]
+    return shlex.join(["kforge", *words])
 
 
 def _left(words: list[str], options: tuple[str, ...]) -> list[str]:

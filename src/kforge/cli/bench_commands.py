@@ -75,6 +75,7 @@ def bench(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets and what they are for.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments in the store, newest first.")] = False,
     html: Annotated[Optional[Path], typer.Option(help="Write the report to this file at the end.")] = None,  # noqa: UP045
     store: Annotated[str, _STORE] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
@@ -90,6 +91,10 @@ def bench(
 
     if presets:
         raise typer.Exit(list_presets())
+    if listing:
+        from kforge.cli import bench_list
+
+        raise typer.Exit(bench_list.run(store, as_json))
     words = Words(
         suite=tuple(suite),
         levels=levels,

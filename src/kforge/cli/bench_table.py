@@ -14,10 +14,12 @@ from kforge.cli.bench_live import duration
 from kforge.measures.records import Mean, Point, Share, Summary
 from kforge.measures.words import in_words
 from kforge.reporting.findings import Findings
+from kforge.reporting.left_out import left_out
 
 _WORDS = ("platform", "configuration")
 _FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
 _PADDING = (0, 1, 0, 0)
+_MOST = 6
 
 
 def print_summary(console: Console, findings: Findings) -> None:
@@ -37,20 +39,19 @@ def print_summary(console: Console, findings: Findings) -> None:
         style="dim",
         highlight=False,
     )
-    for item in findings.summaries:
-        for words, listed in (
-            ("degenerate, not counted", item.degenerate),
-            ("could not be judged", item.unusable),
-            ("not finished", item.unfinished),
-        ):
-            for key, why in listed.items():
-                where = f"{item.configuration} on {item.platform}" if len(findings.summaries) > 1 else ""
-                said = f"{words}: {key}" + (f" ({where})" if where else "") + f": {why}"
-                console.print(escape(said), style="yellow", highlight=False, soft_wrap=True)
+    for omission in left_out(findings):
+        for reason in omission.reasons:
+            where = f" ({', '.join(reason.where)})" if any(reason.where) else ""
+            said = f"{omission.kind}: {_shortened(reason.problems)}{where}: {reason.why}"
+            console.print(escape(said), style="yellow", highlight=False, soft_wrap=True)
     for comparison in findings.comparisons:
         console.print(f"\n[bold]A[/] {escape(comparison.a)}   [bold]B[/] {escape(comparison.b)}", highlight=False)
         for line in in_words(comparison):
             console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _shortened(problems: tuple[str, ...]) -> str:
+    return ", ".join(problems[:_MOST]) + (f" and {len(problems) - _MOST} more" if len(problems) > _MOST else "")
 
 
 def flat_summary(summary: Summary) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def _figures(item: Summary) -> list[str]:
     return [
         str(len(item.problems)),
         _share(item.correct),
-        _share(_at(item.fast.get("eager", ()), 1.0)) if item.timed else "not timed",
+        _share(_at(item.fast["eager"], 1.0)) if item.fast.get("eager") else "not timed",
         _mean(item.mean_correct.get("eager")),
         "-" if best is None else f"{best.value:.2f}",
         f"${item.usage.dollars:.2f}{unpriced}" if item.usage.requests else "$0",
@@ -82,4 +83,7 @@ def _share(share: Share | None) -> str:
 
 
 def _mean(mean: Mean | None) -> str:
-    return "-" if mean is None else f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    if mean is None:
+        return "-"
+    interval = f" [{mean.low:.2f}, {mean.high:.2f}]" if mean.low < mean.high else ""
+    return f"{mean.value:.2f}{interval}"

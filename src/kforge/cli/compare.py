@@ -102,6 +102,8 @@ def _pairs(a: _Side, b: _Side) -> list[tuple[tuple[Trial, ...], tuple[Trial, ...
             both = [(name, name) for name in ours if name in theirs]
         for one, other in both:
             names = (_called(a.name, one, b.name), _called(b.name, other, a.name))
+            if len({key[0] for key in a.groups}) > 1:
+                names = (f"{names[0]} on {platform}", f"{names[1]} on {platform}")
             if names[0] == names[1]:
                 names = (f"{names[0]} (first)", f"{names[1]} (second)")
             found.append((ours[one], theirs[other], names))

@@ -24,7 +24,7 @@ from kforge.models.opening import open_model
 from kforge.models.recording import Recording
 from kforge.models.retrying import Retrying
 from kforge.profilers import _naming as naming
-from kforge.types import Completion, Prompt, Request, Usage
+from kforge.types import Completion, ModelSettings, Prompt, Request, Usage
 
 BUILTIN = "builtin"
 """The name of the offline agents."""
@@ -45,6 +45,8 @@ class Means:
     """Requests a minute."""
     models: dict[str, Model] = field(default_factory=dict)
     """Models that are open already, by name; whoever opened them closes them."""
+    opened: dict[tuple[str, ModelSettings], Model] = field(default_factory=dict)
+    """The same, where one model is asked in several ways: by name and settings."""
     offline: dict[str, Offline] = field(default_factory=dict)
     """Offline agents that are open already, by platform; whoever opened them closes them."""
     purse: Purse | None = None
@@ -80,9 +82,7 @@ def open_models(request: Request, means: Means) -> dict[str, Limited]:
     named = [name for name in dict.fromkeys(wanted) if name and name not in (BUILTIN, NO_ANALYST)]
     if request.model_settings.base_url and len({name.partition(":")[0] for name in named}) > 1:
         raise UsageError("--base-url is one server, and the models named are of several providers")
-    opened = {
-        name: _limited(means.models.get(name) or open_model(name, request.model_settings), means) for name in named
-    }
+    opened = {name: _opened(name, request.model_settings, means) for name in named}
     for model in opened.values():
         # An unknown price under a budget in dollars, or a folder that cannot be written, is said here.
         _wrap(model, request, means, Purse(request.budget), _Nowhere())
@@ -106,7 +106,8 @@ def open_staff(
     offline = offline or own_offline
     prompts = PromptMaker(request.style, request.prompts, request.prompt_tokens, request.plan.seed)
     crews = tuple(_crew(name, request, wrapped, offline, prompts, machine) for name in request.models)
-    own = {name: model for name, model in wrapped.items() if name not in means.models}
+    known = {*means.models, *(name for name, settings in means.opened if settings == request.model_settings)}
+    own = {name: model for name, model in wrapped.items() if name not in known}
     return Staff(crews, own, own_offline)
 
 
@@ -136,6 +137,18 @@ def _crew(
         return Crew(name, Exclusive(offline.writer, machine), None if silent else offline.analyst)
     advisor = models[request.analyst] if request.analyst and not silent else models[name]
     return Crew(name, ModelWriter(models[name], prompts), None if silent else ModelAnalyst(advisor, prompts))
+
+
+def _opened(name: str, settings: ModelSettings, means: Means) -> Limited:
+    """A model that is open already, or a new one; the same model asked in another way shares its limits."""
+    known = means.models.get(name) or means.opened.get((name, settings))
+    if known is not None:
+        return _limited(known, means)
+    made = open_model(name, settings)
+    for (other, _), model in means.opened.items():
+        if other == name and isinstance(model, Limited):
+            return model.around(made)
+    return _limited(made, means)
 
 
 def _limited(model: Model, means: Means) -> Limited:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from kforge.measures.counting import Standing
+from kforge.measures.counting import Standing, emulated
 from kforge.measures.records import Difference
 from kforge.types import Trial
 
@@ -24,28 +24,47 @@ def of_texts(keys: Sequence[str]) -> list[str]:
     return [f"{_listed(keys)}: not the same text on both sides, so not compared."]
 
 
-def of_questions(both: Mapping[str, tuple[Standing, Standing]], asked: Sequence[Difference]) -> list[str]:
-    """What could not be asked, and why."""
+def of_questions(
+    both: Mapping[str, tuple[Standing, Standing]], asked: Sequence[Difference], names: tuple[str, str]
+) -> list[str]:
+    """What could not be asked, and why; and what was taken for granted where it could."""
     if len(both) < FEWEST_PAIRS:
         counted = f"{len(both)} problems count" if len(both) != 1 else "1 problem counts"
         return [f"{counted} on both sides: too few to compare, an interval takes {FEWEST_PAIRS}."]
     questions = {item.question for item in asked}
+    notes = []
     if "speedup vs eager" not in questions:
-        return [_untimed(both)]
-    if "speedup vs best" not in questions:
-        return [f"Nothing is said of the best baseline: fewer than {FEWEST_PAIRS} problems have it on both sides."]
-    return []
+        notes.append(_untimed(both, "fall-back vs eager" in questions, names))
+    elif "speedup vs best" not in questions:
+        notes.append(f"Nothing is said of the best baseline: fewer than {FEWEST_PAIRS} problems have it on both sides.")
+    if "fall-back vs eager" in questions:
+        notes += _taken_as_slow(both, names)
+    return notes
 
 
-def _untimed(both: Mapping[str, tuple[Standing, Standing]]) -> str:
+def _untimed(both: Mapping[str, tuple[Standing, Standing]], kept: bool, names: tuple[str, str]) -> str:
+    """Why speed is not compared problem by problem; `kept`: it is with fall-back."""
     timed = [sum("eager" in pair[side].logs for pair in both.values()) for side in (0, 1)]
     common = sum("eager" in a.logs and "eager" in b.logs for a, b in both.values())
     if not any(timed):
         return "Nothing was timed on either side: only correctness is compared."
     if not all(timed):
-        return "One side was not timed: only correctness is compared."
+        name = names[timed.index(0)]
+        if kept:
+            return f"No program of {name} is correct: with fall-back it keeps the baseline on every problem."
+        return f"One side was not timed ({name}): only correctness is compared."
     problems = "problem was" if common == 1 else "problems were"
-    return f"{common} {problems} correct and timed on both sides: too few to compare speed."
+    return f"{common} {problems} correct and timed on both sides: too few to compare speed there, only with fall-back."
+
+
+def _taken_as_slow(both: Mapping[str, tuple[Standing, Standing]], names: tuple[str, str]) -> list[str]:
+    notes = []
+    for side, name in enumerate(names):
+        number = sum(pair[side].correct > 0 and "eager" not in pair[side].logs for pair in both.values())
+        if number:
+            problems = "1 problem is" if number == 1 else f"{number} problems are"
+            notes.append(f"{problems} correct for {name} and not timed: with fall-back the baseline is kept there.")
+    return notes
 
 
 def of_differences(differences: Sequence[Difference], questions: int) -> list[str]:
@@ -53,13 +72,17 @@ def of_differences(differences: Sequence[Difference], questions: int) -> list[st
     least = math.floor(math.log2(2 * questions / 0.05)) + 1
     asked = "1 question" if questions == 1 else f"{questions} questions at once"
     flat = [item for item in differences if item.question != "correct" and item.low == item.high]
+    idle = [item for item in flat if item.question == "fall-back vs eager" and item.a == item.b == 1.0]
     few = [item for item in differences if item not in flat and item.wins + item.losses < least]
     thin = [item for item in few if item.question != "correct" and item.wins + item.losses < _FEW_VALUES]
     notes = [
         f"The ratio is exactly {item.effect:.4g} on every problem ({item.question}), which measurements hardly are: "
         "without a spread there is no interval, and nothing is shown."
         for item in flat
+        if item not in idle
     ]
+    if idle:
+        notes.append("No program of either side beats the baseline: with fall-back there is nothing to compare.")
     if few:
         tally = ", ".join(f"{item.wins + item.losses} ({item.question})" for item in few)
         notes.append(f"The sign test of {asked} takes {least} problems that differ to show anything; here {tally}.")
@@ -76,7 +99,7 @@ def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, s
         found = [sorted({word for trial in side if (word := read(trial))}) for side in (a, b)]
         if found[0] and found[1] and found[0] != found[1]:
             notes.append(f"Different {what}: {names[0]} {_listed(found[0])}; {names[1]} {_listed(found[1])}.")
-    if any(attempt.verdict.emulated for trial in (*a, *b) for attempt in trial.history):
+    if emulated((*a, *b)):
         notes.append("Programs were verified in emulation, where nothing is timed.")
     return notes
 
@@ -97,11 +120,20 @@ def _baseline(trial: Trial) -> str:
     return trial.verdict.timing.baseline if trial.verdict and trial.verdict.timing else ""
 
 
+def _measured(trial: Trial) -> str:
+    """Of several measurements the best is a lucky one; one alone was not chosen."""
+    timed = {attempt.candidate.id for attempt in trial.history if attempt.candidate and attempt.speedup is not None}
+    if len(timed) < 2:
+        return ""
+    return "judged once more" if trial.confirmation else "as first measured"
+
+
 _CIRCUMSTANCES: dict[str, Callable[[Trial], str]] = {
     "platforms": lambda trial: trial.cell.platform,
     "machines": _machine,
     "versions of torch": _torch,
     "baselines beside the program": _baseline,
+    "measurements of winners": _measured,
     "seeds": lambda trial: str(trial.cell.seed),
 }
 

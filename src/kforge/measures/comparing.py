@@ -52,7 +52,7 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
         alone_b=tuple(key for key in side_b.counting if key not in side_a.counting),
         notes=(
             *of_texts(other_texts),
-            *of_questions(both, differences),
+            *of_questions(both, differences, names),
             *of_differences(differences, number),
             *of_circumstances(compared_a, compared_b, names),
         ),
@@ -76,8 +76,7 @@ def _asked(both: _Both) -> dict[Question, list[tuple[float, float]]]:
     """The values of each question that enough problems can answer."""
     found: dict[Question, list[tuple[float, float]]] = {}
     for question in QUESTIONS:
-        if question == "fall-back vs eager" and "speedup vs eager" not in found:
-            # One side, or both, was not timed: what is kept of it would all be baseline.
+        if question == "fall-back vs eager" and not _has_fallback(both):
             continue
         value = _VALUES[question]
         pairs = [(value(a), value(b)) for a, b in both.values()]
@@ -85,6 +84,18 @@ def _asked(both: _Both) -> dict[Question, list[tuple[float, float]]]:
         if len(known) >= FEWEST_PAIRS:
             found[question] = known
     return found
+
+
+def _has_fallback(both: _Both) -> bool:
+    """Whether what each side is worth with fall-back is known, and one of them has more than the baseline to show.
+
+    A side without a correct program keeps the baseline everywhere. Of one that is correct and was not timed, or ran in
+    emulation, nothing is known: what is kept of it would all be baseline.
+    """
+    sides = list(zip(*both.values(), strict=True))
+    timed = [any("eager" in found.logs for found in side) for side in sides]
+    wrong = [not any(found.correct or found.emulated for found in side) for side in sides]
+    return any(timed) and all(has or none for has, none in zip(timed, wrong, strict=True))
 
 
 def _difference(question: Question, pairs: Sequence[tuple[float, float]], questions: int) -> Difference:

@@ -44,6 +44,8 @@ class Standing:
     """Mean logarithm of the speedup of correct repetitions, where one was timed against that baseline."""
     fallback: dict[Against, float]
     """The same over all of them, for who keeps the baseline wherever the program is wrong or slower."""
+    emulated: bool = False
+    """Whether any of them was judged in emulation, where nothing is timed."""
 
 
 def count(trials: Sequence[Trial]) -> Counted:
@@ -52,12 +54,12 @@ def count(trials: Sequence[Trial]) -> Counted:
         raise ValueError("trials of several platforms or configurations: give those of one, as Study.groups() does")
     found = Counted({})
     for key, group in _by_problem(trials).items():
-        flaws = _unique(reason for trial in group for verdict in _verdicts(trial) for reason in verdict.degenerate)
+        unsound = _unique(reason for trial in group for reason in flaws(trial))
         finished = tuple(trial for trial in group if trial.state == "finished")
         others = [trial for trial in group if trial.state != "finished"]
         why = "; ".join(_unique(f"{trial.state}: {trial.reason}" if trial.reason else trial.state for trial in others))
-        if flaws:
-            found.degenerate[key] = "; ".join(flaws)
+        if unsound:
+            found.degenerate[key] = "; ".join(unsound)
         elif finished:
             found.counting[key] = finished
             if why:
@@ -80,7 +82,17 @@ def standing(trials: Sequence[Trial]) -> Standing:
             logs[against] = math.fsum(known) / len(known)
         fallback[against] = math.fsum(max(0.0, value) for value in known) / len(trials)
     best = max((state(trial) for trial in trials), key=STATES.index)
-    return Standing(len(correct) / len(trials), best, logs, fallback)
+    return Standing(len(correct) / len(trials), best, logs, fallback, emulated(trials))
+
+
+def flaws(trial: Trial) -> list[str]:
+    """Why its problem is unsound: by its own verdicts, or by those of other trials on the same problem."""
+    return _unique((*trial.degenerate, *(reason for verdict in _verdicts(trial) for reason in verdict.degenerate)))
+
+
+def emulated(trials: Iterable[Trial]) -> bool:
+    """Whether any program was judged in emulation."""
+    return any(attempt.verdict.emulated for trial in trials for attempt in trial.history)
 
 
 def state(trial: Trial) -> str:

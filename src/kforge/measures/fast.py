@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from kforge.measures.counting import count, is_correct, speedup
+from kforge.measures.counting import count, emulated, is_correct, speedup
 from kforge.measures.intervals import wilson
 from kforge.measures.records import Against, Point, Share
 from kforge.types import Trial
@@ -22,9 +22,14 @@ def fast_p(trials: Sequence[Trial], p: float, against: Against = "eager") -> Sha
 
 
 def curve(counting: Mapping[str, Sequence[Trial]], against: Against) -> tuple[Point, ...]:
-    """fast_p over the grid, of problems that count; empty where no program was timed against that baseline."""
+    """fast_p over the grid, of problems that count; empty where how fast programs are is not known.
+
+    That is so where some are correct and none was timed against that baseline, and in emulation. Where none is correct
+    it is known: 0 everywhere.
+    """
     speeds = _speeds(counting, against)
-    if not any(value > 0 for group in speeds for value in group):
+    best = max((value for group in speeds for value in group), default=0.0)
+    if best == 0 or (best < 0 and any(emulated(trials) for trials in counting.values())):
         return ()
     return tuple(Point(p, share) for p in GRID if (share := _share(speeds, p)) is not None)
 

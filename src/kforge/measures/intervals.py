@@ -43,7 +43,8 @@ def mean_interval(values: Sequence[float], level: float = 0.95, seed: int = 0) -
     if len({round(value / _EQUAL) for value in values}) >= _FEWEST_DIFFERENT:
         drawn = _studentised([value - middle for value in values], level, seed)
         beyond = int(len(drawn) * (1 - level) / 2)
-        low, high = min(low, -drawn[-1 - beyond]), max(high, -drawn[beyond])
+        if drawn:
+            low, high = min(low, -drawn[-1 - beyond]), max(high, -drawn[beyond])
     return middle + low * error, middle + high * error
 
 

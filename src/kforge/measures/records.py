@@ -84,13 +84,17 @@ class Summary:
     """fast_0; None where no problem counts."""
     iterations: tuple[Iteration, ...] = ()
     fast: dict[str, tuple[Point, ...]] = field(default_factory=dict)
-    """fast_p against eager and against the best baseline, over rising p; empty where nothing was timed."""
+    """fast_p against eager and against the best baseline, over rising p; a baseline is missing where programs are
+    correct and none was timed against it. Where none is correct, both are there, and 0.
+    """
     untimed: dict[str, int] = field(default_factory=dict)
     """Correct programs without a speedup against that baseline: they are in fast_0, and above that count as slow."""
     mean_correct: dict[str, Mean] = field(default_factory=dict)
     """Geometric mean speedup of correct programs."""
     mean_fallback: dict[str, Mean] = field(default_factory=dict)
-    """The same over all problems for who keeps the baseline wherever the program is wrong or slower."""
+    """The same over all problems for who keeps the baseline wherever the program is wrong or slower: 1 where none is
+    correct.
+    """
     pass_at: dict[int, float] = field(default_factory=dict)
     """pass@k over chains."""
     usage: Usage = Usage()

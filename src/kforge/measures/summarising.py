@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kforge.measures.counting import Counted, Standing, count, is_correct, speedup, standing, state
+from kforge.measures.counting import Counted, Standing, count, emulated, is_correct, speedup, standing, state
 from kforge.measures.fast import curve, share_of
 from kforge.measures.intervals import mean_interval
 from kforge.measures.iterating import iterations, pass_at
@@ -36,7 +36,7 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         degenerate=counted.degenerate,
         partial=counted.partial,
         unconfirmed=_unconfirmed(counted.trials),
-        emulated=any(attempt.verdict.emulated for trial in trials for attempt in trial.history),
+        emulated=emulated(trials),
         timed=timed,
         outcomes={name: ended[name] for name in STATES if ended[name]},
         correct=share_of([found.correct for found in standings]),
@@ -72,8 +72,11 @@ def _means_correct(standings: Sequence[Standing]) -> dict[str, Mean]:
 
 
 def _means_fallback(standings: Sequence[Standing]) -> dict[str, Mean]:
-    timed: list[Against] = [against for against in AGAINST if any(against in found.logs for found in standings)]
-    return {against: _mean([found.fallback[against] for found in standings], least=0.0) for against in timed}
+    known: Sequence[Against] = [against for against in AGAINST if any(against in found.logs for found in standings)]
+    if standings and not any(found.correct or found.emulated for found in standings):
+        # Without a correct program the baseline is kept everywhere.
+        known = AGAINST
+    return {against: _mean([found.fallback[against] for found in standings], least=0.0) for against in known}
 
 
 def _mean(logs: Sequence[float], least: float = -_FARTHEST) -> Mean:
@@ -86,6 +89,7 @@ def _mean(logs: Sequence[float], least: float = -_FARTHEST) -> Mean:
 def _with_costs(found: Summary, trials: Sequence[Trial]) -> Summary:
     """What everything cost, and how much that is for each correct program."""
     usage = sum((trial.usage for trial in trials), Usage())
+    usage = replace(usage, dollars=math.fsum(trial.usage.dollars for trial in trials))
     seconds = math.fsum(trial.seconds for trial in trials)
     correct = sum(is_correct(trial) for trial in trials if trial.cell.problem not in found.degenerate)
     return replace(

@@ -62,9 +62,12 @@ def _not_shown(item: Difference, comparison: Comparison) -> str:
 
 
 def _disagreement(item: Difference) -> str:
-    """Where one of the two that must agree speaks alone."""
+    """Where one of the two that must agree speaks alone, or against the other."""
     none = 0.0 if item.question == "correct" else 1.0
-    if item.low < item.high and not item.low <= none <= item.high:
+    speaks = item.low < item.high and not item.low <= none <= item.high
+    if speaks and item.sign_p < 0.05:
+        return "; the mean leans one way and the number of problems won the other"
+    if speaks:
         return "; the interval alone would show one, the number of problems won does not"
     if item.sign_p < 0.05:
         return "; the number of problems won alone would show one, the interval does not"

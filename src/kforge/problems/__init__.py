@@ -29,7 +29,7 @@ def find(place: str | Path) -> list[Problem]:
 
 def files_of(folder: Path) -> list[Path]:
     """The files of a folder that may be problems, ordered by level and number."""
-    files = (file for file in folder.rglob("*.py") if not file.name.startswith(("_", ".")))
+    files = (file for file in folder.rglob("*.py") if file.is_file() and not file.name.startswith(("_", ".")))
     found = in_order(file for file in files if "__pycache__" not in file.parts)
     if not found:
         raise UsageError(f"{folder}: no .py file in it")

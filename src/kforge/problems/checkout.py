@@ -7,6 +7,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+_CAREFUL = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""What a checkout's own settings may not have git run."""
+
 
 def commits_of(folders: Iterable[Path]) -> str:
     """The commits of the checkouts that the folders are in, each once, with a + where files were changed; empty
@@ -24,11 +27,11 @@ def _commit(folder: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     """What git says; nothing where there is no git, or no checkout."""
-    # A hook of another checkout would have git look there; nothing in this one may name a program to run.
+    # A hook of another checkout would have git look there.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *words],
+            ["git", "--no-optional-locks", *_CAREFUL, "-C", str(folder), *words],
             capture_output=True,
             text=True,
             check=False,

@@ -53,7 +53,7 @@ def _checkout(place: str, choice: Choice, folder: Path) -> list[Path]:
     if re.fullmatch(r"level\d+", home.resolve().name):
         return in_order(home.glob("*.py"))
     for inner in (home / "KernelBench", home):
-        levels = [level for level in inner.glob("level*") if level.is_dir() and level.name[5:].isdigit()]
+        levels = [level for level in inner.glob("level*") if level.is_dir() and level.name[5:].isdecimal()]
         if levels:
             wanted = [level for level in levels if level.name != f"level{_WEIGHTS}" or _asks_for_weights(choice)]
             return in_order(file for level in wanted for file in level.glob("*.py"))

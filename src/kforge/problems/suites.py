@@ -61,7 +61,7 @@ def _keys(paths: Sequence[Path]) -> dict[Path, str]:
     """What each file is called: its level and name, with as many folders before it as make it unlike all others."""
     depth = {path: 2 if re.fullmatch(r"level\d+", path.parent.name) else 1 for path in paths}
     while True:
-        keys = {path: "/".join(path.with_suffix("").parts[-depth[path] :]) for path in paths}
+        keys = {path: _called(path, depth[path]) for path in paths}
         taken: dict[str, list[Path]] = {}
         for path, key in keys.items():
             taken.setdefault(key, []).append(path)
@@ -70,6 +70,12 @@ def _keys(paths: Sequence[Path]) -> dict[Path, str]:
             return keys
         for path in alike:
             depth[path] += 1
+
+
+def _called(path: Path, depth: int) -> str:
+    """So many parts of the path, without the suffix unless nothing else tells it from others; always printable."""
+    whole = path if depth > len(path.parts) else path.with_suffix("")
+    return "/".join(whole.parts[-depth:]).encode("utf-8", "backslashreplace").decode()
 
 
 def _home(path: Path) -> Path:

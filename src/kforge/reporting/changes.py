@@ -16,7 +16,7 @@ def edits(parent: str, child: str) -> list[Edit]:
 
 
 def applied(parent: str, made: list[Edit]) -> str:
-    """The child, from its parent and the edits."""
+    """The child, from its parent and the edits: what script.js must do with them; for tests."""
     lines, place, done = parent.split("\n"), 0, list[str]()
     for first, last, new in made:
         done += [*lines[place:first], *new]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kforge.measures.counting import flaws
 from kforge.reporting import wording
 from kforge.reporting.changes import edits
 from kforge.types import Attempt, Outcome, Study, Trial, Verdict
@@ -40,6 +41,7 @@ def pack(value: Any) -> str:
 
 
 def unpack(data: str) -> Any:
+    """What script.js must do with a piece; for tests."""
     return json.loads(zlib.decompress(base64.b64decode(data)))
 
 
@@ -81,7 +83,7 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
             [norm.distribution, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
             for norm in verdict.errors
         ],
-        "notes": [*(f"degenerate: {why}" for why in verdict.degenerate), *verdict.notes, *_flags(verdict)],
+        "notes": [*(f"degenerate: {why}" for why in flaws(trial)), *verdict.notes, *_flags(verdict)],
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
     }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 
 from kforge.measures.comparing import compare, questions_of
-from kforge.measures.records import Comparison, Summary
+from kforge.measures.records import Against, Comparison, Summary
 from kforge.measures.summarising import summarise
 from kforge.types import Study, Trial
 
@@ -41,6 +41,11 @@ def find(study: Study) -> Findings:
         datetime.now(UTC),
         _version(),
     )
+
+
+def timed(summaries: Sequence[Summary], against: Against) -> bool:
+    """Whether any of them has a time against that baseline; one that is 0 by definition is shown beside those only."""
+    return any(against in summary.mean_correct for summary in summaries)
 
 
 def _pairs(groups: dict[tuple[str, str], tuple[Trial, ...]]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:

@@ -9,12 +9,12 @@ from kforge.measures.records import AGAINST, Against
 from kforge.measures.words import in_words
 from kforge.reporting import problem_table, summary_lines, wording
 from kforge.reporting.circumstances import circumstances, moment
-from kforge.reporting.findings import Findings
+from kforge.reporting.findings import Findings, timed
 from kforge.reporting.left_out import group_name, left_out
 
 PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """Where fast_p is told."""
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&!]|(?<!\w)_|_(?!\w))")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_]))")
 """An underscore within a word means nothing to Markdown."""
 _BASELINES: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
 
@@ -74,15 +74,15 @@ def _summary(findings: Findings) -> list[str]:
 
 
 def _fast(findings: Findings, against: Against) -> list[str]:
-    timed = [summary for summary in findings.summaries if summary.fast.get(against)]
-    if not timed:
+    if not timed(findings.summaries, against):
         return []
     rows = [
         [
             group_name(findings, summary.platform, summary.configuration),
             *(wording.share(summary_lines.fast(findings, summary, p, against)) for p in PS),
         ]
-        for summary in timed
+        for summary in findings.summaries
+        if summary.fast.get(against)
     ]
     words = "The share of problems that are correct and more than p times faster; for p = 0 it is enough to be correct."
     heads = ["configuration", *(f"p = {p:g}" for p in PS)]

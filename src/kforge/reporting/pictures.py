@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kforge.measures.counting import is_correct, speedup
 from kforge.measures.records import AGAINST, Against, Summary
-from kforge.reporting.charts.cost import PRICES, cost
+from kforge.reporting.charts.cost import PRICES, cost, free
 from kforge.reporting.charts.fast_curves import fast_curves
 from kforge.reporting.charts.spread_dots import Row, spread_dots
 from kforge.reporting.charts.states import states
@@ -29,6 +29,8 @@ class Figure:
     drawing: Markup
     kind: str = ""
     """Which position of a switch shows it; empty: every one."""
+    note: str = ""
+    """What stands under it."""
 
 
 def series(findings: Findings) -> dict[str, int]:
@@ -71,7 +73,7 @@ def spreads(findings: Findings) -> list[Figure]:
 def costs(findings: Findings) -> list[Figure]:
     """A chart for each platform and each cost that is known there."""
     return [
-        Figure(_title(findings, platform, f"{price.name} per problem"), drawing, price.name)
+        Figure(_title(findings, platform, f"{price.name} per problem"), drawing, price.name, free(summaries, price))
         for platform, summaries in _platforms(findings)
         for price in PRICES
         if (drawing := cost(summaries, price, series(findings)))

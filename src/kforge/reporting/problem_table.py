@@ -56,7 +56,7 @@ def rows(findings: Findings) -> list[Line]:
         fact = row(trial)
         at = seen[fact.problem]
         seen[fact.problem] += 1
-        link = f"#problem={quote(fact.problem)}" + (f"&at={at}" if at else "")
+        link = f"#problem={quote(fact.problem, errors='replace')}" + (f"&at={at}" if at else "")
         waiting = "" if fact.state == "finished" else fact.state
         remark = f"{waiting}: {fact.reason}" if waiting and fact.reason else waiting
         remark = remark or (f"degenerate: {fact.degenerate}" if fact.degenerate else "")

@@ -9,7 +9,7 @@ from kforge.measures.fast import fast_p
 from kforge.measures.records import AGAINST, Against, Mean, Share, Summary
 from kforge.reporting import wording
 from kforge.reporting.circumstances import circumstances
-from kforge.reporting.findings import Findings
+from kforge.reporting.findings import Findings, timed
 from kforge.reporting.left_out import group_name
 from kforge.reporting.pictures import series
 
@@ -68,6 +68,7 @@ def warnings(findings: Findings) -> list[str]:
     untimed = [_name(findings, item) for item in findings.summaries if _untimed(item)]
     if untimed:
         found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
+    found += [line for summary in findings.summaries for line in _without_time(findings, summary)]
     pending = sum(trial.state not in ("finished", "failed") for trial in findings.study.trials)
     if pending:
         trials = wording.several(len(findings.study.trials), "trial")
@@ -80,7 +81,7 @@ def warnings(findings: Findings) -> list[str]:
 
 def columns(findings: Findings) -> dict[str, Any]:
     """The summary table: its lines, and which columns it needs."""
-    used = [against for against in AGAINST if any(summary.fast.get(against) for summary in findings.summaries)]
+    used = [against for against in AGAINST if timed(findings.summaries, against)]
     numbers = series(findings)
     passes = sorted({k for summary in findings.summaries for k in summary.pass_at if k > 1})
     ks = [1, *passes] if passes else []
@@ -104,7 +105,7 @@ def columns(findings: Findings) -> dict[str, Any]:
 
 
 def fast(findings: Findings, summary: Summary, p: float, against: Against) -> Share | None:
-    """fast_p at exactly p; None where nothing was timed."""
+    """fast_p at exactly p; None where it is not known."""
     if not summary.fast.get(against):
         return None
     return fast_p(findings.study.groups()[summary.platform, summary.configuration], p, against)
@@ -124,15 +125,30 @@ def _worth(found: Share | Mean | None) -> Worth:
         return Worth(wording.NONE)
     if isinstance(found, Share):
         return Worth(wording.percent(found.value), f"{100 * found.low:.0f}–{100 * found.high:.0f}")
-    # The interval of a mean says how it varies over problems, and one does not vary.
-    return Worth(
-        wording.times(found.value), "" if found.of < 2 else f"{wording.times(found.low)}–{wording.times(found.high)}"
-    )
+    # The interval of a mean says how it varies over problems: one does not vary, nor do many with one value.
+    ends = f"{wording.times(found.low)}–{wording.times(found.high)}" if found.low < found.high else ""
+    return Worth(wording.times(found.value), ends)
 
 
 def _untimed(summary: Summary) -> bool:
     correct = summary.correct is not None and summary.correct.value > 0
     return correct and not summary.timed and not summary.emulated
+
+
+def _without_time(findings: Findings, summary: Summary) -> list[str]:
+    """Baselines that some correct programs were timed against and others not; those with one number together."""
+    missing: dict[int, list[str]] = {}
+    for against, name in _CALLED.items():
+        if summary.untimed.get(against) and against in summary.mean_correct:
+            missing.setdefault(summary.untimed[against], []).append(name)
+    found = []
+    for number, names in missing.items():
+        programs = f"{wording.several(number, 'correct program')} without a time against {' and '.join(names)}"
+        slow = "it counts as slow, and the mean leaves it out"
+        if number > 1:
+            slow = "they count as slow, and the mean leaves them out"
+        found.append(f"{_name(findings, summary)}: {programs}; above p = 0 {slow}.")
+    return found
 
 
 def _name(findings: Findings, summary: Summary) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kforge.measures.counting import flaws
 from kforge.types import Trial
 
 
@@ -57,7 +58,6 @@ def row(trial: Trial) -> TrialRow:
     """What a table shows of this trial."""
     verdict, best, cell = trial.verdict, trial.best, trial.cell
     low, high = (verdict and verdict.interval) or (None, None)
-    reasons = {reason: None for attempt in trial.history for reason in attempt.verdict.degenerate}
     return TrialRow(
         problem=cell.problem,
         level=trial.level,
@@ -75,7 +75,7 @@ def row(trial: Trial) -> TrialRow:
         roofline=best.digest.value("roofline_share") if best and best.digest else None,
         confirmed=trial.confirmation.outcome.value == "correct" if best and trial.confirmation else None,
         emulated=bool(verdict and verdict.emulated),
-        degenerate="; ".join(reasons),
+        degenerate="; ".join(flaws(trial)),
         attempts=len(trial.history),
         best_step=f"{best.move.chain + 1}.{best.move.step}" if best else "",
         requests=trial.usage.requests,

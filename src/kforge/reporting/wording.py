@@ -20,7 +20,12 @@ def times(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    return NONE if value is None else f"{100 * value:.0f} %"
+    """62 %; nothing but all is 100 %, and nothing but none is 0 %."""
+    if value is None:
+        return NONE
+    if min(value, 1 - value) < 1e-9 or 0.005 < value < 0.995:
+        return f"{100 * value:.0f} %"
+    return "<0.1 %" if value < 0.001 else ">99.9 %" if value > 0.999 else f"{100 * value:.1f} %"
 
 
 def money(value: float | None) -> str:
@@ -59,10 +64,11 @@ def share(value: Share | None) -> str:
 
 
 def mean(value: Mean | None) -> str:
-    """1.43 (1.30 to 1.57); of one problem there is no interval."""
+    """1.43 (1.30 to 1.57); of one problem, or of one value only, there is no interval."""
     if value is None:
         return NONE
-    return f"{times(value.value)} ({times(value.low)} to {times(value.high)})" if value.of > 1 else times(value.value)
+    shown = times(value.value)
+    return f"{shown} ({times(value.low)} to {times(value.high)})" if value.low < value.high else shown
 
 
 def at(points: Iterable[Point], p: float) -> Share | None:

@@ -32,7 +32,7 @@ def add(connection: Connection, number: int, attempt: Attempt, document: str) ->
     connection.execute(update(runs).where(runs.c.number == number).values(updated=now))
 
 
-def history(connection: Connection, number: int, problem: Problem, blobs: Blobs) -> tuple[Attempt, ...]:
-    """A run's attempts in the order they were recorded."""
+def history(connection: Connection, number: int, problem: Problem, blobs: Blobs | None) -> tuple[Attempt, ...]:
+    """A run's attempts in the order they were recorded; without blobs, without their profiles."""
     query = select(attempts.c.document).where(attempts.c.run == number).order_by(attempts.c.number)
     return tuple(unpack(document, problem, blobs) for document in connection.execute(query).scalars())

@@ -114,6 +114,7 @@ def _postgres_engine(url: URL) -> Engine:
     wanted = {"connect_timeout": 10, "application_name": f"kforge process {os.getpid()} on {socket.gethostname()}"[:63]}
     given = {key: value for key, value in wanted.items() if key not in url.query}
     try:
-        return create_engine(url, connect_args=given, pool_pre_ping=True)
+        # Every lock that is held keeps a connection, and there may be one for each run in hand.
+        return create_engine(url, connect_args=given, pool_pre_ping=True, max_overflow=-1)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'kforge-kernels[postgres]'") from None

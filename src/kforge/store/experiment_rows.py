@@ -16,6 +16,10 @@ from kforge.store.schema import cells, experiments, runs, sittings
 from kforge.types import Experiment, Sitting, Verdict
 
 
+class Ambiguous(UsageError):
+    """The beginning of several ids."""
+
+
 @dataclass(frozen=True)
 class Begun:
     """An experiment as it was last asked for."""
@@ -51,7 +55,7 @@ def new_id(name: str) -> str:
     return short_id(f"bench {name}")
 
 
-def find(connection: Connection, name: str) -> tuple[int, Begun]:
+def find(connection: Connection, name: str) -> Begun:
     """By id, by name (the newest), by the beginning of an id, or the `last` one; UsageError lists what there is."""
     newest = select(experiments).order_by(experiments.c.number.desc())
     if name == "last":
@@ -64,10 +68,10 @@ def find(connection: Connection, name: str) -> tuple[int, Begun]:
             found = list(connection.execute(newest.where(beginning).limit(10)))
     if len(found) > 1:
         ids = ", ".join(row.id for row in found)
-        raise UsageError(f"{name!r} is the beginning of several experiments: {ids}")
+        raise Ambiguous(f"{name!r} is the beginning of several experiments: {ids}")
     if not found:
         raise UsageError(_unknown(connection, name))
-    return found[0].number, _as_begun(found[0])
+    return _as_begun(found[0])
 
 
 def number_of(connection: Connection, name: str) -> int:
@@ -75,11 +79,10 @@ def number_of(connection: Connection, name: str) -> int:
     return int(connection.execute(select(experiments.c.number).where(experiments.c.id == name)).scalar_one())
 
 
-def named(connection: Connection, name: str) -> str | None:
-    """The id of the newest experiment of exactly that name."""
+def named(connection: Connection, name: str) -> list[str]:
+    """The ids of the experiments of exactly that name, the newest first."""
     query = select(experiments.c.id).where(experiments.c.name == plain(name)).order_by(experiments.c.number.desc())
-    found: str | None = connection.execute(query.limit(1)).scalar()
-    return found
+    return list(connection.execute(query).scalars())
 
 
 def newest(connection: Connection, limit: int) -> list[Begun]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kforge.errors import StoreError
 from kforge.store import experiment_rows as rows
-from kforge.store.experiment_rows import Begun, Standing
+from kforge.store.experiment_rows import Ambiguous, Begun, Standing
 from kforge.store.faults import Duplicate
 from kforge.store.store import Store
 from kforge.types import Experiment, Sitting
 
-__all__ = ["Begun", "Experiments", "Standing"]
+__all__ = ["Ambiguous", "Begun", "Experiments", "Standing"]
 
 
 class Experiments:
@@ -22,13 +22,20 @@ class Experiments:
         self._store = store
         self._database = store.database
 
-    def create(self, experiment: Experiment) -> str:
-        """Record a new experiment; its id."""
+    def create(
+        self, experiment: Experiment, sittings: Sequence[Sitting] = (), done: Mapping[str, Standing] = {}
+    ) -> str:
+        """Record a new experiment, with what it takes over from others; its id."""
         for _ in range(20):
             name = rows.new_id(experiment.name)
             try:
                 with self._database.writing() as connection:
                     rows.create(connection, experiment, name)
+                    number = rows.number_of(connection, name)
+                    for sitting in sittings:
+                        rows.add_sitting(connection, number, sitting)
+                    for cell, standing in done.items():
+                        rows.put_cell(connection, number, cell, standing)
             except Duplicate:
                 continue
             return name
@@ -37,10 +44,10 @@ class Experiments:
     def find(self, name: str) -> Begun:
         """By id, name, the beginning of an id, or "last"; UsageError lists what there is."""
         with self._database.reading() as connection:
-            return rows.find(connection, name)[1]
+            return rows.find(connection, name)
 
-    def named(self, name: str) -> str | None:
-        """The id of the newest experiment of exactly that name; None if there is none."""
+    def named(self, name: str) -> list[str]:
+        """The ids of the experiments of exactly that name, the newest first."""
         with self._database.reading() as connection:
             return rows.named(connection, name)
 
@@ -51,7 +58,7 @@ class Experiments:
     def change(self, name: str, experiment: Experiment) -> None:
         """What it is from now on; cells that are no longer part of it stay recorded."""
         with self._database.writing() as connection:
-            rows.set_experiment(connection, rows.find(connection, name)[0], experiment)
+            rows.set_experiment(connection, rows.number_of(connection, name), experiment)
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
@@ -62,11 +69,11 @@ class Experiments:
     def add_sitting(self, name: str, sitting: Sitting) -> int:
         """Its number within the experiment, from 0."""
         with self._database.writing() as connection:
-            return rows.add_sitting(connection, rows.find(connection, name)[0], sitting)
+            return rows.add_sitting(connection, rows.number_of(connection, name), sitting)
 
     def sittings(self, name: str) -> tuple[Sitting, ...]:
         with self._database.reading() as connection:
-            return rows.all_sittings(connection, rows.find(connection, name)[0])
+            return rows.all_sittings(connection, rows.number_of(connection, name))
 
     def put(self, name: str, cell: str, standing: Standing) -> None:
         """Record where a cell stands."""
@@ -74,6 +81,6 @@ class Experiments:
             rows.put_cell(connection, rows.number_of(connection, name), cell, standing)
 
     def standings(self, name: str) -> dict[str, Standing]:
-        """Where every cell stands that was ever worked on, by the cell's fingerprint."""
+        """Where every cell of the experiment with this id stands that was ever worked on, by its fingerprint."""
         with self._database.reading() as connection:
-            return rows.standings(connection, rows.find(connection, name)[0])
+            return rows.standings(connection, rows.number_of(connection, name))

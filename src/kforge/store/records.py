@@ -45,8 +45,8 @@ def pack(attempt: Attempt, problem: Problem, blobs: Blobs) -> str:
     return json.dumps(data, separators=(",", ":"))
 
 
-def unpack(document: str, problem: Problem, blobs: Blobs) -> Attempt:
-    """The attempt that was packed."""
+def unpack(document: str, problem: Problem, blobs: Blobs | None) -> Attempt:
+    """The attempt that was packed; without blobs, without its profiles."""
     data = _parse(document)
     evidence = data["verdict"]["evidence"]
     if evidence is not None:
@@ -54,7 +54,8 @@ def unpack(document: str, problem: Problem, blobs: Blobs) -> Attempt:
             evidence["problem"] = jsonable.encode(problem)
         if evidence["candidate"] is None:
             evidence["candidate"] = data["candidate"]
-    profiles = tuple(_unpack_profile(profile, blobs) for profile in data.pop("profiles"))
+    packed = data.pop("profiles")
+    profiles = () if blobs is None else tuple(_unpack_profile(profile, blobs) for profile in packed)
     return dataclasses.replace(_build(Attempt, data), profiles=profiles)
 
 

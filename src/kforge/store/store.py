@@ -161,11 +161,11 @@ class Store:
             move = attempt.move
             raise StoreError(f"run {run} already has step {move.step} of chain {move.chain}") from None
 
-    def history(self, run: str) -> tuple[Attempt, ...]:
-        """The attempts of a run, in the order they were recorded."""
+    def history(self, run: str, profiles: bool = True) -> tuple[Attempt, ...]:
+        """The attempts of a run, in the order they were recorded; without profiles, only what their digests say."""
         number, request = self._known(run)
         with self._database.reading() as connection:
-            return attempts.history(connection, number, request.problem, self._blobs)
+            return attempts.history(connection, number, request.problem, self._blobs if profiles else None)
 
     def save_call(
         self, run: str, slot: str, completion: Completion, prompt_id: str, prompt: Prompt | None = None

@@ -126,6 +126,8 @@ class Trial:
     """Which sitting of its study it was last worked on in."""
     source: str = ""
     """The problem's text."""
+    degenerate: tuple[str, ...] = ()
+    """Why the problem is unsound, by any verdict on it on this platform in the study."""
 
     @property
     def best(self) -> Attempt | None:

@@ -94,10 +94,10 @@ class Problem:
         level = folder.removeprefix("level")
         return cls.from_source(
             source,
-            name=file.stem,
+            name=file.stem.encode("utf-8", "backslashreplace").decode(),
             path=str(path),
-            level=int(level) if folder.startswith("level") and level.isdigit() else None,
-            number=int(head) if head.isdigit() else None,
+            level=int(level) if folder.startswith("level") and level.isdecimal() else None,
+            number=int(head) if head.isdecimal() else None,
         )
 
     @classmethod

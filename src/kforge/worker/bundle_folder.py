@@ -50,6 +50,7 @@ This folder carries jobs of KForge to a machine that has the device, and reports
 3. Copy the folder back to where it was, the new files in reports/ at least.
 4. There, run   kforge resume RUN   (`kforge runs` names the runs that wait; `kforge resume waiting` takes all of them)
    It takes the reports in, asks for the next programs, and may leave new jobs here: begin again at 1.
+   For an experiment, repeat the   kforge bench   command instead: it knows what all of it may cost.
 
   jobs/         programs to judge, one file each
   files/        what they need beside that

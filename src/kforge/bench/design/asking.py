@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from kforge.errors import KForgeError, UsageError
 from kforge.execution.naming import folder_of, whole_name
 from kforge.problems.choosing import NotInSuite, missing_on
 from kforge.problems.suites import Suite, open_suite
-from kforge.types import Budget, Experiment
+from kforge.types import Budget, Configuration, Experiment
 
 
 def make_experiment(asked: Asked, say: Say = silent) -> Experiment:
@@ -33,6 +33,8 @@ def examine(asked: Asked, say: Say = silent) -> tuple[list[Mistake], Experiment 
     mistakes = [*_plain_mistakes(asked), *_word_mistakes(asked)]
     suite = _suite(asked, mistakes)
     configurations = () if mistakes else configurations_of(asked, mistakes, say)
+    if suite is not None and len(suite.problems) > 1 and _is_replayed(configurations):
+        mistakes.append(Mistake(("models",), f"a recording holds one problem, and there are {len(suite.problems)}"))
     if mistakes or suite is None:
         return mistakes, None
     _say_missing(suite, asked, say)
@@ -55,6 +57,10 @@ def _said(words: dict[str, Any]) -> dict[str, Any]:
     """What was said at all, as it comes back from a store: lists, no tuples."""
     said = {name: value for name, value in words.items() if value is not None}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def _is_replayed(configurations: Sequence[Configuration]) -> bool:
+    return any(name.startswith("replay:") for item in configurations for name in item.models)
 
 
 def _suite(asked: Asked, mistakes: list[Mistake]) -> Suite | None:
@@ -86,8 +92,8 @@ def _plain_mistakes(asked: Asked) -> Iterator[Mistake]:
     except UsageError as error:
         yield Mistake(("executor",), str(error))
     for key in ("budget", "budget_tokens"):
-        if (getattr(asked, key) or 0) < 0:
-            yield Mistake((key,), f"{key} cannot be negative")
+        if not (getattr(asked, key) or 0) >= 0:
+            yield Mistake((key,), f"{key} must be a number that is not negative")
 
 
 def _word_mistakes(asked: Asked) -> Iterator[Mistake]:

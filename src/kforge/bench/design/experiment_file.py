@@ -104,6 +104,8 @@ def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
         yield Mistake(("limit",), "limit must be at least 1")
     tables = data.get("configurations", {})
     for name, words in tables.items() if isinstance(tables, dict) else ():
+        if not name:
+            yield Mistake(("configurations", name), "a configuration needs a name")
         if not isinstance(words, dict):
             yield Mistake(("configurations", name), f"a configuration is a table: [configurations.{name}]")
             continue

@@ -11,6 +11,7 @@ from kforge.measures.records import Share, Summary
 from kforge.reporting import wording
 from kforge.reporting.charts.drawing import Drawing, spread
 from kforge.reporting.charts.scales import Linear, Log, around
+from kforge.reporting.findings import timed
 
 _WIDTH, _HEIGHT = 400.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 10.0, 360.0, 26.0, 202.0
@@ -28,7 +29,9 @@ class Price:
 
 
 def _worked_on(summary: Summary) -> int:
-    return len({*summary.problems, *summary.unfinished, *summary.unusable, *summary.degenerate})
+    """Problems that were begun, whatever became of them."""
+    begun = {key for key, why in summary.unfinished.items() if why != "new"}
+    return len({*summary.problems, *begun, *summary.unusable, *summary.degenerate})
 
 
 def _dollars(summary: Summary) -> float | None:
@@ -45,17 +48,17 @@ PRICES = (
 
 def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> Markup | None:
     """One platform's configurations; None where none of them has such a cost."""
-    timed = any(summary.fast.get("eager") for summary in summaries)
+    faster = timed(summaries, "eager")
     points = [
         (summary.configuration, paid, share)
         for summary in summaries
-        if (paid := price.per_problem(summary)) and (share := _quality(summary, timed))
+        if (paid := price.per_problem(summary)) and (share := _quality(summary, faster))
     ]
     if not points:
         return None
     low, high = around([paid for _, paid, _ in points], margin=1.4, least=3.0)
     along, up = Log(low, high, _LEFT, _RIGHT), Linear(0.0, 1.0, _BOTTOM, _TOP)
-    figure = "correct and faster than eager" if timed else "correct"
+    figure = "correct and faster than eager" if faster else "correct"
     said = ", ".join(f"{name} {price.words(paid)} for {wording.percent(share.value)}" for name, paid, share in points)
     drawing = Drawing(_WIDTH, _HEIGHT, f"Cost against quality: {said}")
     _axes(drawing, along, up, price)
@@ -65,8 +68,19 @@ def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> 
     return drawing.finish()
 
 
-def _quality(summary: Summary, timed: bool) -> Share | None:
-    return wording.at(summary.fast.get("eager", ()), 1.0) if timed else summary.correct
+def free(summaries: Sequence[Summary], price: Price) -> str:
+    """Which of them cost nothing: a log axis has no place for those. Empty where there are none."""
+    faster = timed(summaries, "eager")
+    found = [
+        f"{summary.configuration}, {wording.share(share)}"
+        for summary in summaries
+        if price.per_problem(summary) == 0 and (share := _quality(summary, faster))
+    ]
+    return f"Cost nothing, so not drawn: {'; '.join(found)}." if found else ""
+
+
+def _quality(summary: Summary, faster: bool) -> Share | None:
+    return wording.at(summary.fast.get("eager", ()), 1.0) if faster else summary.correct
 
 
 def _axes(drawing: Drawing, along: Log, up: Linear, price: Price) -> None:

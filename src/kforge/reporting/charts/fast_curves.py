@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kforge.measures.records import Point, Summary
+from kforge.measures.records import Against, Point, Summary
 from kforge.reporting import wording
 from kforge.reporting.charts.drawing import Drawing, spread
 from kforge.reporting.charts.scales import Linear, Log, plain
+from kforge.reporting.findings import timed
 
 _WIDTH, _HEIGHT = 400.0, 270.0
 _RIGHT, _TOP, _BOTTOM = 364.0, 22.0, 226.0
@@ -31,14 +32,14 @@ class _Plot:
     up: Linear
 
 
-def fast_curves(summaries: Sequence[Summary], against: str, series: dict[str, int]) -> Markup | None:
+def fast_curves(summaries: Sequence[Summary], against: Against, series: dict[str, int]) -> Markup | None:
     """One platform's configurations; None where none of them was timed."""
     curves = {
         summary.configuration: sorted(summary.fast[against], key=lambda point: point.p)
         for summary in summaries
         if summary.fast.get(against)
     }
-    if not curves:
+    if not timed(summaries, against):
         return None
     left = _WORTH + _LETTER * min(_ROOM, max(map(len, curves)))
     low, high = _ends(list(curves.values()))

@@ -206,13 +206,18 @@ function winner(trial) {
   if (trial.best === null) return [];
   const lines = program(trial, trial.best);
   const copy = make("button", { type: "button", class: "plain copy" }, "Copy");
-  copy.addEventListener("click", () => navigator.clipboard.writeText(lines.join("\n")).then(
-    () => { copy.textContent = "Copied"; }, () => { copy.textContent = "The browser does not allow it"; }));
+  const refused = () => { copy.textContent = "The browser does not allow it"; };
+  copy.addEventListener("click", () => {
+    // A page from a plain http server has no clipboard at all.
+    if (!navigator.clipboard) refused();
+    else navigator.clipboard.writeText(lines.join("\n")).then(() => { copy.textContent = "Copied"; }, refused);
+  });
   return [make("h3", {}, "The best program ", copy), listing(lines)];
 }
 
 function panel(trial, all, place, chosen) {
-  return make("div", { class: "panel", role: "tabpanel", id: `panel-${place}`, "aria-labelledby": `tab-${place}`, hidden: place !== chosen },
+  const tab = all.length > 1 ? { role: "tabpanel", "aria-labelledby": `tab-${place}` } : {};
+  return make("div", { class: "panel", ...tab, id: `panel-${place}`, hidden: place !== chosen },
     make("h3", { class: "which" }, called(trial, all)),
     verdict(trial),
     trial.attempts.length ? [make("h3", {}, "Attempts"), make("ol", { class: "timeline" }, trial.attempts.map((_, index) => attempt(trial, index)))] : [],

@@ -430,7 +430,7 @@ class TestRecord:
         study = read_studies(store, [name])[0]
         assert [sitting.command for sitting in study.sittings] == ["kforge bench e.toml"] * 2
         assert study.sittings[0].versions["python"]
-        assert study.sittings[0].machine["cpu"]
+        assert study.sittings[0].machine["device of cpu"]
         assert {trial.sitting for trial in study.trials} == {0, 1}
 
     def test_experiments_are_found_by_name_id_beginning_and_last(self, store: Store) -> None:

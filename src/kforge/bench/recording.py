@@ -34,12 +34,12 @@ def _machine(experiment: Experiment) -> dict[str, str]:
             continue
         device = facts.get("device") or facts.get("processor")
         if device and device != "unknown":
-            found[name] = device
+            found[f"device of {name}"] = device
     return found
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "kforge-kernels": "source tree"}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

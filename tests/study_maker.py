@@ -114,7 +114,12 @@ def study(shape: Shape = Shape(), seed: int = 1) -> Study:
         tuple(trials),
         "bundled",
         "",
-        tuple(Configuration(name) for name in shape.configurations),
+        tuple(
+            Configuration(name, ("provider:model-x",), {"iterations": shape.iterations, "profiling": "text"})
+            if "profiling" in name
+            else Configuration(name)
+            for name in shape.configurations
+        ),
         sittings,
         {"level1/90_max_pool3d": "not on MPS: MaxPool3d"} if shape.odd else {},
     )

@@ -499,16 +499,19 @@ class TestReading:
 class TestProgress:
     def test_the_rest_is_estimated_at_the_pace_of_this_sitting(self) -> None:
         now = 0.0
-        progress = Progress(experiment(), clock=lambda: now)
-        cells = list(experiment().cells())
-        progress.take(News(cells[0], end="earlier"))
-        assert progress.seconds_left is None
-        now = 10.0
-        progress.take(News(cells[1], end="finished", verdict=makers.verdict(1.5)))
+        progress = Progress(experiment(4), clock=lambda: now)
+        cells = list(experiment(4).cells())
+        progress.take(News(cells[0], end="earlier", verdict=makers.verdict(1.2)))
+        for cell in cells[1:3]:
+            progress.take(News(cell, end="finished"))
+            assert progress.seconds_left is None, "two cells say little"
+        now = 30.0
+        progress.take(News(cells[3], end="finished", verdict=makers.verdict(1.5)))
         assert progress.seconds_left == 40.0
-        assert progress.correct == 1
-        progress.take(News(cells[2], end="put off"))
+        assert progress.correct == 2
+        progress.take(News(cells[4], end="put off"))
         assert progress.seconds_left == 30.0
+        assert progress.done == 4, "what was put off is not done"
 
     def test_what_it_cost_is_as_it_was_last_heard(self) -> None:
         from kforge.forging.loop import Event

@@ -169,6 +169,41 @@ class TestMistakes:
         assert done.returncode == 2
         assert said in done.stderr
 
+    def test_a_small_try_of_a_file_is_an_experiment_of_its_own(
+        self, kforge_here: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "mine.toml"
+        file.write_text('suite = "bundled"\n')
+        said = kforge_here("bench", file, "--limit", 2, "--dry-run", "--store", tmp_path / "store").stdout
+        assert "mine, 2 problems" in said
+        assert "a new experiment would begin" in said
+
+    def test_what_would_go_on_is_said(self, kforge_here: Callable[..., Any], tmp_path: Path) -> None:
+        from kforge.cli.bench_order import Words, order_of
+
+        with Store.open(tmp_path / "store") as store:
+            made = Experiments(store).create(order_of(None, Words(suite=("bundled",), limit=2)))
+        said = kforge_here("bench", "--suite", "bundled", "--limit", 2, "--dry-run", "--store", tmp_path / "store")
+        assert f"{made} would go on: 0 cells finished before" in said.stdout
+        listed = kforge_here("bench", "--list", "--store", tmp_path / "store").stdout
+        assert made in listed
+        assert "0/2" in listed
+
+    def test_a_suite_in_place_of_a_file(self, kforge_here: Callable[..., Any]) -> None:
+        assert "kforge bench --suite bundled" in kforge_here("bench", "bundled").stderr
+
+    def test_a_configuration_alone_is_told_how_it_is_named(
+        self, kforge_here: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        from kforge.cli.bench_order import Words, order_of
+
+        with Store.open(tmp_path / "store") as store:
+            Experiments(store).create(order_of(None, Words(suite=("bundled",), limit=2, name="mine")))
+        done = kforge_here("compare", "iterative", "other", "--store", tmp_path / "store")
+        assert "write mine:iterative, or last:iterative" in done.stderr
+        done = kforge_here("compare", "mine:iterative", "--store", tmp_path / "store")
+        assert "mine:iterative is one side: name the other one too" in done.stderr
+
     def test_nothing_of_that_name(self, kforge_here: Callable[..., Any], tmp_path: Path) -> None:
         for command in (("report", "nobody"), ("compare", "nobody", "somebody")):
             done = kforge_here(*command, "--store", tmp_path / "store")

@@ -8,6 +8,7 @@ import hashlib
 import io
 import itertools
 import re
+import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +24,14 @@ from kforge.reporting.charts.cost import PRICES
 from kforge.reporting.charts.drawing import Drawing, spread
 from kforge.reporting.charts.scales import Log, around
 from kforge.reporting.circumstances import circumstances
+from kforge.reporting.configurations import spelled, ways
 from kforge.reporting.details import problem_details, unpack
 from kforge.reporting.findings import Findings, find
 from kforge.reporting.left_out import left_out
 from kforge.reporting.markdown import markdown, plain
 from kforge.reporting.page import TEMPLATE, page
 from kforge.reporting.table import COLUMNS, csv_text
-from kforge.types import Attempt, Candidate, Cell, Intent, Outcome, Study, Verdict
+from kforge.types import Attempt, Candidate, Cell, Configuration, Intent, Outcome, Study, Verdict
 from study_maker import Shape
 
 pytestmark = pytest.mark.pure
@@ -195,6 +197,52 @@ def test_a_name_that_is_no_text_has_an_address(findings: Findings) -> None:
     assert "#problem=a%3Fb" in page(find(replace(findings.study, trials=(named,))))
 
 
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+values = some.recursive(
+    some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text(some.characters(codec="utf-8")),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text('a b."', max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(values)
+@settings(max_examples=80, deadline=None)
+def test_an_option_is_spelled_so_that_toml_reads_it_back(value: Any) -> None:
+    assert tomllib.loads(f"value = {spelled(value)}")["value"] == value
+
+
+def test_a_report_says_what_each_configuration_is(findings: Findings) -> None:
+    made = (
+        Configuration("iterative", ("builtin",)),
+        Configuration("iterative+profiling", ("a:x", "b:y"), {"profiling": "text", "reference": True, "sizes": [1, 2]}),
+        Configuration("not run", options={"iterations": 3}),
+    )
+    found = replace(findings, study=replace(findings.study, configurations=(*made, made[0])))
+    assert [(way.name, way.series, way.options) for way in ways(found)] == [
+        ("iterative", 0, ()),
+        ("iterative+profiling", 1, ('profiling = "text"', "reference = true", "sizes = [1, 2]")),
+        ("not run", None, ("iterations = 3",)),
+    ]
+    assert "| iterative | builtin | all as by default |\n" in markdown(found)
+    assert '| iterative+profiling | a:x, b:y | profiling = "text", reference = true, sizes = \\[1, 2\\] |' in markdown(
+        found
+    )
+    assert "<code>profiling = &#34;text&#34;</code><code>reference = true</code>" in page(found)
+    bare = replace(findings, study=replace(findings.study, configurations=()))
+    assert "## Configurations" not in markdown(bare)
+    assert 'id="configurations"' not in page(bare)
+
+
+def test_what_a_configuration_says_is_no_markup(findings: Findings) -> None:
+    made = (Configuration(EVIL, (EVIL,), {EVIL: EVIL, "list": [EVIL]}),)
+    found = replace(findings, study=replace(findings.study, configurations=made))
+    line = next(line for line in markdown(found).splitlines() if line.startswith("| a"))
+    assert len(re.findall(r"(?<!\\)\|", line)) == 4
+    assert "<script>x" not in markdown(found) + page(found)
+    assert page(found).count("&lt;script&gt;x") >= 5
+
+
 # -- what to beware of -------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +291,34 @@ def test_programs_without_a_time_are_told() -> None:
     assert wanted in one
     assert "2 correct programs without a time" in markdown(find(replace(study, trials=(*bare, *others))))
     assert "without a time" not in markdown(find(study))
+
+
+def test_wins_within_the_noise_are_told_and_marked() -> None:
+    study = study_maker.study(Shape(problems=5, configurations=("a",), iterations=1, chance=1.0, odd=False))
+    ends = [(1.5, 1.4, 1.6), (1.02, 0.98, 1.06), (1.01, 1.0, 1.02), (0.99, 0.9, 1.1), (1.01, 0.9, 1.1)]
+    trials = [
+        replace(trial, history=(_measured(trial.history[0], *end),))
+        for trial, end in zip(study.trials, ends, strict=True)
+    ]
+    # What does not count is neither told nor marked.
+    trials[4] = replace(trials[4], degenerate=("constant",))
+    found = find(replace(study, trials=tuple(trials)))
+    words = "a: 2 of 3 programs counted as faster than eager have an interval that contains 1"
+    assert words in markdown(found)
+    assert words in page(found)
+    assert page(found).count(">not sure</i>") == 2
+    assert "1.02 (0.98–1.06, not sure)" in markdown(found)
+    sure = find(replace(study, trials=tuple(trials[::3])))
+    assert "not sure" not in markdown(sure)
+    assert "not sure</i>" not in page(sure)
+    one = find(replace(study, trials=tuple(trials[:2])))
+    assert "1 of 2 programs counted as faster than eager has an interval that contains 1: it may" in markdown(one)
+
+
+def _measured(attempt: Attempt, speedup: float, low: float, high: float) -> Attempt:
+    assert attempt.verdict.timing is not None
+    timing = replace(attempt.verdict.timing, speedup=speedup, interval=(low, high))
+    return replace(attempt, verdict=replace(attempt.verdict, timing=timing))
 
 
 def _bare(attempt: Attempt) -> Attempt:

@@ -310,6 +310,20 @@ def test_many_files_are_read_quickly(tmp_path: Path) -> None:
     assert time.perf_counter() - began < 5
 
 
+class TestTurns:
+    def test_suites_take_turns_as_levels_do(self, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            for number in range(3):
+                (tmp_path / name / f"{number}_{name}.py").write_text(PLAIN + f"# {name} {number}\n")
+        suite = open_suite([str(tmp_path / "one"), str(tmp_path / "two")], Choice(limit=2))
+        assert list(suite.problems) == ["0_one", "0_two"]
+
+    def test_capital_letters_do_not_matter(self, tmp_path: Path) -> None:
+        (tmp_path / "1_Conv2D_ReLU.py").write_text(PLAIN)
+        assert list(open_suite([str(tmp_path)], Choice(only=("*conv*",))).problems) == ["1_Conv2D_ReLU"]
+
+
 class TestOddFiles:
     def test_two_files_that_only_their_suffix_tells_apart(self, tmp_path: Path) -> None:
         for name in ("relu.py", "relu.txt"):

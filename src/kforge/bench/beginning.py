@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from kforge.agents.offline.opening import check_offline
 from kforge.bench.cells import by_fingerprint
@@ -15,26 +15,45 @@ from kforge.store.store import Store
 from kforge.types import Experiment, Sitting, text_hash
 
 
+@dataclass(frozen=True)
+class Way:
+    """How an experiment would go on from what the store has."""
+
+    name: str = ""
+    """The experiment to work on; empty: a new one."""
+    change: bool = False
+    """Whether that one was asked for otherwise before."""
+    sittings: tuple[Sitting, ...] = ()
+    done: dict[str, Standing] = field(default_factory=dict)
+    """What a new one takes over, or what the old one has done."""
+
+
 def begin(experiment: Experiment, store: Store, fresh: bool = False) -> str:
     """The id of the experiment to work on: one of its name of which nothing done would be left out, as it is asked for
     now; else a new one that takes over what the others of its name have done of it.
     """
     experiments = Experiments(store)
     with store.hold_name(f"begin-{text_hash(experiment.name)}", f"experiment {experiment.name}"):
-        return experiments.create(experiment) if fresh else _going_on(experiments, experiment)
+        way = Way() if fresh else way_on(experiments, experiment)
+        if not way.name:
+            return experiments.create(experiment, way.sittings, way.done)
+        if way.change:
+            with experiments.hold(way.name):
+                experiments.change(way.name, experiment)
+        return way.name
 
 
-def _going_on(experiments: Experiments, experiment: Experiment) -> str:
+def way_on(experiments: Experiments, experiment: Experiment) -> Way:
+    """What `begin` would do; nothing is done."""
     known = {name: experiments.find(name).experiment for name in experiments.named(experiment.name)}
     for name, other in known.items():
         if other == experiment:
-            return name
+            return Way(name, done=experiments.standings(name))
     wanted = by_fingerprint(experiment)
     for name in known:
-        if experiments.standings(name).keys() <= wanted.keys():
-            with experiments.hold(name):
-                experiments.change(name, experiment)
-            return name
+        there = experiments.standings(name)
+        if there.keys() <= wanted.keys():
+            return Way(name, True, done=there)
     sittings: list[Sitting] = []
     done: dict[str, Standing] = {}
     for name in known:
@@ -43,7 +62,7 @@ def _going_on(experiments: Experiments, experiment: Experiment) -> str:
         if useful:
             done |= {key: replace(item, sitting=item.sitting + len(sittings)) for key, item in useful.items()}
             sittings += experiments.sittings(name)
-    return experiments.create(experiment, sittings, done)
+    return Way(sittings=tuple(sittings), done=done)
 
 
 def check(experiment: Experiment, means: Means) -> Means:

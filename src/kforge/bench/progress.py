@@ -29,6 +29,8 @@ class News:
     """What the experiment has cost by now."""
 
 
+_FIRST = 3
+"""Cells before their pace says anything."""
 Tell = Callable[[News], None]
 
 
@@ -43,7 +45,7 @@ class Progress:
     at_work: dict[Cell, str] = field(default_factory=dict)
     """Cells that are being worked on, and what is being done."""
     correct: int = 0
-    """Of those that ended in this sitting."""
+    """Of those that are finished, by now or before."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -58,13 +60,13 @@ class Progress:
             return
         self.at_work.pop(news.cell, None)
         self.ends[news.end] += 1
-        outcome = news.verdict.outcome if news.verdict and news.end == "finished" else None
+        outcome = news.verdict.outcome if news.verdict and news.end in ("finished", "earlier") else None
         self.correct += outcome is Outcome.CORRECT
 
     @property
     def done(self) -> int:
-        """Cells that nothing is left to do for in this sitting."""
-        return sum(self.ends.values())
+        """Cells that were worked on as far as they go now, or before."""
+        return sum(self.ends.values()) - self.ends["put off"]
 
     @property
     def seconds(self) -> float:
@@ -72,11 +74,10 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of this sitting; None before there is one."""
+        """At the pace of this sitting; None before there is one worth the name."""
         worked = self.ends["finished"] + self.ends["stopped"] + self.ends["failed"]
-        if not worked:
-            return None
-        return self.seconds / worked * (self.total - self.done)
+        left = self.total - self.done - self.ends["put off"]
+        return None if worked < _FIRST else self.seconds / worked * left
 
 
 def _words(news: News) -> str:

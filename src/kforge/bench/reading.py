@@ -116,8 +116,12 @@ def _experiment(experiments: Experiments, name: str) -> Begun | None:
 def _run(store: Store, name: str) -> Run:
     try:
         return store.run(name)
-    except UsageError as error:
-        raise UsageError(f"no experiment and no run is called {name!r} ({error})") from None
+    except UsageError:
+        there = ", ".join(repr(begun.experiment.name) for begun in Experiments(store).newest(5))
+        latest = f"the latest experiments are {there}" if there else "there is no experiment yet"
+        raise UsageError(
+            f"no experiment and no run is called {name!r}; {latest} (kforge bench --list, kforge runs)"
+        ) from None
 
 
 def _trial(store: Store, cell: Cell, problem: Problem, standing: Standing) -> Trial:

@@ -28,7 +28,7 @@ from kforge.forging.requesting import make_request, target_of
 from kforge.models.budgeted import Purse
 from kforge.store.experiments import Experiments, Standing
 from kforge.store.store import Store
-from kforge.types import Cell, Experiment, Usage
+from kforge.types import Cell, Experiment, Usage, best_attempt
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,12 @@ class _Floor:
 
     async def _end_of(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""
-        if self._is_through(standing):
-            return News(cell, end="earlier")
+        if standing.state == "finished" and not standing.failure:
+            history = self._bench.store.history(standing.run, profiles=False)
+            confirmation = of_winner(standing.confirmation, history)
+            if confirmation or not self._at.experiment.confirm or not needs_confirmation(history):
+                best = best_attempt(history)
+                return News(cell, end="earlier", verdict=confirmation or (best.verdict if best else None))
         models = self._at.experiment.configuration(cell.configuration).models
         free = set(models) == {BUILTIN} or standing.state in ("waiting", "finished")
         reason = "" if free else self._at.mood.put_off(models)
@@ -164,14 +168,6 @@ class _Floor:
             recorded = self._at.experiments.standings(self._at.name).get(key, standing)
             self._at.experiments.put(self._at.name, key, replace(recorded, failure=reason, sitting=self._at.number))
             return News(cell, end="failed", reason=reason)
-
-    def _is_through(self, standing: Standing) -> bool:
-        if standing.state != "finished" or standing.failure:
-            return False
-        if not self._at.experiment.confirm:
-            return True
-        history = self._bench.store.history(standing.run, profiles=False)
-        return of_winner(standing.confirmation, history) is not None or not needs_confirmation(history)
 
     async def _forged(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
         def started(run: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.bench.beginning import begin, check
+from kforge.bench.beginning import begin, check, way_on
 from kforge.bench.reading import study_of
 from kforge.bench.running import Bench, conduct, spent_on, usual_parallel
 from kforge.cli.bench_live import LiveBench
@@ -23,7 +23,7 @@ from kforge.cli.forge import run_until_told
 from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.waiting import WAITING, say_unknown_machine, say_waiting
-from kforge.errors import StoreError
+from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.forging.crews import Means
 from kforge.reporting.findings import Findings, find
 from kforge.store.experiments import Experiments
@@ -49,14 +49,30 @@ def dry_run(order: Order) -> int:
         words = ", ".join(f"{name} = {value}" for name, value in item.options.items())
         table.add_row(escape(item.name), escape(", ".join(item.models)), escape(words))
     console.print(table)
-    console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False, soft_wrap=True)
+    console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False)
+    console.print(_foreseen(order), highlight=False, soft_wrap=True)
     return 0
+
+
+def _foreseen(order: Order) -> str:
+    """What the store has of it."""
+    opened = None if order.fresh else Store.open_if_there(order.store)
+    if opened is None:
+        return "a new experiment would begin"
+    with opened:
+        way = way_on(Experiments(opened), order.experiment)
+    done = sum(item.state == "finished" and not item.failure for item in way.done.values())
+    if way.name:
+        return f"{way.name} would go on: {_count(done, 'cell')} finished before"
+    return "a new experiment would begin" + (f", and take over {_count(done, 'finished cell')}" if done else "")
 
 
 def run(order: Order) -> int:
     """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
     console = Console(stderr=order.as_json)
     experiment = order.experiment
+    if order.html is not None and order.html.is_dir():
+        raise UsageError(f"--html {order.html}: a folder; name a file")
     if order.cache:
         experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
     means = Means(order.cache, "", order.concurrency, order.per_minute)
@@ -92,6 +108,8 @@ def _work(order: Order, name: str, store: Store, means: Means, console: Console)
                     f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False, soft_wrap=True
                 )
                 raise
+            except RunBusy:
+                raise
             except StoreError:
                 console.print(f"stopped; go on later with: {escape(_again())}", highlight=False, soft_wrap=True)
                 raise
@@ -125,12 +143,16 @@ def _say_results(console: Console, order: Order, name: str, findings: Findings) 
         print(json.dumps({"experiment": name, "summaries": [flat_summary(item) for item in findings.summaries]}))
     else:
         print_summary(console, findings)
-    if order.html is not None:
+    shown = f"{escape(command('report', name, order.store))} --html report.html"
+    if order.html is None:
+        console.print(shown, style="dim", highlight=False, soft_wrap=True)
+        return
+    try:
         write_page(findings, order.html)
-        console.print(f"report written to {order.html}", highlight=False, markup=False, soft_wrap=True)
-    else:
-        shown = command("report", name, order.store)
-        console.print(f"{escape(shown)} --html report.html", style="dim", highlight=False, soft_wrap=True)
+    except UsageError:
+        console.print(f"nothing is lost: {shown}", highlight=False, soft_wrap=True)
+        raise
+    console.print(f"report written to {order.html}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _typed() -> str:

@@ -9,7 +9,9 @@ from typing import Annotated, Optional
 import typer
 
 _STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
-_NAMES = "An experiment: its name, its id, the beginning of one, or 'last'; runs of kforge forge may be named as well."
+_NAMES = (
+    "An experiment: its name, its id, the beginning of its id, or 'last'; runs of kforge forge may be named as well."
+)
 
 
 class ProfilingChoice(enum.StrEnum):
@@ -130,8 +132,8 @@ def bench(
 def report(
     names: Annotated[list[str], typer.Argument(help=_NAMES)],
     html: Annotated[Optional[Path], typer.Option(help="Write one self-contained page.")] = None,  # noqa: UP045
-    markdown: Annotated[Optional[Path], typer.Option(help="Write the same as Markdown.")] = None,  # noqa: UP045
-    csv: Annotated[Optional[Path], typer.Option(help="Write a row for each trial.")] = None,  # noqa: UP045
+    markdown: Annotated[Optional[Path], typer.Option(help="Write the same as Markdown; - for the terminal.")] = None,  # noqa: UP045
+    csv: Annotated[Optional[Path], typer.Option(help="Write a row for each trial; - for the terminal.")] = None,  # noqa: UP045
     store: Annotated[str, _STORE] = "",
 ) -> None:
     """What experiments came to: correctness, fast_p, speedups, costs, every problem with its kernel.

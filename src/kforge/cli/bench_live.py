@@ -29,6 +29,7 @@ class LiveBench:
         self._several = (len(experiment.platforms) > 1, len(experiment.configurations) > 1, len(experiment.seeds) > 1)
         self._last: dict[Cell, str] = {}
         self._put_off: dict[str, int] = {}
+        self._troubles: set[str] = set()
         self._live: Live | None = None
         if console.is_terminal and not quiet:
             self._live = Live(self, console=console, refresh_per_second=4, transient=True)
@@ -59,6 +60,11 @@ class LiveBench:
             self._last.pop(news.cell, None)
 
     def note(self, words: str) -> None:
+        """A request is tried again; the same trouble is said once."""
+        trouble = words.partition("; asking again")[0]
+        if trouble in self._troubles:
+            return
+        self._troubles.add(trouble)
         self._console.print(words, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def _say(self, line: str) -> None:

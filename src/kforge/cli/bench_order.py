@@ -75,10 +75,10 @@ def order_of(file: Path | None, words: Words) -> Experiment:
 
     given = {name: value for name, value in (words.options or {}).items() if value is not None}
     if file is not None:
-        typed = _typed(words, given)
+        typed = _typed(replace(words, limit=None), given)
         if typed:
             raise UsageError(f"{file} says what to do; {', '.join(typed)} would say it twice: write it there")
-        made = read_experiment(file, say)
+        made = read_experiment(file, say, words.limit)
         return replace(made, notes=tuple(said))
     if not words.suite:
         raise UsageError("name an experiment file, or a suite: kforge bench --suite bundled")

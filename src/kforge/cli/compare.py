@@ -15,8 +15,11 @@ from kforge.measures.comparing import compare, questions_of
 from kforge.measures.records import Comparison
 from kforge.measures.words import in_words
 from kforge.reporting.findings import find
+from kforge.store.experiments import Begun, Experiments
 from kforge.store.store import Store
 from kforge.types import Study, Trial
+
+_MOST = 50
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
 
 def _within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
     """The configurations of one experiment, each against the first."""
+    if not is_known(store, name):
+        _side(store, name, platform)
+        raise UsageError(f"{name} is one side: name the other one too")
     study = read_study(store, [name])
     if platform:
         study = _only(study, platform)
@@ -86,8 +92,15 @@ def _side(store: Store, name: str, platform: str) -> _Side:
             there = ", ".join(dict.fromkeys(key[1] for key in groups))
             raise UsageError(f"{whole} has no configuration {configuration!r}; it has: {there}")
         return _Side(study.name, own)
+    known = [begun for begun in Experiments(store).newest(_MOST) if name in _configurations(begun)]
+    if known:
+        raise UsageError(f"{name} is a configuration: write {known[0].experiment.name}:{name}, or last:{name}")
     # The error says what there is.
     return _Side(name, read_study(store, [name]).groups())
+
+
+def _configurations(begun: Begun) -> list[str]:
+    return [item.name for item in begun.experiment.configurations]
 
 
 def _pairs(a: _Side, b: _Side) -> list[tuple[tuple[Trial, ...], tuple[Trial, ...], tuple[str, str]]]:

@@ -32,7 +32,9 @@ def run(names: list[str], files: Files, store: str) -> int:
     console = Console(stderr=True)
     texts = ((files.html, page), (files.markdown, markdown), (files.csv, csv_text))
     for path, make in texts:
-        if path is not None:
+        if path is not None and str(path) == "-":
+            sys.stdout.write(make(findings))
+        elif path is not None:
             write_for_user(path, make(findings))
             console.print(f"written to {path}", highlight=False, markup=False, soft_wrap=True)
     if all(path is None for path, _ in texts):

@@ -55,6 +55,8 @@ class Entry:
     problem: Problem | None = None
     reason: str = ""
     """Why it cannot be used, where there is no problem."""
+    place: int = 0
+    """Which of the suite's places it is from."""
 
 
 def missing_on(platform: str, problem: Problem) -> str:
@@ -95,7 +97,7 @@ def matches(entry: Entry, pattern: str) -> bool:
         return True
     if level and entry.level == int(level[1]):
         return True
-    return any(fnmatch.fnmatchcase(text, pattern) for text in (entry.key, entry.name))
+    return any(fnmatch.fnmatchcase(text.lower(), pattern.lower()) for text in (entry.key, entry.name))
 
 
 def _wanted(entry: Entry, choice: Choice) -> bool:
@@ -116,13 +118,14 @@ def _unwanted(entry: Entry, without: tuple[str, ...]) -> str:
 
 
 def _within(entries: list[Entry], limit: int | None) -> list[Entry]:
-    """The first ones of each level, so that a small number has something of every level that was asked for."""
+    """The first ones of each place and level, so that a small number has something of all that was asked for."""
     if limit is None or len(entries) <= limit:
         return entries
-    seen: dict[int | None, int] = {}
+    seen: dict[tuple[int, int | None], int] = {}
     turns: dict[str, int] = {}
     for entry in entries:
-        turns[entry.key] = seen[entry.level] = seen.get(entry.level, 0) + 1
+        group = (entry.place, entry.level)
+        turns[entry.key] = seen[group] = seen.get(group, 0) + 1
     first = set(sorted(turns, key=lambda key: turns[key])[:limit])
     return [entry for entry in entries if entry.key in first]
 

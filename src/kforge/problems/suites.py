@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kforge.errors import ProblemError, UsageError
@@ -44,11 +44,13 @@ def open_suite(places: Sequence[str], choice: Choice = Choice(), folder: Path = 
     Relative paths start in `folder`. `here`: problems run on this machine, so what they import must be installed.
     """
     files: dict[Path, File] = {}
-    for place in places:
+    home: dict[Path, int] = {}
+    for number, place in enumerate(places):
         for file in files_in(place, choice, folder):
             files.setdefault(file.path.resolve(), file)
+            home.setdefault(file.path.resolve(), number)
     keys = _keys(list(files))
-    entries = [_entry(keys[path], file, here) for path, file in files.items()]
+    entries = [replace(_entry(keys[path], file, here), place=home[path]) for path, file in files.items()]
     kept, left_out = chosen(entries, choice)
     name = ", ".join(places[:_SHOWN]) + (f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else "")
     if not kept:

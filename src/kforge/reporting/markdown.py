@@ -9,6 +9,7 @@ from kforge.measures.records import AGAINST, Against
 from kforge.measures.words import in_words
 from kforge.reporting import problem_table, summary_lines, wording
 from kforge.reporting.circumstances import circumstances, moment
+from kforge.reporting.configurations import DEFAULTS, ways
 from kforge.reporting.findings import Findings, timed
 from kforge.reporting.left_out import group_name, left_out
 
@@ -24,6 +25,7 @@ def markdown(findings: Findings) -> str:
     parts = [
         [f"# {plain(findings.study.name)}", "", plain(summary_lines.lead(findings))],
         [line for words in summary_lines.warnings(findings) for line in ("", f"> {plain(words)}")][1:],
+        _configurations(findings),
         _summary(findings),
         *(_fast(findings, against) for against in AGAINST),
         _states(findings),
@@ -44,6 +46,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -
     """Columns after the first `words` hold numbers. Cells are escaped here."""
     marks = ["---" if place < words else "---:" for place in range(len(heads))]
     return [f"| {' | '.join(cells)} |" for cells in (heads, marks, *([plain(cell) for cell in row] for row in rows))]
+
+
+def _configurations(findings: Findings) -> list[str]:
+    rows = [[way.name, ", ".join(way.models), ", ".join(way.options) or DEFAULTS] for way in ways(findings)]
+    return ["## Configurations", "", *table(["configuration", "models", "options"], rows, 3)] if rows else []
 
 
 def _summary(findings: Findings) -> list[str]:
@@ -144,7 +151,7 @@ def _problems(findings: Findings) -> list[str]:
         cells = [
             " ".join((wording.state(line.fact.outcome) or "no program", *(f"({mark})" for mark in cell.marks)))
             if cell.chip
-            else f"{cell.text} ({cell.range})"
+            else f"{cell.text} ({cell.range}{', not sure' if cell.unsure else ''})"
             if cell.range
             else cell.text
             for cell in line.cells

@@ -18,6 +18,7 @@ from kforge.measures.words import in_words
 from kforge.reporting import pictures, problem_table, summary_lines, wording
 from kforge.reporting.charts.paired import paired
 from kforge.reporting.circumstances import Fact, circumstances, moment
+from kforge.reporting.configurations import DEFAULTS, ways
 from kforge.reporting.details import packed
 from kforge.reporting.findings import Findings
 from kforge.reporting.left_out import left_out
@@ -58,6 +59,8 @@ def _parts(findings: Findings) -> dict[str, Any]:
     return {
         "where": circumstances(findings.study),
         "made": moment(findings.made),
+        "ways": ways(findings),
+        "defaults": DEFAULTS,
         "lead": summary_lines.lead(findings),
         "warnings": summary_lines.warnings(findings),
         **summary_lines.columns(findings),

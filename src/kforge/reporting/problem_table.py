@@ -27,6 +27,8 @@ class Cell:
     chip: bool = False
     """Whether it is the state."""
     marks: tuple[str, ...] = ()
+    unsure: bool = False
+    """Whether it is a speedup that may be none."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _speedup(fact: TrialRow) -> Cell:
     if fact.speedup is None:
         return Cell(wording.NONE, number=True)
     ends = f"{wording.times(fact.low)}–{wording.times(fact.high)}"
-    return Cell(wording.times(fact.speedup), ends, round(fact.speedup, 4), True)
+    return Cell(wording.times(fact.speedup), ends, round(fact.speedup, 4), True, unsure=fact.unsure)
 
 
 def _times(value: float | None) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kforge.measures.counting import count
 from kforge.measures.fast import fast_p
 from kforge.measures.records import AGAINST, Against, Mean, Share, Summary
 from kforge.reporting import wording
@@ -12,6 +13,7 @@ from kforge.reporting.circumstances import circumstances
 from kforge.reporting.findings import Findings, timed
 from kforge.reporting.left_out import group_name
 from kforge.reporting.pictures import series
+from kforge.reporting.trial_rows import row
 
 _CALLED: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
 
@@ -68,7 +70,8 @@ def warnings(findings: Findings) -> list[str]:
     untimed = [_name(findings, item) for item in findings.summaries if _untimed(item)]
     if untimed:
         found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
-    found += [line for summary in findings.summaries for line in _without_time(findings, summary)]
+    for told in (_without_time, _unsure):
+        found += [line for summary in findings.summaries for line in told(findings, summary)]
     pending = sum(trial.state not in ("finished", "failed") for trial in findings.study.trials)
     if pending:
         trials = wording.several(len(findings.study.trials), "trial")
@@ -148,6 +151,22 @@ def _without_time(findings: Findings, summary: Summary) -> list[str]:
         if number > 1:
             slow = "they count as slow, and the mean leaves them out"
         found.append(f"{_name(findings, summary)}: {programs}; above p = 0 {slow}.")
+    return found
+
+
+def _unsure(findings: Findings, summary: Summary) -> list[str]:
+    """Programs that fast_1 counts though noise alone could have made them faster."""
+    trials = count(findings.study.groups()[summary.platform, summary.configuration]).trials
+    faster = [fact for fact in map(row, trials) if fact.outcome == "correct" and (fact.speedup or 0) > 1]
+    found = []
+    for baseline in dict.fromkeys(fact.baseline for fact in faster):
+        unsure = [fact.unsure for fact in faster if fact.baseline == baseline]
+        if any(unsure):
+            of = f"{sum(unsure)} of {wording.several(len(unsure), 'program')} counted as faster than {baseline}"
+            has = "has an interval that contains 1: it may be no faster"
+            if sum(unsure) > 1:
+                has = "have an interval that contains 1: they may be no faster"
+            found.append(f"{_name(findings, summary)}: {of} {has} (not sure, in the table of problems).")
     return found
 
 

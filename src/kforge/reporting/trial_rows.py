@@ -50,6 +50,12 @@ class TrialRow:
     reason: str = ""
 
     @property
+    def unsure(self) -> bool:
+        """Whether it counts as faster than its baseline, though its interval says that it may be none."""
+        counts = self.state == "finished" and self.outcome == "correct" and not self.degenerate
+        return counts and self.speedup is not None and self.speedup > 1 and self.low is not None and self.low <= 1
+
+    @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 

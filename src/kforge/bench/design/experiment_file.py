@@ -44,16 +44,22 @@ _KEY = re.compile(r"""\s*(?P<path>[\w"'][^=\[\]{}#]*?)\s*=""")
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^."'\s]+))\s*\.?""")
 
 
-def read_experiment(path: str | Path, say: Say = silent) -> Experiment:
-    """The experiment of a file; UsageError lists all that is wrong, with lines. `say` is told what is left out."""
+def read_experiment(path: str | Path, say: Say = silent, limit: int | None = None) -> Experiment:
+    """The experiment of a file; UsageError lists all that is wrong, with lines. `say` is told what is left out.
+
+    With a `limit` it is a smaller one, for a try: it has a name of its own.
+    """
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        suite = "" if file.exists() or file.suffix == ".toml" else f" (for problems: kforge bench --suite {path})"
+        raise UsageError(f"{path}: cannot be read: {error.strerror}{suite}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    if limit is not None:
+        data |= {"limit": limit, "name": f"{data.get('name', file.stem)}, {limit} problems"}
     mistakes = list(_mistakes(data))
     wrong = {mistake.where for mistake in mistakes}
     # What is wrong already is left out for now, so that the rest can be looked at.

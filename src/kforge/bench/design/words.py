@@ -95,7 +95,7 @@ def _about(name: str, value: Any) -> str:
         return f"{name} must be {wanted}, and is {value!r}" if wanted else ""
     if name in ELSEWHERE:
         return f"{name} {ELSEWHERE[name]}"
-    return f"there is no option {name!r}; {near(name, WORDS)}"
+    return f"there is no option {name!r}; {near(name, [*WORDS, 'model', 'models'])}"
 
 
 def _refused(words: dict[str, Any], where: Where) -> Iterator[Mistake]:
@@ -111,7 +111,9 @@ def _refused(words: dict[str, Any], where: Where) -> Iterator[Mistake]:
         with _noting("profilers", said):
             naming.find(name)
     reference = words.get("reference", "")
-    if os.sep in reference and "\n" not in reference and not os.path.isfile(reference):
+    # A word alone may be a platform of somebody else's, who shares the store.
+    is_path = (os.sep in reference or "." in reference) and "\n" not in reference
+    if is_path and not os.path.isfile(reference):
         said.append(("reference", f"reference: there is no file {reference}"))
     for key, sentence in said:
         named = [name for name in words if re.search(rf"\b{name}\b", sentence)]

@@ -2,8 +2,8 @@
 
     python benchmarks/bench.py [--problems 250] [--iterations 5] [--html FILE]
 
-250 problems x 2 configurations x 5 iterations, then the report of it; `python benchmarks/report.py FILE` opens the
-report in Chromium. Times are of this machine; the figures are in docs/results/bench-figures.md.
+250 problems x 2 configurations x 5 iterations, then the report of it; `PYTHONPATH=tests python benchmarks/report.py
+--open FILE` opens that in Chromium. Times are of this machine; the figures are in docs/results/bench-figures.md.
 """
 
 from __future__ import annotations

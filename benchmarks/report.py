@@ -1,6 +1,7 @@
 """How large the report of a large study is, how long it takes to make, and how soon a browser shows it.
 
     PYTHONPATH=tests python benchmarks/report.py [--problems 250] [--configurations 2] [--keep report.html]
+    PYTHONPATH=tests python benchmarks/report.py --open report.html     only opens a page that is there
 
 The study is made up, with programs of about 3 KB that differ from iteration to iteration. Opening is timed in Chromium
 from asking for the file to the page being drawn and its table ready, and once more for opening a problem. Times are of
@@ -24,7 +25,6 @@ from kforge.reporting.findings import find
 from kforge.reporting.markdown import markdown
 from kforge.reporting.page import page
 from kforge.reporting.table import csv_text
-from kforge.types import Study
 
 READY = "document.documentElement.classList.contains('scripted')"
 DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
@@ -37,7 +37,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--keep", default="")
+    parser.add_argument("--open", type=Path)
     asked = parser.parse_args()
+    if asked.open:
+        print(f"page: {asked.open.stat().st_size / 1e6:.2f} MB")
+        with browser() as chromium:
+            show(chromium, asked.open.resolve().as_uri(), "", asked.times)
+        return
     names = [f"configuration-{number + 1}" for number in range(asked.configurations)]
     study = study_maker.study(study_maker.Shape(asked.problems, names, iterations=asked.iterations))
     sources = [attempt.candidate.source for trial in study.trials for attempt in trial.history if attempt.candidate]
@@ -53,7 +59,7 @@ def main() -> None:
         file.write_text(text, encoding="utf-8")
         if _browser.find():
             with browser() as chromium:
-                show(chromium, file.as_uri(), study, asked.times)
+                show(chromium, file.as_uri(), study.trials[-1].cell.problem, asked.times)
         else:
             print(f"opening was not timed: {_browser.absent_because()}")
 
@@ -65,7 +71,7 @@ def timed(what: str, make: Callable[[], Any]) -> Any:
     return made
 
 
-def show(chromium: Browser, address: str, study: Study, times: int) -> None:
+def show(chromium: Browser, address: str, problem: str, times: int) -> None:
     chromium.resize(1440, 900)
     opened, detailed = [], []
     for _ in range(times):
@@ -74,13 +80,16 @@ def show(chromium: Browser, address: str, study: Study, times: int) -> None:
         chromium.wait_for(READY)
         chromium.run(DRAWN)
         opened.append(time.perf_counter() - began)
+        if not problem:
+            continue
         began = time.perf_counter()
-        chromium.run(f"location.hash = 'problem={study.trials[-1].cell.problem}'; 0")
+        chromium.run(f"location.hash = 'problem={problem}'; 0")
         chromium.wait_for("!document.getElementById('detail').hidden")
         chromium.run(DRAWN)
         detailed.append(time.perf_counter() - began)
     print(f"opening: median {statistics.median(opened):.2f} s, worst {max(opened):.2f} s of {times}")
-    print(f"a problem's details: median {statistics.median(detailed):.2f} s, worst {max(detailed):.2f} s")
+    if detailed:
+        print(f"a problem's details: median {statistics.median(detailed):.2f} s, worst {max(detailed):.2f} s")
 
 
 if __name__ == "__main__":

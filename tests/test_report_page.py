@@ -173,6 +173,56 @@ def test_a_page_without_a_clipboard_says_so(chromium: Browser, study: Study, add
     assert complaints(chromium) == []
 
 
+def test_an_address_of_no_problem_says_so(chromium: Browser, study: Study, address: str) -> None:
+    chromium.open(f"{address}#problem=<b>nosuch")
+    assert not chromium.run(SHOWN)
+    assert "called “<b>nosuch”" in text(chromium, "#missing")
+    assert visible(chromium, "#missing") == 1
+    chromium.run(f"location.hash = 'problem={study.trials[0].cell.problem}'")
+    chromium.wait_for(SHOWN)
+    assert chromium.run("document.getElementById('missing').hidden")
+    chromium.run("location.hash = 'problem=gone'")
+    chromium.wait_for("document.getElementById('missing').textContent.includes('“gone”')")
+    assert not chromium.run(SHOWN)
+    chromium.open(f"{address}#summary")
+    assert visible(chromium, "#missing") == 0
+    assert complaints(chromium) == []
+
+
+def test_a_text_over_several_lines_is_one_text(chromium: Browser, study: Study, tmp_path: Path) -> None:
+    program = "\n".join((
+        '"""for the record',
+        "",
+        'it is not a "class" \\"""',
+        'import""" if x else \'for\'',
+        "# \"\"\" no text, for it is a comment",
+        'def f(): return """in one line""" + ""',
+        "source = r\'\'\'",
+        'static const int """ x; // for',
+        "\'\'\'",
+        "return",
+    ))  # fmt: skip
+    trial = next(trial for trial in study.trials if trial.best)
+    file = write(tmp_path / "text.html", replace(study, trials=(replace(trial, source=program),)))
+    chromium.open(f"{file}#problem={trial.cell.problem}")
+    chromium.wait_for(SHOWN)
+    assert text(chromium, "#detail .inner > pre.program") == program + "\n"
+    inside = "[...document.querySelectorAll('#detail .inner > pre.program {}')].map((e) => e.textContent)"
+    assert chromium.run(inside.format(".k")) == ["if", "else", "def", "return", "return"]
+    assert chromium.run(inside.format(".c")) == ['# """ no text, for it is a comment']
+    assert chromium.run(inside.format(".t")) == [
+        '"""for the record',
+        'it is not a "class" \\"""',
+        'import"""',
+        "'for'",
+        '"""in one line"""',
+        '""',
+        "'''",
+        'static const int """ x; // for',
+        "'''",
+    ]
+
+
 def test_previous_and_next_follow_the_table(chromium: Browser, study: Study, address: str) -> None:
     problems = list(dict.fromkeys(trial.cell.problem for trial in study.trials))
     chromium.open(f"{address}#problem={problems[1]}")
@@ -271,7 +321,8 @@ def hostile(study: Study) -> Study:
         )
         trials.append(replace(trial, cell=cell, source=EVIL, reason=EVIL, run=EVIL, history=history))
     sittings = tuple(replace(sitting, command=EVIL, machine={EVIL: EVIL}) for sitting in study.sittings)
-    others = {"name": EVIL, "suite": EVIL, "left_out": {EVIL: EVIL}, "notes": (EVIL,)}
+    ways = tuple(replace(item, models=(EVIL,), options={EVIL: EVIL, "list": [EVIL]}) for item in study.configurations)
+    others = {"name": EVIL, "configurations": ways, "suite": EVIL, "left_out": {EVIL: EVIL}, "notes": (EVIL,)}
     return replace(study, trials=tuple(trials), sittings=sittings, **others)
 
 
@@ -293,6 +344,7 @@ def test_what_others_wrote_is_text_and_never_runs(chromium: Browser, study: Stud
         "#detail pre.said",
         "#left-out",
         "header .facts",
+        "#configurations tbody td",
     ):
         assert EVIL in text(chromium, place), place
     assert chromium.run("document.querySelectorAll('img, iframe, object').length") == 0
@@ -315,6 +367,16 @@ def test_the_policy_stops_a_script_that_got_in(chromium: Browser, address: str) 
 
 
 # -- widths, print, sizes ----------------------------------------------------------------------------------------------
+
+
+def test_long_options_fit_a_phone(chromium: Browser, study: Study, tmp_path: Path) -> None:
+    options = {"reference": "x" * 300, "prompts": ["a/" * 40] * 3, "y" * 90: True}
+    ways = tuple(replace(item, models=("m" * 120, "n"), options=options) for item in study.configurations)
+    chromium.resize(375, 800, mobile=True)
+    chromium.open(write(tmp_path / "long.html", replace(study, configurations=ways)))
+    assert chromium.run("document.documentElement.scrollWidth") <= 375
+    assert chromium.run("document.querySelector('.ways').scrollWidth") <= 375
+    chromium.resize(1440, 900)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import itertools
+import math
 import re
 import tomllib
 from dataclasses import replace
@@ -423,6 +424,32 @@ def test_what_a_chart_says_is_escaped() -> None:
     drawing.label((0, 0), "<b>" * 20, "name", 5)
     drawing.dot((0, 0), 1, "dot", "<i>", '"x"')
     assert not re.search(r"<(?:script|b|i)>", str(drawing.finish()))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_configuration_looks_like_a_state_or_another_configuration(dark: bool) -> None:
+    style = (TEMPLATE / "style.css").read_text(encoding="utf-8").split(":root")[2 if dark else 1]
+    colours = {name: _seen(value) for name, value in re.findall(r"--(\w+): #(\w{6});", style.split("}")[0])}
+    numbers = [colours[f"s{place}"] for place in range(pictures.COLOURS)]
+    states = [colours[name] for name in wording.STATES]
+    assert min(math.dist(one, state) for one in numbers for state in states) > 0.15
+    assert min(math.dist(a, b) for a, b in itertools.combinations(numbers, 2)) > 0.09
+    # The first four, which most studies have, differ even where there is no colour at all.
+    assert min(abs(a[0] - b[0]) for a, b in itertools.combinations(numbers[:4], 2)) > 0.05
+
+
+def _seen(colour: str) -> tuple[float, float, float]:
+    """Lightness and two hues in Oklab (Ottosson 2020), where distance is about what an eye sees."""
+    shares = (int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4))
+    r, g, b = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
+    long = (0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) ** (1 / 3)
+    middle = (0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) ** (1 / 3)
+    short = (0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b) ** (1 / 3)
+    return (
+        0.2104542553 * long + 0.7936177850 * middle - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * middle + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * middle - 0.8086757660 * short,
+    )
 
 
 @pytest.mark.parametrize(

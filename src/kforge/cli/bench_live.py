@@ -80,7 +80,8 @@ class LiveBench:
         verdict = news.verdict
         if verdict is None:
             return head + f"[red]{self._last.get(news.cell, 'nothing written')}[/]  {self._pace()}"
-        figures = f"{speedup(verdict.speedup)}, {speedup(verdict.speedup_vs_best)} vs best"
+        best = "" if verdict.speedup_vs_best is None else f", {speedup(verdict.speedup_vs_best)} vs best"
+        figures = speedup(verdict.speedup) + best
         if verdict.speedup is None:
             figures = "emulated" if verdict.emulated else "not timed"
         if verdict.outcome is not Outcome.CORRECT:

@@ -102,23 +102,52 @@ function difference(before, edits) {
   return found;
 }
 
-const TOKENS = /(#(?!include|pragma|define|if|endif|else|undef).*|\/\/.*)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|class|return|import|from|for|while|if|elif|else|in|not|and|or|with|as|lambda|None|True|False|void|float|double|int|bool|const|auto|static|inline|template|typename|struct|using|namespace|kernel|device|threadgroup|constexpr|unsigned|__global__|__shared__|__device__|__restrict__)\b/g;
+const TOKENS = /(#(?!include|pragma|define|if|endif|else|undef).*|\/\/.*)|("""|''')|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|class|return|import|from|for|while|if|elif|else|in|not|and|or|with|as|lambda|None|True|False|void|float|double|int|bool|const|auto|static|inline|template|typename|struct|using|namespace|kernel|device|threadgroup|constexpr|unsigned|__global__|__shared__|__device__|__restrict__)\b/g;
 
-function coloured(line) {
+/** Where a text in triple quotes ends in this line; -1 where it goes on in the next. */
+function closing(line, quotes, from) {
+  for (let place = from; place < line.length; place++) {
+    if (line[place] === "\\") place++;
+    else if (line.startsWith(quotes, place)) return place + quotes.length;
+  }
+  return -1;
+}
+
+/** The line's parts, and the triple quotes that are open after it; `quotes` are those open before it, or empty. */
+function coloured(line, quotes) {
   const parts = [];
   let place = 0;
-  for (const found of line.matchAll(TOKENS)) {
-    if (found.index > place) parts.push(line.slice(place, found.index));
-    parts.push(make("span", { class: found[1] ? "c" : found[2] ? "t" : "k" }, found[0]));
-    place = found.index + found[0].length;
+  const text = (start, from) => {
+    const end = closing(line, quotes, from);
+    place = end < 0 ? line.length : end;
+    if (place > start) parts.push(make("span", { class: "t" }, line.slice(start, place)));
+    if (end >= 0) quotes = "";
+  };
+  if (quotes) text(0, 0);
+  while (!quotes && place < line.length) {
+    TOKENS.lastIndex = place;
+    const found = TOKENS.exec(line), start = found ? found.index : line.length;
+    if (start > place) parts.push(line.slice(place, start));
+    place = start;
+    if (!found) break;
+    if (found[2]) {
+      quotes = found[2];
+      text(start, start + quotes.length);
+    } else {
+      parts.push(make("span", { class: found[1] ? "c" : found[3] ? "t" : "k" }, found[0]));
+      place += found[0].length;
+    }
   }
-  if (place < line.length) parts.push(line.slice(place));
-  return parts;
+  return [parts, quotes];
 }
 
 function listing(lines) {
-  return make("pre", { class: "program", tabindex: 0 },
-    lines.map((line) => make("span", { class: "l" }, coloured(line), "\n")));
+  let quotes = "";
+  return make("pre", { class: "program", tabindex: 0 }, lines.map((line) => {
+    const [parts, after] = coloured(line, quotes);
+    quotes = after;
+    return make("span", { class: "l" }, parts, "\n");
+  }));
 }
 
 const SIGNS = { add: "+ ", del: "− ", same: "  ", hunk: "" };
@@ -319,8 +348,12 @@ function shut() {
 
 function follow() {
   const { problem, at } = asked(location.hash);
-  if (problem !== null && pieces.has(problem)) open(problem, at);
+  const known = pieces.has(problem), missing = $("missing");
+  missing.hidden = problem === null || known;
+  missing.textContent = missing.hidden ? "" : `No problem in this report is called “${problem}”. The table of problems lists all that are in it.`;
+  if (known) open(problem, at);
   else hide();
+  if (!missing.hidden) missing.scrollIntoView({ block: "center" });
 }
 
 addEventListener("hashchange", follow);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,6 @@ import makers
 import test_bundles
 from kforge.bench import running
 from kforge.bench.beginning import begin, check
-from kforge.bench.cells import by_fingerprint
 from kforge.bench.progress import News, Progress
 from kforge.bench.reading import merged, read_studies, study_of
 from kforge.bench.running import Bench, conduct
@@ -26,7 +26,7 @@ from kforge.forging.crews import Means
 from kforge.forging.result import Result
 from kforge.models.prices import Rate
 from kforge.models.scripted import Scripted
-from kforge.store.experiments import Experiments, Standing
+from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import (
     Budget,
@@ -372,6 +372,22 @@ class TestFaults:
         assert all(trial.state == "finished" for trial in trials)
         assert [len(trial.history) for trial in trials] == [1, 3] * 3
 
+    def test_a_really_full_disk_loses_nothing(self, small_disk: Path) -> None:
+        long = Configuration("long", ("scripted:a",), {"iterations": 40, "plateau": 40, "profiling": "none"})
+        wanted = experiment(8, configurations=(long,))
+        with Store.open(small_disk / "store") as store:
+            with pytest.raises(StoreError, match="the disk is full"):
+                work(store, wanted)
+            before = read_studies(store, ["e"])[0].trials
+            assert any(trial.history for trial in before)
+            assert any(trial.state != "finished" for trial in before)
+            subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+            work(store, wanted)
+            after = read_studies(store, ["e"])[0].trials
+        for earlier, later in zip(before, after, strict=True):
+            assert (later.state, len(later.history)) == ("finished", 40)
+            assert later.history[: len(earlier.history)] == earlier.history
+
     def test_two_sittings_at_once_are_refused(self, store: Store) -> None:
         name = begin(experiment(), store)
         with Experiments(store).hold(name), pytest.raises(RunBusy, match="experiment"):
@@ -432,27 +448,6 @@ class TestRecord:
         assert study.sittings[0].versions["python"]
         assert study.sittings[0].machine["device of cpu"]
         assert {trial.sitting for trial in study.trials} == {0, 1}
-
-    def test_experiments_are_found_by_name_id_beginning_and_last(self, store: Store) -> None:
-        experiments = Experiments(store)
-        first = experiments.create(experiment(1, name="one"))
-        second = experiments.create(experiment(2, name="two"))
-        assert experiments.find("one").id == first
-        assert experiments.find(first).experiment == experiment(1, name="one")
-        assert experiments.find(second[:-2]).id == second
-        assert experiments.find("last").id == second
-        with pytest.raises(UsageError, match="no experiment is called 'three'"):
-            experiments.find("three")
-
-    def test_where_a_cell_stands_comes_back_equal(self, store: Store) -> None:
-        experiments = Experiments(store)
-        name = experiments.create(experiment(1))
-        run = store.create_run(Request(problem(0)))
-        store.set_state(run, "stopped", "interrupted")
-        key = next(iter(by_fingerprint(experiment(1))))
-        standing = Standing(run, "stopped", "interrupted", "odd \0 text", makers.verdict(1.5), 3)
-        experiments.put(name, key, standing)
-        assert experiments.standings(name)[key] == replace(standing, failure="odd \\x00 text")
 
 
 class TestReading:

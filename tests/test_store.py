@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,22 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.store import place, runs
+from kforge.store.experiments import Experiments, Standing
 from kforge.store.store import Store
 from kforge.types import (
     Attempt,
     BaselineTime,
     Candidate,
     Completion,
+    Configuration,
     Digest,
     ErrorNorm,
     Evidence,
+    Experiment,
     Finish,
     Image,
     Intent,
@@ -42,6 +46,7 @@ from kforge.types import (
     Request,
     Settings,
     Signal,
+    Sitting,
     Timing,
     Usage,
     Verdict,
@@ -241,6 +246,70 @@ def test_calls_come_back_and_add_up(store: Store, replies: dict[str, Completion]
     assert replace(store.spent(run), dollars=0) == replace(total, dollars=0)
     assert store.spent(run).dollars == pytest.approx(total.dollars)
     assert store.call(run, "no such slot, this") is None
+
+
+EXPERIMENT = Experiment("one", {"level1/1_gelu": PROBLEM}, (Configuration("text", ("openai:x",), {"iterations": 2}),))
+
+
+def test_experiments_are_found_by_name_id_beginning_and_last(store: Store) -> None:
+    experiments = Experiments(store)
+    first = experiments.create(EXPERIMENT)
+    second = experiments.create(replace(EXPERIMENT, name="two"))
+    third = experiments.create(replace(EXPERIMENT, name="two", seeds=(0, 1)))
+    assert experiments.find("one").id == first
+    assert experiments.find(first).experiment == EXPERIMENT
+    assert experiments.find(second[:-1]).id == second
+    assert experiments.find("last").id == third
+    assert experiments.named("two") == [third, second]
+    assert [begun.id for begun in experiments.newest(2)] == [third, second]
+    with pytest.raises(UsageError, match="no experiment is called 'three'"):
+        experiments.find("three")
+    with pytest.raises(UsageError, match="the beginning of several"):
+        experiments.find("20")
+    experiments.change(first, replace(EXPERIMENT, seeds=(7,)))
+    assert experiments.find(first).experiment.seeds == (7,)
+
+
+def test_where_a_cell_stands_comes_back_equal(store: Store) -> None:
+    experiments = Experiments(store)
+    run = store.create_run(REQUEST)
+    store.set_state(run, "stopped", "interrupted")
+    errors = (ErrorNorm("natural", 1e-7, 1e-5, 0.1),)
+    standing = Standing(
+        run, "stopped", "interrupted", "odd \0 text", Verdict(Outcome.CORRECT, "right", errors=errors), 3
+    )
+    sittings = (Sitting(1.0, "kforge bench"), Sitting(2.0, machine={"cores": "2"}))
+    name = experiments.create(EXPERIMENT, sittings, {"taken over": standing})
+    assert experiments.sittings(name) == sittings
+    assert experiments.add_sitting(name, Sitting(3.0)) == 2
+    experiments.put(name, "new", Standing(failure="no such file"))
+    experiments.put(name, "new", Standing(failure="still none", sitting=2))
+    assert experiments.standings(name) == {
+        "taken over": replace(standing, failure="odd \\x00 text"),
+        "new": Standing(failure="still none", sitting=2),
+    }
+
+
+def test_many_runs_can_be_held_at_once(store: Store) -> None:
+    names = [store.create_run(REQUEST) for _ in range(20)]
+    with ExitStack() as held:
+        for name in names:
+            held.enter_context(store.hold(name))
+        assert store.is_held(names[0])
+        assert len(store.runs()) == 20
+    assert not store.is_held(names[0])
+
+
+def test_a_store_from_before_experiments_is_brought_up_to_date(where: str) -> None:
+    with Store.open(where) as store:
+        run = store.create_run(REQUEST)
+        with store.database.writing() as connection:
+            for table in ("kforge_cells", "kforge_sittings", "kforge_experiments"):
+                connection.execute(text(f"drop table {table}"))
+            connection.execute(text("update kforge_version set version_num = '0001'"))
+    with Store.open(where) as store:
+        assert Experiments(store).find(Experiments(store).create(EXPERIMENT)).experiment == EXPERIMENT
+        assert store.run("last").id == run
 
 
 def test_a_step_is_recorded_once(store: Store) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,18 +194,6 @@ with store.hold(sys.argv[3]):
 
 
 # --- disks ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte and a half."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("small disk: this user may not mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_really_full_disk(small_disk: Path) -> None:

@@ -19,12 +19,13 @@ from kforge.bench.running import Bench, conduct, spent_on, usual_parallel
 from kforge.cli.bench_live import LiveBench
 from kforge.cli.bench_order import Order
 from kforge.cli.bench_table import flat_summary, print_summary
-from kforge.cli.forge import run_until_told
+from kforge.cli.forge import run_until_told, say_offline
 from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.waiting import WAITING, say_unknown_machine, say_waiting
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.forging.crews import Means
+from kforge.reporting.configurations import spelled
 from kforge.reporting.findings import Findings, find
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
@@ -46,7 +47,7 @@ def dry_run(order: Order) -> int:
     table.add_column("models")
     table.add_column("options")
     for item in experiment.configurations:
-        words = ", ".join(f"{name} = {value}" for name, value in item.options.items())
+        words = ", ".join(f"{name} = {spelled(value)}" for name, value in item.options.items())
         table.add_row(escape(item.name), escape(", ".join(item.models)), escape(words))
     console.print(table)
     console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False)
@@ -77,6 +78,8 @@ def run(order: Order) -> int:
         experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
     means = Means(order.cache, "", order.concurrency, order.per_minute)
     means = check(experiment, means)
+    if order.offline_by_default:
+        say_offline(console)
     for platform in experiment.platforms:
         say_unknown_machine(console, experiment.executor, platform)
     with Store.open(order.store) as store:

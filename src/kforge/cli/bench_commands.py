@@ -122,7 +122,8 @@ def bench(
         executor=executor,
     )
     found = order_of(experiment, words)
-    order = Order(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html)
+    offline = experiment is None and not model
+    order = Order(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html, offline)
 
     from kforge.cli import bench as command
 

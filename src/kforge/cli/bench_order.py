@@ -62,6 +62,8 @@ class Order:
     as_json: bool = False
     html: Path | None = None
     """Where to write the report."""
+    offline_by_default: bool = False
+    """No model was named."""
 
 
 def order_of(file: Path | None, words: Words) -> Experiment:

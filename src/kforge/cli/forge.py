@@ -37,7 +37,7 @@ def run(order: Order) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
     console = Console(stderr=order.as_json)
     if order.offline_by_default:
-        _say_offline(console)
+        say_offline(console)
     results = run_until_told(_forge_all(order, console))
     for result in results:
         _show(result, order.as_json, order.to, order.store, console)
@@ -47,7 +47,8 @@ def run(order: Order) -> int:
     return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
 
 
-def _say_offline(console: Console) -> None:
+def say_offline(console: Console) -> None:
+    """Who does the job where no model is named, and how one is."""
     key = any_key()
     hint = "No model is named and no key is set"
     if key is not None:

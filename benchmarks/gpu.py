@@ -237,7 +237,7 @@ async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) 
     from kforge.agents.offline.variants import variant_of
     from kforge.forging.api import Workplace, forge_async
 
-    name = f"level{problem.level}/{problem.name}"
+    name = problem.key
     async with turns:
         with tempfile.TemporaryDirectory() as store:
             made = await forge_async(

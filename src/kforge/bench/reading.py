@@ -175,7 +175,7 @@ def _of_runs(store: Store, runs: list[Run]) -> Study:
     made = _configurations([run.request for run in runs])
     for run, configuration in zip(runs, made, strict=True):
         problem = run.request.problem
-        key = f"level{problem.level}/{problem.name}" if problem.level else problem.name
+        key = problem.key
         if any(trial.cell.problem == key and trial.cell.problem_id != problem.id for trial in trials):
             key = f"{key} ({problem.id[:4]})"
         cell = Cell(key, problem.id, run.request.platform, configuration.name)

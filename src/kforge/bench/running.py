@@ -139,7 +139,7 @@ class _Floor:
 
     async def _end_of(self, key: str, cell: Cell, standing: Standing, executor: Executor) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""
-        if standing.state == "finished" and not standing.failure:
+        if standing.finished:
             history = self._bench.store.history(standing.run, profiles=False)
             confirmation = of_winner(standing.confirmation, history)
             if confirmation or not self._at.experiment.confirm or not needs_confirmation(history):

@@ -19,7 +19,7 @@ def run(place: str, platform: str, as_json: bool) -> int:
     problems = find(place)
     with Judge(platform) as judge:
         for problem in problems:
-            name = f"level{problem.level}/{problem.name}" if problem.level else problem.name
+            name = problem.key
             try:
                 book = judge.session(problem, Settings()).book
                 reasons, seconds, error = list(book.degenerate), book.call_seconds, ""

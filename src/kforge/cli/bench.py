@@ -27,6 +27,7 @@ from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.forging.crews import Means
 from kforge.reporting.configurations import spelled
 from kforge.reporting.findings import Findings, find
+from kforge.reporting.wording import several
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import Experiment
@@ -62,10 +63,10 @@ def _foreseen(order: Order) -> str:
         return "a new experiment would begin"
     with opened:
         way = way_on(Experiments(opened), order.experiment)
-    done = sum(item.state == "finished" and not item.failure for item in way.done.values())
+    done = sum(item.finished for item in way.done.values())
     if way.name:
-        return f"{way.name} would go on: {_count(done, 'cell')} finished before"
-    return "a new experiment would begin" + (f", and take over {_count(done, 'finished cell')}" if done else "")
+        return f"{way.name} would go on: {several(done, 'cell')} finished before"
+    return "a new experiment would begin" + (f", and take over {several(done, 'finished cell')}" if done else "")
 
 
 def run(order: Order) -> int:
@@ -122,23 +123,18 @@ def _work(order: Order, name: str, store: Store, means: Means, console: Console)
 
 def _say_matrix(console: Console, experiment: Experiment, name: str = "", store: Store | None = None) -> None:
     cells = sum(1 for _ in experiment.cells())
-    parts = [_count(len(experiment.problems), "problem"), _count(len(experiment.platforms), "platform")]
-    parts += [_count(len(experiment.configurations), "configuration")]
-    parts += [_count(len(experiment.seeds), "seed")] if len(experiment.seeds) > 1 else []
-    said = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {_count(cells, 'cell')}"
+    parts = [several(len(experiment.problems), "problem"), several(len(experiment.platforms), "platform")]
+    parts += [several(len(experiment.configurations), "configuration")]
+    parts += [several(len(experiment.seeds), "seed")] if len(experiment.seeds) > 1 else []
+    said = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {several(cells, 'cell')}"
     if name and store is not None:
-        known = Experiments(store).standings(name).values()
-        done = sum(item.state == "finished" and not item.failure for item in known)
+        done = sum(item.finished for item in Experiments(store).standings(name).values())
         said += f"  [dim]{name}[/]" + (f", {done} finished before" if done else "")
     console.print(said, highlight=False, soft_wrap=True)
     for why in dict.fromkeys(experiment.left_out.values()):
         keys = [key for key, reason in experiment.left_out.items() if reason == why]
         shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         console.print(f"left out: {escape(shown)} ({escape(why)})", style="dim", highlight=False, soft_wrap=True)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _say_results(console: Console, order: Order, name: str, findings: Findings) -> None:

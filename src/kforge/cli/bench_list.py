@@ -43,4 +43,4 @@ def _progress(experiments: Experiments, begun: Begun) -> tuple[int, int]:
     """How many of its cells have a finished run, and how many there are."""
     cells = by_fingerprint(begun.experiment)
     known = experiments.standings(begun.id)
-    return sum(known[key].state == "finished" and not known[key].failure for key in cells if key in known), len(cells)
+    return sum(known[key].finished for key in cells if key in known), len(cells)

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from kforge import jsonable
 from kforge.cli.bench_live import duration
-from kforge.measures.records import Mean, Point, Share, Summary
+from kforge.measures.records import Mean, Share, Summary
 from kforge.measures.words import in_words
 from kforge.reporting.findings import Findings
 from kforge.reporting.left_out import left_out
+from kforge.reporting.wording import at
 
 _WORDS = ("platform", "configuration")
 _FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
@@ -66,16 +67,12 @@ def _figures(item: Summary) -> list[str]:
     return [
         str(len(item.problems)),
         _share(item.correct),
-        _share(_at(item.fast["eager"], 1.0)) if item.fast.get("eager") else "not timed",
+        _share(at(item.fast["eager"], 1.0)) if item.fast.get("eager") else "not timed",
         _mean(item.mean_correct.get("eager")),
         "-" if best is None else f"{best.value:.2f}",
         f"${item.usage.dollars:.2f}{unpriced}" if item.usage.requests else "$0",
         duration(item.seconds),
     ]
-
-
-def _at(points: tuple[Point, ...], p: float) -> Share | None:
-    return next((point.share for point in points if point.p == p), None)
 
 
 def _share(share: Share | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.markup import escape
@@ -50,6 +50,7 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
 def _within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
     """The configurations of one experiment, each against the first."""
     if not is_known(store, name):
+        # What is wrong with the name is said there.
         _side(store, name, platform)
         raise UsageError(f"{name} is one side: name the other one too")
     study = read_study(store, [name])
@@ -66,7 +67,7 @@ def _only(study: Study, platform: str) -> Study:
     if not trials:
         there = ", ".join(dict.fromkeys(trial.cell.platform for trial in study.trials))
         raise UsageError(f"{study.name} has nothing on platform {platform}; it has: {there}")
-    return Study(study.name, trials, study.suite, study.suite_version, study.configurations, study.sittings)
+    return replace(study, trials=trials)
 
 
 def _between(store: Store, a: str, b: str, platform: str) -> tuple[Comparison, ...]:

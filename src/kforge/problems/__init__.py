@@ -54,14 +54,14 @@ def _bundled(name: str) -> list[Problem]:
         for problem in everything
         if name
         in (
-            f"level{problem.level}/{problem.name}",
+            problem.key,
             f"level{problem.level}/{problem.number}",
             f"level{problem.level}",
             problem.name,
         )
     ]
     if not found:
-        known = ", ".join(f"level{problem.level}/{problem.name}" for problem in everything)
+        known = ", ".join(problem.key for problem in everything)
         raise UsageError(f"no bundled problem is called {name!r}; there are: {known}")
     return found
 

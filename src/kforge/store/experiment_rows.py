@@ -44,6 +44,11 @@ class Standing:
     sitting: int = 0
     """When it was last worked on."""
 
+    @property
+    def finished(self) -> bool:
+        """Whether its run is through and nothing went wrong with the cell; a winner may still be unconfirmed."""
+        return self.state == "finished" and not self.failure
+
 
 def create(connection: Connection, experiment: Experiment, name: str) -> None:
     row = {"id": name, "name": plain(experiment.name), "created": time.time(), "document": dump(experiment)}

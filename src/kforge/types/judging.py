@@ -54,6 +54,11 @@ class Problem:
     def id(self) -> str:
         return text_hash(self.source + self.payload_hash)
 
+    @property
+    def key(self) -> str:
+        """What it is called among others: level1/23_Softmax, or its name where it has no level."""
+        return f"level{self.level}/{self.name}" if self.level else self.name
+
     def sized_source(self, device_class: str) -> str:
         """The source with this device class's sizes in place."""
         return kernelbench.with_sizes(self.source, self.sizes_for(device_class), self.path)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 _descriptors: set[int] = set()
 
@@ -80,7 +81,12 @@ def server_lock(engine: Engine, name: str) -> Iterator[None]:
         if not connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": key}).scalar():
             holder = connection.execute(text(_HOLDER), {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF})
             raise Taken(holder.scalar() or "another process")
-        yield
+        try:
+            yield
+        finally:
+            # The server notices a closed connection a moment late; said aloud, the lock is free at once.
+            with suppress(SQLAlchemyError):
+                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
     finally:
         connection.invalidate()  # closing the connection lets the lock go, whatever state it is in
         connection.close()

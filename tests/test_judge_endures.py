@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import bursts
 from faults import program
 from kforge.errors import HarnessError
 from kforge.types import Candidate, Limits, Outcome, Settings
@@ -51,6 +52,31 @@ def test_a_dead_baseline_is_not_charged_to_the_candidate(judge: Any, scale_relu:
     session.baselines.lane("eager").runner.kill()
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
+
+
+@pytest.mark.quiet
+def test_an_honest_program_beside_others_work_is_never_refused(judge: Any, scale_relu: Any) -> None:
+    """With two processes that come and go on the processors, and a baseline that dies among them."""
+    with bursts.beside():
+        for _ in range(2):
+            session = judge.session(scale_relu, QUICK)
+            session.baselines.lane("eager").runner.kill()
+            verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
+            assert verdict.outcome is Outcome.CORRECT, verdict.detail
+            assert any("the machine was busy" in flag for flag in verdict.timing.flags)
+
+
+@pytest.mark.quiet
+def test_a_hang_is_told_from_waiting_for_a_processor(judge: Any, scale_relu: Any) -> None:
+    """A call that needs most of its limit in processor time gets the time that others took from it."""
+    limits = Limits(build_seconds=60, call_seconds=1)
+    work = "until = time.process_time() + 0.8\nwhile time.process_time() < until:\n    pass"
+    settings = replace(QUICK, timing_seconds=0, limits=limits, policy="any")
+    with bursts.beside(6):
+        verdict = judge.evaluate(scale_relu, Candidate(program(forward=work)), settings)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    verdict = judge.evaluate(scale_relu, Candidate(program(forward="time.sleep(60)")), settings)
+    assert "did not finish" in verdict.detail
 
 
 def test_a_baseline_that_cannot_be_built_is_listed_with_the_reason(

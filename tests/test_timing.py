@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from faults import program
 from kforge import Candidate, Outcome, Settings
@@ -14,16 +19,44 @@ from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Block, Output
 from kforge.worker.judge.measuring import Measurement
+from kforge.worker.judge.standing import Standing
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
+
+
+def samples_of(
+    candidate: list[float],
+    baseline: list[float],
+    candidate_extra: list[float] | None = None,
+    baseline_extra: list[float] | None = None,
+    candidate_lost: list[float] | None = None,
+) -> timing.Samples:
+    """What a duel of five calls a block gave; nothing beyond the claimed times unless it is said."""
+    nothing = [0.0] * len(candidate)
+    return timing.Samples(
+        candidate,
+        baseline,
+        candidate_extra or nothing,
+        baseline_extra or nothing,
+        5,
+        1,
+        candidate_lost=candidate_lost or nothing,
+        baseline_lost=nothing,
+    )
+
+
+def measurement(apart: bool = False, found: Findings | None = None) -> Measurement:
+    book = SimpleNamespace(site=SimpleNamespace(apart=apart), seed=1)
+    session: Any = SimpleNamespace(book=book, baselines=None, rotation=None)
+    return Measurement(session, QUICK, Tolerance({}), found or Findings(), lambda _: None)
 
 
 @pytest.mark.toolchain
 def test_a_wide_interval_is_measured_once_more_and_both_count(
     judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wide = timing.Samples([100.0, 100.0, 300.0, 300.0] * 5, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
-    tight = timing.Samples([100.0] * 20, [300.0] * 20, [0.0] * 20, [0.0] * 20, 5, 1)
+    wide = samples_of([100.0, 100.0, 300.0, 300.0] * 5, [300.0] * 20)
+    tight = samples_of([100.0] * 20, [300.0] * 20)
     rounds = [wide, tight, tight]
     monkeypatch.setattr(Measurement, "_duel", lambda self, *lanes, every: rounds.pop(0))
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
@@ -68,13 +101,10 @@ def test_a_program_that_seemed_busy_once_is_measured_again(
 def test_a_difference_of_the_judges_clock_counts_where_it_stands_out(
     apart: bool, extra_us: float, charged: bool
 ) -> None:
-    book = SimpleNamespace(site=SimpleNamespace(apart=apart), seed=1)
     found = Findings()
-    session: Any = SimpleNamespace(book=book, baselines=None, rotation=None)
-    measurement = Measurement(session, QUICK, Tolerance({}), found, lambda _: None)
     times = [240e3] * 20
-    samples = timing.Samples(times, times, [extra_us * 1e3] * 20, [500e3] * 20, 5, 1)
-    speedup, _, excess = measurement._result(samples, 0.0, True)
+    samples = samples_of(times, times, [extra_us * 1e3] * 20, [500e3] * 20)
+    speedup, _, excess = measurement(apart, found)._result(samples, 0.0)
     assert excess > 0.05
     assert (speedup < 0.95) is charged
     assert bool(found.notes) is charged
@@ -116,6 +146,10 @@ class Side:
     def call(self, calls: Any, look_at: int = 0, bare: bool = False) -> Block:
         return Block([1_000_000], 1_000_000, [Output(None, ())], False, None)
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        yield
+
     def cpu_ns(self) -> int:
         self._readings += 1
         block, after = divmod(self._readings - 1, 2)
@@ -140,3 +174,84 @@ def test_who_works_in_an_eighth_of_the_other_sides_blocks_is_refused(period: int
 @pytest.mark.parametrize("period", [0, 12, 40])
 def test_a_disturbance_now_and_then_is_not_taken_for_work(period: int) -> None:
     assert len(duel(period).baseline) >= 10
+
+
+# -- what noise can do, and what it cannot -----------------------------------------------------------------------------
+
+NOISE = st.lists(st.floats(0.0, 1e9), min_size=10, max_size=40)
+"""What others took, block by block, in nanoseconds a call."""
+CALL = st.floats(1e4, 1e7)
+DELIVERY = st.floats(1e3, 1e7)
+
+
+@pytest.mark.cpu
+@given(CALL, DELIVERY, NOISE, NOISE, st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40))
+def test_no_noise_makes_an_honest_program_a_liar(
+    call: float, delivery: float, mine: list[float], theirs: list[float], inside: list[float]
+) -> None:
+    """Whatever others took from either side, and from whichever part of a block: it is known to be theirs."""
+    claimed = [call + noise * part for noise, part in zip(mine, inside, strict=False)]
+    extra = [delivery + noise * (1 - part) for noise, part in zip(mine, inside, strict=False)]
+    baseline = [call + noise for noise in theirs]
+    samples = samples_of(claimed, baseline, extra, [delivery] * len(theirs), mine)
+    assert not measurement()._disagrees(samples, usual_layout=True)
+
+
+@pytest.mark.cpu
+@given(CALL, DELIVERY, st.floats(1.6, 16.0), st.lists(st.floats(0.0, 0.02), min_size=20, max_size=20))
+def test_a_constant_lie_is_seen_on_a_quiet_machine(
+    call: float, delivery: float, factor: float, jitter: list[float]
+) -> None:
+    """Who claims a part of his time is seen, as soon as what he hides is more than a clock's own noise."""
+    claimed = [call * (1 + share) / factor for share in jitter]
+    extra = [delivery * (1 + share) + call * (1 - 1 / factor) for share in jitter]
+    usual = [delivery * (1 + share) for share in reversed(jitter)]
+    samples = samples_of(claimed, [call] * 20, extra, usual)
+    stands_out = call * (1 - 1 / factor) - 0.02 * delivery > max(0.5 * max(claimed), 20_000.0)
+    assert measurement()._disagrees(samples, usual_layout=True) or not stands_out
+
+
+@pytest.mark.cpu
+@given(
+    CALL,
+    DELIVERY,
+    st.floats(1.1, 16.0),
+    st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.0, 20.0)), min_size=3, max_size=10),
+    st.lists(st.booleans(), min_size=40, max_size=40),
+)
+def test_a_lie_does_not_pay_however_busy_the_machine(
+    call: float, delivery: float, factor: float, noise: list[tuple[float, float]], lies: list[bool]
+) -> None:
+    """Noise falls on both sides alike: for every group there is one with the sides exchanged. By the judge's clock a
+    liar, in whichever of his blocks he lies, is then at most as fast as he is, but for the share that is let pass."""
+    mine = [share * call for pair in noise for share in (pair[0], pair[0], pair[1], pair[1])]
+    theirs = [share * call for pair in noise for share in (pair[1], pair[1], pair[0], pair[0])]
+    hidden = [call * (1 - 1 / factor) if lie else 0.0 for lie, _ in zip(lies, mine, strict=False)]
+    extra = [delivery + more + lie for more, lie in zip(mine, hidden, strict=True)]
+    claimed = [call - lie for lie in hidden]
+    samples = samples_of(claimed, [call] * len(mine), extra, [delivery + more for more in theirs])
+    assert sorted(measurement()._charged_ratios(samples))[(len(noise) * 2 - 1) // 2] < 1.06
+
+
+@pytest.mark.cpu
+def test_the_clocks_must_disagree_three_times_before_anybody_is_refused(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lying = samples_of([100e3] * 20, [300e3] * 20, [250e3] * 20, [50e3] * 20)
+    honest = samples_of([300e3] * 20, [300e3] * 20, [50e3] * 20, [50e3] * 20)
+    for rounds, outcome in (([lying, lying, honest], Outcome.CORRECT), ([lying] * 3, Outcome.REJECTED)):
+        left = list(rounds)
+        monkeypatch.setattr(Measurement, "_duel", lambda self, *lanes, every, left=left: left.pop(0))
+        verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
+        assert verdict.outcome is outcome, verdict.detail
+        assert not left
+
+
+@pytest.mark.pure
+def test_who_keeps_all_processors_busy_waits_for_himself() -> None:
+    cores = os.cpu_count() or 1
+    began = Standing({1: 100, 2: 100}, 0)
+    assert began.lost_ns(Standing({1: 600, 3: 200}, 0), 1000) == 700
+    assert began.lost_ns(Standing({1: 600, 3: 200}, cores * 1000 - 50), 1000) == 50
+    assert began.lost_ns(Standing({1: 90000}, 0), 1000) == 1000
+    assert began.lost_ns(Standing(None, 0), 1000) is None

@@ -64,7 +64,8 @@ RULES = {
     "output_type": "return plain torch.Tensor objects that hold the result when forward returns",
     "unsettled_output": "finish all work, in every thread, before forward returns",
     "input_modified": "leave the inputs as they are; write to memory of your own",
-    "not_idle": "let every thread sleep when forward has returned: spinning takes the processor from the baseline",
+    "not_idle": "leave nothing running when forward has returned, and do not have yourself continued while you are "
+    "stopped: it takes time from the baseline",
     "two_clocks": "finish all work inside forward; the time claimed must be the time it takes",
     "sanitizer": "keep every access inside its tensor, write before reading, synchronise threads that share memory",
     "protocol": "do not touch file descriptors you did not open",

@@ -14,6 +14,7 @@ from kforge.worker.arena import Layout
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.site import Site
+from kforge.worker.judge.standing import Standing, own_wait_ns
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
 """What reading a reply that makes no sense may raise."""
@@ -96,6 +97,8 @@ class Block:
     reused: bool
     """Whether the same storage was returned twice."""
     glimpse: Glimpse | None
+    lost_ns: int = 0
+    """The most that other work on the machine can have added to the judge's clock."""
 
     def by_slot(self, order: list[int]) -> Block:
         """The same block with its calls in slot order rather than in the order they were made."""
@@ -150,12 +153,15 @@ class Lane:
         `checked` calls are looked at closely, where the platform is emulated.
         """
         request = {"op": "block", "calls": calls, "poison": poison, "bare": bare, "checked": checked}
+        standing, own = Standing.of(self.runner), own_wait_ns()
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         glimpse = self._glimpse(look_at)
+        lost = standing.lost_ns(Standing.of(self.runner), wall)
+        lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
         try:
-            return _read_block(reply, wall, len(calls), glimpse)
+            return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=lost)
         except NONSENSE as error:
             lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
             lost.runner = self.runner

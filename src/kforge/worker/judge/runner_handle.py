@@ -21,10 +21,13 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
+from kforge.worker.judge.standing import Standing, waits_of
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
+_LONGEST_STAY = 3.0
+"""Times its limit: how long a runner may take at most, however long it had to wait for a processor."""
 
 
 class RunnerLost(Exception):
@@ -121,8 +124,12 @@ class RunnerHandle:
         return reply
 
     def _wait(self, seconds: float) -> None:
-        """Until a reply is there; on the way, look that the runner stays within its memory."""
-        deadline = time.monotonic() + seconds
+        """Until a reply is there; on the way, look that the runner stays within its memory.
+
+        Time that others on the machine took from it does not count.
+        """
+        began = seen = time.monotonic()
+        deadline, standing = began + seconds, None
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -133,6 +140,11 @@ class RunnerHandle:
             except (OSError, ValueError):
                 # Closed by another thread, which ends this runner.
                 raise RunnerLost("ended", "its channel was closed") from None
+            before, standing = standing, Standing.of(self)
+            since, seen = seen, time.monotonic()
+            if before is not None:
+                lost = before.lost_ns(standing, int((seen - since) * 1e9)) or 0
+                deadline = min(deadline + lost / 1e9, began + _LONGEST_STAY * seconds)
             if self.memory_limit and (
                 self.resident_bytes() > self.memory_limit or _shared_memory() > self.shared_limit
             ):
@@ -225,6 +237,10 @@ class RunnerHandle:
                 # The kernel's number for the clock of a whole process.
                 total += time.clock_gettime_ns((~pid << 3) | 2)
         return total
+
+    def waits(self) -> dict[int, int] | None:
+        """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
+        return waits_of(self._below())
 
     def peak_bytes(self) -> int:
         """The most resident memory the runner ever had; 0 where not readable."""

@@ -9,12 +9,31 @@ import torch
 _RESAMPLES = 2000
 
 
+def by_group(samples: list[float]) -> list[float]:
+    """One sum per ABBA group: two neighbouring samples of a side; of less than a group, each sample."""
+    usable = len(samples) // 2 * 2
+    return [samples[i] + samples[i + 1] for i in range(0, usable, 2)] or list(samples)
+
+
 def group_ratios(baseline: list[float], candidate: list[float]) -> list[float]:
-    """One ratio per ABBA group: two neighbouring samples of each side, so that drift cancels."""
-    usable = min(len(baseline), len(candidate)) // 2 * 2
-    return [(baseline[i] + baseline[i + 1]) / (candidate[i] + candidate[i + 1]) for i in range(0, usable, 2)] or [
-        b / c for b, c in zip(baseline, candidate, strict=True)
-    ]
+    """One ratio per ABBA group, so that drift cancels."""
+    return [b / c for b, c in zip(by_group(baseline), by_group(candidate), strict=True)]
+
+
+def charged_ratios(
+    baseline: list[float], candidate: list[float], differences: list[float], least: float
+) -> list[float]:
+    """The same where in each group the candidate has a difference to pay for, or, if it is negative, the baseline.
+
+    Less than the share `least` of the payer's time is let pass. Both pay, since noise falls on both alike: then what
+    it does to the groups' ratios it does up and down, and their median stays where it is.
+    """
+    found = []
+    for b, c, difference in zip(by_group(baseline), by_group(candidate), differences, strict=True):
+        paid = difference if difference > least * c else 0.0
+        owed = -difference if -difference > least * b else 0.0
+        found.append((b + owed) / (c + paid))
+    return found
 
 
 def median(values: list[float]) -> float:

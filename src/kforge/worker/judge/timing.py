@@ -2,11 +2,12 @@
 
 Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
 order, every output delivered to the judge before the next call. Before every block each set gets fresh content at the
-same addresses. A candidate that uses the processor while the baseline runs is not measured but refused.
+same addresses. While the baseline runs the candidate is stopped; one that works all the same is refused.
 """
 
 from __future__ import annotations
 
+import operator
 import random
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.lane import Block, Lane
+from kforge.worker.judge.standing import stolen_ns
 
 Check = Callable[[Lane, int, Block], None]
 """Verifies the output in a slot; raises if it is wrong."""
@@ -30,7 +32,7 @@ _BUSY_PART = 0.125
 
 
 class NotIdle(Exception):
-    """The candidate works while the baseline is being timed."""
+    """The candidate works while the baseline is being timed, though it was stopped."""
 
 
 @dataclass
@@ -49,6 +51,10 @@ class Samples:
     """Per call, by the judge's clock alone, on a device apart from the processor."""
     baseline_bare: list[float] = field(default_factory=list)
 
+    candidate_lost: list[float] = field(default_factory=list)
+    """Per call: the most that other work on the machine can have added to the judge's clock."""
+    baseline_lost: list[float] = field(default_factory=list)
+
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
 
@@ -64,6 +70,8 @@ class Samples:
             self.reused or more.reused,
             self.candidate_bare + more.candidate_bare,
             self.baseline_bare + more.baseline_bare,
+            self.candidate_lost + more.candidate_lost,
+            self.baseline_lost + more.baseline_lost,
         )
 
     def hidden_ns(self) -> float:
@@ -74,12 +82,34 @@ class Samples:
         return mine - (statistics.median(self.baseline_bare) - statistics.median(self.baseline))
 
     def clock_excess(self) -> float:
-        """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline.
+        """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline."""
+        return max(0.0, statistics.median(self.candidate_extra) - statistics.median(self.baseline_extra))
 
-        Hidden work shows in every block, so it must stand out from the ordinary spread of both sides.
+    def standing_out(self, lost: list[float] | None = None) -> float:
+        """The same as far as it stands out from the ordinary spread of both sides: hidden work shows in every block.
+
+        With `lost`, per block of the candidate: without what other work on the machine can have caused of it.
         """
-        quarter, three_quarters = len(self.candidate_extra) // 4, 3 * len(self.baseline_extra) // 4
-        return max(0.0, sorted(self.candidate_extra)[quarter] - sorted(self.baseline_extra)[three_quarters])
+        own = sorted(map(operator.sub, self.candidate_extra, lost) if lost else self.candidate_extra)
+        usual = sorted(self.baseline_extra)
+        return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
+
+    def extra_by_group(self) -> list[float]:
+        """Per ABBA group: how much more the judge's clock saw beyond the claims of the candidate than of the baseline.
+
+        Outputs that are usually delivered faster than the baseline's are no merit of the candidate's.
+        """
+        mine, theirs = statistics.by_group(self.candidate_extra), statistics.by_group(self.baseline_extra)
+        differences = [c - b for c, b in zip(mine, theirs, strict=True)]
+        usual = min(0.0, statistics.median(differences))
+        return [difference - usual for difference in differences]
+
+    def lost_share(self) -> float:
+        """The share of the time that other work on the machine may have taken from the two sides."""
+        lost = sum(self.candidate_lost) + sum(self.baseline_lost)
+        return lost / max(
+            1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
+        )
 
 
 @dataclass
@@ -110,7 +140,7 @@ class Duel:
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
-        began = time.monotonic()
+        began, stolen = time.monotonic(), stolen_ns()
         for group in range(_MAX_GROUPS):
             # Which side begins is drawn, so that nobody can know whose turn is next.
             first = random.SystemRandom().choice(("bc", "cb"))
@@ -123,9 +153,20 @@ class Duel:
                 interval = statistics.median_interval(samples.ratios())
                 if statistics.relative_width(interval) < _TIGHT:
                     break
+        self._spread(samples, (stolen_ns() - stolen) / (1e9 * max(1e-9, time.monotonic() - began)))
         if self.bare:
             self._bare(samples)
         return samples
+
+    @staticmethod
+    def _spread(samples: Samples, stolen: float) -> None:
+        """What was taken from the whole machine is told in steps longer than a block: each gets its share."""
+        samples.candidate_lost = [
+            lost + stolen * (claimed + extra)
+            for lost, claimed, extra in zip(
+                samples.candidate_lost, samples.candidate, samples.candidate_extra, strict=True
+            )
+        ]
 
     def _bare(self, samples: Samples) -> None:
         for side in "bccb" * _BARE_GROUPS:
@@ -141,33 +182,35 @@ class Duel:
             block = self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
             # Only sums: in which call of a block a program works, or says it was slow, must not matter.
             typical = max(1.0, sum(block.ns) / len(block.ns))
-            extra = block.wall_ns / len(block.ns) - typical
+            extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
             if side == "c":
                 samples.candidate.append(typical)
                 samples.candidate_extra.append(extra)
+                samples.candidate_lost.append(lost)
                 samples.reused |= block.reused
                 self._verify(block, samples)
             else:
                 samples.baseline.append(typical)
                 samples.baseline_extra.append(extra)
+                samples.baseline_lost.append(lost)
 
     def _lane(self, side: str) -> Lane:
         return self.candidate if side == "c" else self.baseline
 
     def _watched_block(self) -> Block:
-        """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
+        """The baseline's turn. The candidate is stopped, so that threads which are slow to come to rest are at rest.
 
-        Refreshing the inputs leaves it time to come to rest. A few busy blocks are a disturbed machine's: less than an
-        eighth of the blocks lies in less than a quarter of the groups, which moves their median little.
+        Who uses the processor all the same has himself continued; no disturbance of the machine can look like that.
         """
-        self.refresh()
-        before = self.candidate.runner.cpu_ns()
-        block = self._pass(self.baseline)
-        used_ns = self.candidate.runner.cpu_ns() - before
+        with self.candidate.runner.stopped():
+            self.refresh()
+            before = self.candidate.runner.cpu_ns()
+            block = self._pass(self.baseline)
+            used_ns = self.candidate.runner.cpu_ns() - before
         self._watched_blocks += 1
         self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
         if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
-            raise NotIdle(f"while it was not called, it used {used_ns / block.wall_ns:.0%} of a processor")
+            raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
         return block
 
     def _block(self, lane: Lane) -> Block:

@@ -1,0 +1,77 @@
+"""What other work on the machine takes from a process: time in which it could have run and did not.
+
+Such time is the machine's, not the program's: nobody is refused for it, and no hang is seen in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Watched(Protocol):
+    """What the kernel tells of a runner and everything it started."""
+
+    def waits(self) -> dict[int, int] | None:
+        """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
+
+    def cpu_ns(self) -> int:
+        """Processor time used so far."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a runner's accounts stood at one moment."""
+
+    waits: dict[int, int] | None
+    cpu_ns: int
+
+    @classmethod
+    def of(cls, runner: Watched) -> Standing:
+        return cls(runner.waits(), runner.cpu_ns())
+
+    def lost_ns(self, later: Standing, passed_ns: int) -> int | None:
+        """The most that others can have taken in the time between; None where nothing is known.
+
+        While it waited, somebody else had the processor; but who keeps all processors busy himself waits for himself.
+        """
+        if self.waits is None or later.waits is None:
+            return None
+        waited = sum(max(0, now - self.waits.get(thread, 0)) for thread, now in later.waits.items())
+        left_by_it = (os.cpu_count() or 1) * passed_ns - (later.cpu_ns - self.cpu_ns)
+        return max(0, min(waited, left_by_it, passed_ns))
+
+
+def waits_of(processes: Iterable[int]) -> dict[int, int] | None:
+    """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
+    found: dict[int, int] = {}
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{process}/task"):
+                waited = _waited_ns(f"/proc/{process}/task/{thread}")
+                if waited is not None:
+                    found[int(thread)] = waited
+    return found or None
+
+
+def own_wait_ns() -> int:
+    """Nanoseconds that this thread waited for a processor so far; 0 where the kernel does not say."""
+    return _waited_ns("/proc/thread-self") or 0
+
+
+def stolen_ns() -> int:
+    """What other machines on the same hardware took from this one's processors so far; 0 where that is not told."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+        return int(file.readline().split()[8]) * (1_000_000_000 // _TICKS)
+    return 0
+
+
+def _waited_ns(folder: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{folder}/schedstat") as file:
+        return int(file.read().split()[1])
+    return None

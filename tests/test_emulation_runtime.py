@@ -542,11 +542,11 @@ def test_private_arrays_of_some_size(checked: bool) -> None:
     assert filled(body, checked=checked) == [float(i * 100) for i in range(64)]
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="other processors divide by zero without a fault")
-def test_division_by_zero() -> None:
+@BOTH
+def test_division_by_zero(checked: bool) -> None:
     body = "int n = int(y[i]); y[i] = float(7 / n);"
 
-    assert "divided by zero" in fault(kernel(body), torch.zeros(64), checked=False)
+    assert "line 4: an integer was divided by zero" in fault(kernel(body), torch.zeros(64), checked=checked)
 
 
 @BOTH

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kforge.emulation import metal  # noqa: E402
+from kforge.emulation.launching import KernelFault  # noqa: E402
 from kforge.emulation.msl_source import translate  # noqa: E402
 from kforge.emulation.tokens import SourceError, text_of, tokens_of  # noqa: E402
 
@@ -246,7 +247,7 @@ case(
 )
 case(
     "bfloat or float",
-    "bfloat h = bfloat(x[i]); float f = i % 2 ? float(h) : x[i]; y[i] = f;",
+    "bfloat h = bfloat(x[i]); float f = i % 2 ? h : x[i]; y[i] = f;",
     lambda x: torch.where(torch.arange(64) % 2 == 1, x.bfloat16().float(), x),
 )
 case(
@@ -976,6 +977,56 @@ def test_what_is_refused(source: str, said: str) -> None:
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match="there are: k"):
         library(f"{HEAD}{KERNEL} {{ y[i] = x[i]; }}").other()
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+LINES = {
+    "a kernel by attribute": "[[kernel]]\nvoid k(device float* y [[buffer(0)]])\n{{\n{fault}\n}}",
+    "two attributes": "[[kernel]]\n[[max_total_threads_per_threadgroup(64)]]\nvoid k(device float* y)\n{{\n{fault}\n}}",
+    "behind another one": (
+        "[[kernel]] void j(device float* y) {{ y[0] = 1; }}\n\n[[kernel]]\nvoid k(device float* y) {{\n{fault}\n}}"
+    ),
+    "attributes in lines of their own": (
+        "kernel void k(\n  device float* y\n    [[buffer(0)]]\n  , uint i\n    [[thread_position_in_grid]]\n) {{\n"
+        "{fault}\n}}"
+    ),
+    "a template": (
+        "template <typename T>\n[[kernel]]\nvoid f(device T* y) {{\n{fault}\n}}\n"
+        'template\n[[host_name("k")]]\n[[kernel]] void f<float>(device float* y);'
+    ),
+    "behind an instance": (
+        "template <typename T>\n[[kernel]] void f(device T* y) {{ y[0] = 1; }}\n"
+        'template [[host_name("one")]]\n[[kernel]]\nvoid f<float>(device float* y);\n'
+        "kernel void k(device float* y) {{\n{fault}\n}}"
+    ),
+    "an attribute behind the parameters": (
+        "kernel void k(device float* y)\n  [[max_total_threads_per_threadgroup(64)]]\n{{\n{fault}\n}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_fault_names_its_line_whatever_stands_before(name: str) -> None:
+    source = HEAD + LINES[name].format(fault="y[100] = 1; // here")
+    metal.check(True)
+    try:
+        with pytest.raises(KernelFault) as caught:
+            library(source).k(torch.zeros(1), threads=1, group_size=1)
+    finally:
+        metal.check(False)
+
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "// here" in text)
+    assert f"line {line}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_error_names_its_line_whatever_stands_before(name: str) -> None:
+    source = HEAD + LINES[name].format(fault="y[0] = nothing; // here")
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "// here" in text)
+
+    with pytest.raises(SyntaxError, match=f"kernel.metal:{line}: error"):
+        metal.compile_shader(source)
 
 
 # -- tokens -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from kforge.emulation import conditionals, whole_casts
 from kforge.emulation.tokens import SourceError
 
 NATIVE = Path(__file__).parent / "native"
@@ -28,7 +29,13 @@ _ALIGNED = {"cuda_c.h": ("-fsanitize=alignment",)}
 """For the language whose devices refuse a misaligned address."""
 _CHECKED = ("-O1", "-g1", "-fno-inline-small-functions", "-fsanitize=thread", "-DKFORGE_CHECKED=1")
 _SINGLE = "-fsingle-precision-constant"
+_SAME_EVERYWHERE = ("-fsigned-char", "-ffp-contract=off")
+"""What compilers choose by the processor they compile for, and devices do not: on Arm `char` has no sign, and GCC makes
+`a * b + c` one operation wherever there is an instruction for it.
+"""
 _PLAIN = (
+    *_SAME_EVERYWHERE,
+    "-fsanitize=integer-divide-by-zero",
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-strict-aliasing",
@@ -112,7 +119,8 @@ def build_runtime(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f"{path.name}.{os.getpid()}.new")
     sources = [str(NATIVE / name) for name in _RUNTIME_SOURCES]
-    done = _run([compiler(), *_SHARED, "-O2", "-pthread", "-fno-strict-aliasing", *sources, "-o", str(made)])
+    flags = (*_SHARED, "-O2", "-pthread", "-fno-strict-aliasing", *_SAME_EVERYWHERE)
+    done = _run([compiler(), *flags, *sources, "-o", str(made)])
     if done.returncode:
         raise NoCompiler(f"the emulator's runtime cannot be built: {done.stderr.strip()[:500]}")
     os.replace(made, path)
@@ -126,8 +134,8 @@ def runtime_key() -> str:
 
 def preprocess(source: str, name: str, definitions: tuple[str, ...]) -> str:
     """The source after its own macros; SourceError for what the preprocessor refuses."""
-    command = [compiler(), "-E", "-undef", "-nostdinc", "-x", "c++", *(f"-D{item}" for item in definitions), "-"]
-    done = _run(command, given=f'#line 1 "{name}"\n{source}')
+    flags = ("-E", "-undef", "-nostdinc", "-fsigned-char", "-x", "c++")
+    done = _run([compiler(), *flags, *(f"-D{item}" for item in definitions), "-"], given=f'#line 1 "{name}"\n{source}')
     if done.returncode:
         raise CompilerRefused(first_errors(done.stderr))
     return done.stdout
@@ -138,23 +146,45 @@ def build(text: str, header: str, folder: Path, checked: bool, double: bool = Fa
 
     `double`: whether `1.0` is one, as the language has it.
     """
-    stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    source, thing, path = (folder / f"{stem}.{ending}" for ending in ("cpp", "o", "so"))
-    source.write_text(f'#include "{header}"\n{text}', encoding="utf-8")
-    flags = [*_SHARED, *((*_CHECKED, *_checks()) if checked else _FAST), *_PLAIN]
+    flags = [*_SHARED, *((*_CHECKED, *_checks()) if checked else _FAST), *_PLAIN, *_rounding()]
     flags += [*_ALIGNED.get(header, ()), *(() if double else (_SINGLE,))]
-    # Linked apart: the instrumentation's own run-time libraries must stay out.
-    for command in (
-        [compiler(), *flags, f"-I{NATIVE}", "-c", str(source), "-o", str(thing)],
-        [compiler(), *_SHARED, str(thing), str(runtime()), f"-Wl,-rpath,{runtime().parent}", "-lm", "-o", str(path)],
-    ):
-        done = _run(command)
-        if done.returncode:
-            raise CompilerRefused(first_errors(done.stderr))
+    stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    thing, path = folder / f"{stem}.o", folder / f"{stem}.so"
+    said = _compile(whole_casts.with_whole_casts(text), header, flags, thing)
+    if said:
+        # What is said of the source is said of it as it stands.
+        said = _compile(text, header, flags, thing)
+    if not said:
+        # Linked apart: the instrumentation's own run-time libraries must stay out.
+        linked = [*_SHARED, str(thing), str(runtime()), f"-Wl,-rpath,{runtime().parent}", "-lm", "-o", str(path)]
+        done = _run([compiler(), *linked])
+        said = done.stderr if done.returncode else ""
+    if said:
+        raise CompilerRefused(first_errors(said))
     try:
         return Built(path, ctypes.CDLL(str(path)))
     except OSError as error:
         raise CompilerRefused(f"the kernel uses what there is not: {str(error).rpartition(': ')[2]}") from None
+
+
+def _compile(text: str, header: str, flags: list[str], thing: Path, arms: bool = True) -> str:
+    """C++ text as an object file; what the compiler said where it refused it, and nothing where it did not.
+
+    `arms`: whether its conditionals may be written again.
+    """
+    source = thing.with_suffix(".cpp")
+    source.write_text(f'#include "{header}"\n{text}', encoding="utf-8")
+    done = _run([compiler(), *flags, f"-I{NATIVE}", "-c", str(source), "-o", str(thing)])
+    said = (done.stderr or "it says nothing") if done.returncode else ""
+    if arms and conditionals.is_ambiguous(said):
+        return _compile(conditionals.with_arms(text), header, flags, thing, arms=False)
+    return said
+
+
+@functools.cache
+def _rounding() -> tuple[str, ...]:
+    """What keeps this compiler from computing with more digits than a half has, where there is such a flag."""
+    return next(filter(_takes, (("-fexcess-precision=16",), ("-ffloat16-excess-precision=none",), ())))
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from kforge.emulation.entries import Entry, with_entries
 from kforge.emulation.nvrtc_names import refuse_unknown_headers, with_own_names
-from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
+from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
 
 _INCLUDED = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|math_constants\.h|"
@@ -102,7 +102,7 @@ class _Translator:
             Entry(kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare(kernel.name), ()))
             for kernel in kernels
         ]
-        return Translation(with_entries(text_of(self._out), calls), tuple(kernels))
+        return Translation(with_entries(text_in_lines(self._out), calls), tuple(kernels))
 
     def _at(self, index: int) -> Token:
         return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)

@@ -13,7 +13,7 @@ from kforge.emulation.entries import Entry, with_entries
 from kforge.emulation.msl_functions import functions, without_repeats
 from kforge.emulation.msl_meeting import with_meetings
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
-from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_of, tokens_of
+from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
 
 ATTRIBUTES = {
     "thread_position_in_grid": -1,
@@ -144,7 +144,7 @@ class _Translator:
             Entry(kernel.function, kernel.sources, self._shared.get(kernel.function.partition("<")[0], ()))
             for kernel in self._kernels
         ]
-        return Translation(with_entries(text_of(self._out), calls), tuple(self._kernels))
+        return Translation(with_entries(text_in_lines(self._out), calls), tuple(self._kernels))
 
     def _step(self, index: int) -> int:
         token = self._tokens[index]
@@ -252,9 +252,7 @@ class _Translator:
             self._emit(self._tokens[index])
             return index + 1
         self._instance(instance, host, self._tokens[index].line)
-        self._emit(
-            made("\n" * sum(token.space.count("\n") for token in self._tokens[index : end + 1]), self._tokens[index])
-        )
+        self._emit(made("", self._tokens[index]))
         return end + 1
 
     def _attribute_names(self, index: int) -> set[str]:

@@ -16,6 +16,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _LINE = re.compile(r'#\s*(?:line\s+)?(\d+)(?:\s+"((?:[^"\\]|\\.)*)")?')
+_LINE_OF_OURS = re.compile(r"^#line (\d+)\n", re.MULTILINE)
 _PAIRS = {"(": ")", "[": "]", "{": "}", "[[": "]]"}
 
 
@@ -66,6 +67,20 @@ def _scan(source: str) -> Iterator[Token]:
 
 def text_of(tokens: list[Token]) -> str:
     return "".join(token.space + token.text for token in tokens)
+
+
+def text_in_lines(tokens: list[Token]) -> str:
+    """Their text, with each token in its own line even where others before it were left out."""
+    out: list[str] = []
+    line = 1
+    for token in tokens:
+        line += token.space.count("\n")
+        missing = token.line - line if token.kind not in ("made", "marker") else 0
+        out += (token.space, "\n" * missing, token.text)
+        line = token.line if token.kind == "marker" else max(line, line + missing) + token.text.count("\n")
+        for found in _LINE_OF_OURS.finditer(token.text if token.kind == "made" else ""):
+            line = int(found[1]) + token.text.count("\n", found.end())
+    return "".join(out)
 
 
 def made(text: str, like: Token) -> Token:

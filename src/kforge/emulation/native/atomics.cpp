@@ -1,6 +1,8 @@
 // Atomic operations of checked builds, out of the compiler's sight: in order with each other, and with what else happens
 // only as far as barriers and fences say so.
 
+#include <stdio.h>
+
 #include "memory.h"
 
 using namespace kforge;
@@ -39,6 +41,15 @@ U changed(u32 operation, U old, U operand) {
     }
 }
 
+// Processors differ here too, and devices refuse it.
+void aligned(const void* place, u32 bytes, const void* pc) {
+    u64 past = reinterpret_cast<u64>(place) % bytes;
+    if (past == 0) return;
+    char text[120];
+    snprintf(text, sizeof text, "misaligned address: an atomic operation on %u bytes, %u past a multiple of %u", bytes, u32(past), bytes);
+    kforge_fail_at(text, pc);
+}
+
 template <class U, class S, class F>
 U apply(u32 operation, void* where, U operand, U expected, U* seen) {
     U* place = static_cast<U*>(where);
@@ -57,6 +68,7 @@ U apply(u32 operation, void* where, U operand, U expected, U* seen) {
 extern "C" {
 
 u32 kforge_atomic_u32(u32 operation, void* place, u32 operand, u32 expected, u32* seen) {
+    aligned(place, 4, __builtin_return_address(0));
     kforge_check_atomic(place, 4, operation, __builtin_return_address(0));
     u32 old = apply<u32, int, float>(operation, place, operand, expected, seen);
     kforge_after_atomic(operation);
@@ -64,6 +76,7 @@ u32 kforge_atomic_u32(u32 operation, void* place, u32 operand, u32 expected, u32
 }
 
 u64 kforge_atomic_u64(u32 operation, void* place, u64 operand, u64 expected, u64* seen) {
+    aligned(place, 8, __builtin_return_address(0));
     kforge_check_atomic(place, 8, operation, __builtin_return_address(0));
     u64 old = apply<u64, long long, double>(operation, place, operand, expected, seen);
     kforge_after_atomic(operation);

@@ -316,6 +316,17 @@ struct SourceLocation {
     kforge_fail(text, at->line);
 }
 
+// In the emulator's own headers the caller's line is what counts.
+[[noreturn]] void fail_where(const SourceLocation& at, const char* text, const void* pc) {
+    if (strstr(at.file, "/native/") == nullptr) kforge_fail(text, at.line);
+    kforge_fail_at(text, pc);
+}
+
+// Some processors stop at it, and some go on with 0.
+[[noreturn]] void bad_division(const SourceLocation* at, const void* pc) {
+    fail_where(*at, "an integer was divided by zero", pc);
+}
+
 struct Mismatch {
     SourceLocation at;
     const void* type;
@@ -333,9 +344,7 @@ struct Mismatch {
                  "misaligned address: it reads or writes %llu bytes at once, %llu past a multiple of %llu",
                  (unsigned long long)needed, (unsigned long long)(address % needed), (unsigned long long)needed);
     }
-    // In the emulator's own headers the caller's line is what counts.
-    if (strstr(data->at.file, "/native/") == nullptr) kforge_fail(text, data->at.line);
-    kforge_fail_at(text, pc);
+    fail_where(data->at, text, pc);
 }
 
 }  // namespace
@@ -376,6 +385,9 @@ void __tsan_write_range(void* place, unsigned long bytes) { check(place, u32(byt
 
 void __ubsan_handle_out_of_bounds(SourceLocation* at, u64 index) { bad_index(at, index); }
 void __ubsan_handle_out_of_bounds_abort(SourceLocation* at, u64 index) { bad_index(at, index); }
+
+void __ubsan_handle_divrem_overflow(SourceLocation* at, u64, u64) { bad_division(at, PC); }
+void __ubsan_handle_divrem_overflow_abort(SourceLocation* at, u64, u64) { bad_division(at, PC); }
 
 void kforge_no_component(int number) {
     char text[200];

@@ -1,6 +1,8 @@
 // CUDA C on the emulator: its built-in variables, functions and types, and how its kernels are called.
 #pragma once
 
+// With 64 bits on either side, the highest bit alone: so says PTX of `cvt`.
+#define KFORGE_NO_NUMBER(To, From) (sizeof(To) == 8 || sizeof(From) == 8 ? To(1ull << (8 * sizeof(To) - 1)) : To(0))
 #include "collectives.h"
 
 using kforge::Location;
@@ -216,19 +218,19 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
     for (int i = 0; i < 4; ++i) c += (a >> (8 * i) & 0xffu) * (b >> (8 * i) & 0xffu);
     return c;
 }
-inline int __float2int_rn(float x) { return int(__builtin_rintf(x)); }
-inline int __float2int_rz(float x) { return int(x); }
-inline int __float2int_rd(float x) { return int(__builtin_floorf(x)); }
-inline int __float2int_ru(float x) { return int(__builtin_ceilf(x)); }
-inline unsigned __float2uint_rn(float x) { return unsigned(__builtin_rintf(x)); }
-inline unsigned __float2uint_rz(float x) { return unsigned(x); }
-inline unsigned __float2uint_rd(float x) { return unsigned(__builtin_floorf(x)); }
-inline unsigned __float2uint_ru(float x) { return unsigned(__builtin_ceilf(x)); }
-inline long long __float2ll_rn(float x) { return (long long)__builtin_rintf(x); }
+inline int __float2int_rn(float x) { return kforge::whole<int>(__builtin_rintf(x)); }
+inline int __float2int_rz(float x) { return kforge::whole<int>(x); }
+inline int __float2int_rd(float x) { return kforge::whole<int>(__builtin_floorf(x)); }
+inline int __float2int_ru(float x) { return kforge::whole<int>(__builtin_ceilf(x)); }
+inline unsigned __float2uint_rn(float x) { return kforge::whole<unsigned>(__builtin_rintf(x)); }
+inline unsigned __float2uint_rz(float x) { return kforge::whole<unsigned>(x); }
+inline unsigned __float2uint_rd(float x) { return kforge::whole<unsigned>(__builtin_floorf(x)); }
+inline unsigned __float2uint_ru(float x) { return kforge::whole<unsigned>(__builtin_ceilf(x)); }
+inline long long __float2ll_rn(float x) { return kforge::whole<long long>(__builtin_rintf(x)); }
 inline float __ll2float_rn(long long x) { return float(x); }
 inline float __double2float_rn(double x) { return float(x); }
-inline int __double2int_rn(double x) { return int(__builtin_rint(x)); }
-inline int __double2int_rz(double x) { return int(x); }
+inline int __double2int_rn(double x) { return kforge::whole<int>(__builtin_rint(x)); }
+inline int __double2int_rz(double x) { return kforge::whole<int>(x); }
 inline double __int2double_rn(int x) { return double(x); }
 inline float __int2float_rn(int x) { return float(x); }
 inline float __uint2float_rn(unsigned x) { return float(x); }

@@ -6,6 +6,7 @@
 #if defined(__linux__)
 #include <link.h>
 #endif
+#include <fenv.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -105,7 +106,8 @@ struct Fibre {
 };
 
 constexpr size_t kStackBytes = 256 << 10;
-constexpr size_t kGuardBytes = 16 << 10;
+// A frame may reach so far below the last address it has touched: GCC counts on it on Arm, and it is the largest page.
+constexpr size_t kGuardBytes = 64 << 10;
 
 struct Lane {
     State state;
@@ -466,11 +468,13 @@ static void on_fault(int number, siginfo_t* info, void* context) {
 #endif
     char text[300];
     if (number == SIGFPE) {
-        snprintf(text, sizeof text, "an integer was divided by zero");
+        // By zero is noticed before.
+        snprintf(text, sizeof text, "an integer division has no result: the least number there is, divided by -1");
     } else {
         const char* at = static_cast<const char*>(info->si_addr);
         const char* stack = mine->running->stack;
-        if (number == SIGSEGV && info->si_code == kNoAddress) {
+        bool misaligned = number == SIGBUS && info->si_code == BUS_ADRALN;
+        if (misaligned || (number == SIGSEGV && info->si_code == kNoAddress)) {
             snprintf(text, sizeof text, "a kernel used an address that is misaligned for a vector, or that no memory can have");
         } else if (at >= stack && at < stack + kGuardBytes) {
             snprintf(text, sizeof text, "a thread's private memory is more than its stack of %zu KiB", kStackBytes >> 10);
@@ -546,7 +550,12 @@ static void run_worker(Worker* mine) {
     alternate.ss_sp = mine->signal_stack;
     alternate.ss_size = kSignalStack;
     sigaltstack(&alternate, &old);
+    // Whatever the caller set: rounding to nearest, and small numbers kept.
+    fenv_t its_own;
+    fegetenv(&its_own);
+    fesetenv(FE_DFL_ENV);
     mine->work();
+    fesetenv(&its_own);
     sigaltstack(&old, nullptr);
     worker = nullptr;
 }

@@ -6,6 +6,11 @@
 
 extern "C" [[noreturn]] void kforge_no_component(int number);
 
+// What becomes of a real number that is no number; a language may have another rule.
+#ifndef KFORGE_NO_NUMBER
+#define KFORGE_NO_NUMBER(To, From) To(0)
+#endif
+
 namespace kforge {
 
 template <class T>
@@ -40,6 +45,43 @@ template <class T>
 concept Integer = scalar_kind<T>::value == 2;
 template <class T>
 concept Real = scalar_kind<T>::value == 3;
+
+// A real number made whole: cut off, the nearest there is where it is too large, and 0 for what is no number. Shorter
+// than 32 bits, what is left of those. C++ itself leaves all this to the processor.
+template <class To, class From>
+[[gnu::always_inline]] constexpr To whole(From value) {
+    if constexpr (!Real<From> || !Integer<To>) {
+        return (To)value;
+    } else if constexpr (sizeof(To) < 4) {
+        if constexpr (To(-1) < To(0)) return To(whole<int>(value));
+        else return To(whole<unsigned>(value));
+    } else {
+        constexpr bool is_signed = To(-1) < To(0);
+        constexpr To most = is_signed ? To(~(1ull << (8 * sizeof(To) - 1))) : To(~0ull);
+        constexpr float beyond = 2.0f * float(1ull << (8 * sizeof(To) - 1 - is_signed));
+        using Wide = decltype(1.0f + value);
+        Wide real = value;
+        if (real != real) return KFORGE_NO_NUMBER(To, From);
+        if (real >= beyond) return most;
+        if (is_signed ? real < -beyond : real <= -1.0f) return To(~most);
+        return static_cast<To>(real);
+    }
+}
+// What a variable begins with: as it would be, but for a real number.
+template <class To, Real From>
+[[gnu::always_inline]] constexpr To initial(From value) { return whole<To>(value); }
+template <class T>
+struct just {
+    using type = T;
+};
+template <class To>
+[[gnu::always_inline]] constexpr To initial(typename just<To>::type value) { return value; }
+// For each component.
+template <class To, class From>
+[[gnu::always_inline]] constexpr To converted(const From& value) {
+    if constexpr (Integer<To> && Real<From>) return whole<To>(value);
+    else return To(value);
+}
 
 template <class T, int N>
 struct vec;
@@ -97,11 +139,11 @@ struct SwizzleRef {
         vec() = default;                                                                                \
         template <Scalar S>                                                                             \
         constexpr vec(S s) : at{} {                                                                     \
-            for (int i = 0; i < N; ++i) at[i] = T(s);                                                   \
+            for (int i = 0; i < N; ++i) at[i] = converted<T>(s);                                        \
         }                                                                                               \
         template <class U>                                                                              \
         explicit constexpr vec(const vec<U, N>& other) : at{} {                                         \
-            for (int i = 0; i < N; ++i) at[i] = T(other.at[i]);                                         \
+            for (int i = 0; i < N; ++i) at[i] = converted<T>(other.at[i]);                              \
         }                                                                                               \
         template <class A, class B, class... Rest>                                                      \
             requires(width_of<A>::value + width_of<B>::value + (0 + ... + width_of<Rest>::value) == N)  \
@@ -111,10 +153,10 @@ struct SwizzleRef {
             (put(next, rest), ...);                                                                     \
         }                                                                                               \
         template <Scalar S>                                                                             \
-        constexpr void put(int& next, const S& s) { at[next++] = T(s); }                                \
+        constexpr void put(int& next, const S& s) { at[next++] = converted<T>(s); }                     \
         template <class U, int M>                                                                       \
         constexpr void put(int& next, const vec<U, M>& v) {                                             \
-            for (int i = 0; i < M; ++i) at[next++] = T(v.at[i]);                                        \
+            for (int i = 0; i < M; ++i) at[next++] = converted<T>(v.at[i]);                             \
         }                                                                                               \
         [[gnu::always_inline]] constexpr T& operator[](int i) { return at[component(i, N)]; }           \
         [[gnu::always_inline]] constexpr const T& operator[](int i) const { return at[component(i, N)]; } \

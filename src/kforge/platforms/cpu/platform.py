@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kforge.platforms.cpu import arm_cores
 from kforge.platforms.face import Platform
 
 _CXX = ("g++", "clang++", "c++")
@@ -68,21 +69,26 @@ class Cpu(Platform):
         }
 
 
-def _cpuinfo() -> dict[str, str]:
+def _cpuinfo_text() -> str:
     try:
         with open("/proc/cpuinfo") as file:
-            lines = [line.partition(":") for line in file if ":" in line]
+            return file.read()
     except OSError:
-        return {}
+        return ""
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Of the first processor."""
+    lines = [line.partition(":") for line in _cpuinfo_text().splitlines() if ":" in line]
     return {key.strip(): value.strip() for key, _, value in reversed(lines)}
 
 
 def _cpu_name() -> str:
-    info = _cpuinfo()
     if sys.platform == "darwin":
         done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
         return done.stdout.strip() or platform.processor()
-    return info.get("model name") or info.get("CPU part", "") or platform.processor() or "unknown"
+    # Where Arm's cores have a "model name" at all, it is the architecture's.
+    return arm_cores.names_in(_cpuinfo_text()) or _cpuinfo().get("model name") or platform.processor() or "unknown"
 
 
 def _cpu_flags() -> set[str]:

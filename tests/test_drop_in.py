@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kforge.execution.null import NullExecutor
 from kforge.forging.api import Workplace
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
+from kforge.types import Domain, Outcome, TensorLayout, Verdict
 
 pytestmark = pytest.mark.toolchain
 
@@ -44,10 +46,10 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def forged(problem: Any, program: str, folder: Path) -> kforge.Forged:
+def forged(problem: Any, program: str, folder: Path, verdict: Verdict = makers.verdict(1.5)) -> kforge.Forged:
     """A result whose program was never judged: what is tested here is what comes after."""
     model = Scripted([f"```python\n{program}```"])
-    executor = NullExecutor(lambda job: makers.verdict(1.5))
+    executor = NullExecutor(lambda job: verdict)
     place = Workplace(str(folder / "store"), Means(models={"scripted": model}), executor=executor)
     return kforge.forge(problem, "cpu", "scripted", place, iterations=1)
 
@@ -163,6 +165,48 @@ def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path:
 def test_the_saved_program_says_where_it_comes_from(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
     result = forged(scale_relu, honest.source, tmp_path)
     text = result.save(tmp_path / "out" / "kernel.py").read_text()
-    assert text.endswith(honest.source)
+    assert honest.source.rstrip() in text
     assert result.run in text
     assert "scale_relu" in text
+
+
+DOMAIN = Domain(
+    arguments=["l", [["T", 0]]],
+    tensors=(TensorLayout("", "float32", (3, 8), (8, 1)),),
+    state=(TensorLayout("weight", "float32", (8,), (1,)), TensorLayout("shift", "float32", (8,), (1,))),
+    device="cpu",
+)
+
+
+def test_a_module_put_back_into_a_model_refuses_what_was_not_verified(tmp_path: Path) -> None:
+    live = Affine(8)
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    module = forged(problem, LIVE, tmp_path, replace(makers.verdict(1.5), domain=DOMAIN)).module()
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(module(x), live(x))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), module)
+    with pytest.raises(RuntimeError, match="Affine is a forged program, verified for inference only"):
+        model(x).sum().backward()
+    with pytest.raises(ValueError, match=r"argument 1 must be float32 \(3, 8\)"):
+        module(torch.randn(5, 8))
+    with pytest.raises(ValueError, match="the module's weight must be float32"):
+        model.to(torch.bfloat16)[1](x)
+
+
+def test_the_saved_file_says_and_keeps_to_what_was_verified(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, replace(makers.verdict(1.5), domain=DOMAIN))
+    text = result.save(tmp_path / "kernel.py").read_text()
+    assert "# Verified on cpu for inference with float32 (3, 8); any other call raises an error." in text
+    namespace: dict[str, Any] = {"__name__": "kernel"}
+    exec(text, namespace)
+    with torch.no_grad(), pytest.raises(ValueError, match="was verified for nothing else"):
+        namespace["ModelNew"]()(torch.randn(3, 8).half())
+
+
+def test_a_program_that_is_not_correct_is_saved_as_what_it_is(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, makers.verdict(outcome=Outcome.MISMATCH, detail="wrong\nraise SystemExit"))
+    text = result.annotated_source(result.history[0])
+    assert "# NOT CORRECT (mismatch): to be read, not to be used." in text
+    assert text.endswith(LIVE)

@@ -294,6 +294,7 @@ INTERFACE = Interface(
     state=(Held("layers.0.weight", Layout((4, 3), (3, 1), "float32"), True),),
     reads={"p_weight": "layers.0.weight"},
     constants={},
+    constant_layouts={},
     result="({0}, {1})",
     copied=(1,),
 )
@@ -327,7 +328,8 @@ def test_the_composed_program_is_python_and_copies_what_eager_would_not_share() 
     text = compose(Parts("sample", "default", "2.x", INTERFACE, made, cpp_kernels(wrapper.kernels, made, ("-DX",))))
     names = {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     assert {"ModelNew", "forward", "build", "hold", "expect"} <= names
-    assert 'weight = getattr(self.layers, "0").weight.detach()' in text
+    assert 'module_tensor(getattr(self.layers, "0").weight, "layers.0.weight", ' in text
+    assert "refuse_gradients(" in text
     assert "return (buf0, x.view(6).clone())" in text
     assert past.body(text) == past.body(text.replace("variant: default", "variant: careful"))
 

@@ -101,6 +101,11 @@ def test_optional_blocks_appear_when_there_is_something_to_say() -> None:
         assert part in text
 
 
+def test_a_program_that_is_silently_wrong_somewhere_is_to_be_mended() -> None:
+    text = text_of(optimise(verdict=replace(makers.verdict(1.5), hazards=("a gradient is asked for",))))
+    assert "It gives a wrong result without an error when a gradient is asked for: raise an error there" in text
+
+
 def test_a_repair_shows_the_program_and_the_verdict() -> None:
     text = text_of(repair(failed("line 3: expected ';' before '}' token", source="PROGRAM TEXT")))
     assert "PROGRAM TEXT" in text

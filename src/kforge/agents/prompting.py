@@ -187,6 +187,7 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "images": sum(len(profile.images) for profile in shown.profiles) if shown else 0,
         "outcome": situation.parent.verdict.outcome.value if situation.parent else "",
         "verdict": cut_log(situation.parent.verdict.detail, logs) if situation.parent else "",
+        "hazards": shown.verdict.hazards if shown else (),
         "verdict_notes": situation.parent.verdict.notes if situation.parent else (),
         "no_program": failure is not None and failure.candidate is None,
         "followed": failure.recommendation if failure else None,

@@ -38,6 +38,7 @@ def flat(report: Report) -> dict[str, Any]:
             {"distribution": item.distribution, "norm": item.norm, "limit": item.norm_limit} for item in verdict.errors
         ],
         "notes": list(verdict.notes),
+        "hazards": list(verdict.hazards),
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
         "seconds": sum(verdict.evidence.seconds.values()) if verdict.evidence else None,
     }
@@ -81,6 +82,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("emulated", "right on an emulator; the hardware's own compiler may still refuse it"))
     facts.append(("sandbox", found.sandbox))
     facts += [("degenerate", reason) for reason in found.degenerate]
+    facts += [("silently wrong when", hazard) for hazard in found.hazards]
     facts += [("note", note) for note in found.notes]
     facts += [("flag", flag) for flag in (timing.flags if timing else ())]
     return facts

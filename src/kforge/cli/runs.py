@@ -121,7 +121,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
         assert attempt is not None
         if attempt.candidate is None:
             raise UsageError(f"step {step} of {result.run} has no program")
-        write_for_user(to, attempt.candidate.source)
+        write_for_user(to, result.annotated_source(attempt))
     else:
         result.save(to)
     console = Console()

@@ -38,10 +38,11 @@ class Forged(Result):
         """The best program as a drop-in nn.Module. It runs generated code here, outside any sandbox.
 
         With `weights`, an instance of the reference module, it takes over its parameters, buffers and mode; for a
-        problem made from a live module it takes them from there by itself.
+        problem made from a live module it takes them from there by itself. It is for inference, in calls like those it
+        was verified in; any other (gradients, tracers, other dtypes or shapes) raises an error that says so.
         """
         target = target_of(self.request.platform, self.request.executor)
-        return drop_in.load(self.request.problem, self.source, target.device_class, weights)
+        return drop_in.load(self.request.problem, self.guarded_source, target.device_class, weights)
 
 
 @dataclass(frozen=True)

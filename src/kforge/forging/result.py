@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kforge.errors import UsageError
+from kforge.forging import guarded_program
 from kforge.types import Attempt, Request, Stop, Usage, Verdict, best_attempt
 from kforge.whole_file import write_for_user
 
@@ -52,9 +53,14 @@ class Result:
         write_for_user(target, self.annotated_source())
         return target
 
-    def annotated_source(self) -> str:
-        """The best program under a comment that says where it comes from and what was measured."""
-        winner = self._winner()
+    def annotated_source(self, attempt: Attempt | None = None) -> str:
+        """A program as it is handed over: under a comment that says where it comes from and what was measured.
+
+        The best one, or another attempt's. What is correct carries a guard that keeps it to what it was verified for;
+        what is not says so, and is left as it is.
+        """
+        winner = attempt or self._winner()
+        assert winner.candidate is not None
         problem, timing = self.request.problem, winner.verdict.timing
         lines = [
             f"Forged by KForge for {problem.name} (problem {problem.id}) on platform {self.request.platform}.",
@@ -64,11 +70,24 @@ class Result:
         if timing is not None and timing.speedup_vs_best is not None:
             lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")
         lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]
-        head = "".join(f"# {line}\n" for line in lines)
-        return head + "\n" + self.source
+        if not winner.correct:
+            lines.append(f"NOT CORRECT ({winner.verdict.outcome.value}): to be read, not to be used.")
+            return _under(lines, winner.candidate.source)
+        lines += guarded_program.in_words(winner.verdict.domain)
+        return _under(lines, guarded_program.guarded(winner.candidate.source, problem.name, winner.verdict.domain))
+
+    @property
+    def guarded_source(self) -> str:
+        """The best correct program with its guard; UsageError if there is none."""
+        return guarded_program.guarded(self.source, self.request.problem.name, self._winner().verdict.domain)
 
     def _winner(self) -> Attempt:
         if self.best is None:
             tried = len(self.history)
             raise UsageError(f"run {self.run} has no correct program ({tried} were tried)")
         return self.best
+
+
+def _under(lines: list[str], source: str) -> str:
+    """A text under a comment; no line of what is quoted ends the comment."""
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines) + "\n" + source

@@ -278,6 +278,36 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class TensorLayout:
+    """How one tensor lies in memory."""
+
+    name: str
+    """Its dotted name in the module; empty for an argument."""
+    dtype: str
+    """torch's name for it: float32, int64."""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What a program was verified for: in a call that differs from it, nothing is known of the result."""
+
+    arguments: list[Any]
+    """forward's arguments as a tree (`worker/trees.py`), tensors by their index in `tensors`."""
+    tensors: tuple[TensorLayout, ...]
+    """The tensors among the arguments."""
+    state: tuple[TensorLayout, ...]
+    """Parameters and buffers of the program's module."""
+    device: str
+    """torch's name for the type of device it runs on."""
+    training: bool | None = None
+    """The module's mode, where the reference's result depends on it; None: either."""
+    exact_shapes: bool = True
+    """Whether the shapes are those it is for; an emulator verifies smaller ones."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything needed to believe a verdict, or to run it again and disagree."""
 
@@ -331,6 +361,10 @@ class Verdict:
     """Whether it ran on an emulator and not on the hardware it is for: then there is no time and no speedup."""
     notes: tuple[str, ...] = ()
     """What a careful reader should know."""
+    hazards: tuple[str, ...] = ()
+    """In which calls outside its domain the program is wrong without a word: one clause each."""
+    domain: Domain | None = None
+    """What a correct program was verified for; None in records of older versions."""
     evidence: Evidence | None = None
 
     def __post_init__(self) -> None:

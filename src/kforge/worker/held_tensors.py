@@ -18,3 +18,9 @@ def held_tensors(module: torch.nn.Module) -> dict[str, tuple[str, torch.Tensor]]
             if type(value) is torch.Tensor:
                 found[f"={prefix}.{name}" if prefix else f"={name}"] = ("attribute", value)
     return found
+
+
+def module_tensors(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """(Dotted name, tensor) of every parameter and buffer, those outside the state included, ties by each name."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return [(name, value) for name, value in named if value is not None]

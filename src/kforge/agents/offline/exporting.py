@@ -64,6 +64,7 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
         state=_state(loaded.module),
         reads=reads,
         constants=made.expressions,
+        constant_layouts=made.layouts,
         result=_result(program.call_spec.out_spec, results),
         copied=_copied(loaded, results),
         definitions=made.definitions,
@@ -118,7 +119,7 @@ def _drop_scalars(graph: torch.fx.GraphModule) -> None:
 def layout_of(tensor: torch.Tensor) -> Layout:
     if tensor.layout != torch.strided:
         raise Unliftable(f"it uses a tensor of layout {tensor.layout}")
-    return Layout(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), str(tensor.dtype)[6:])
+    return Layout.of(tensor)
 
 
 def _keep_mutations_inside(graph: torch.fx.GraphModule, signature: ExportGraphSignature) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,11 @@ class Layout:
     stride: tuple[int, ...]
     dtype: str
     """torch's name for it: float32, int64."""
+
+    @classmethod
+    def of(cls, tensor: Any) -> Layout:
+        """The layout of a dense tensor of torch's."""
+        return cls(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), str(tensor.dtype)[6:])
 
     @property
     def contiguous(self) -> bool:
@@ -57,6 +63,8 @@ class Interface:
     """What the graph calls a state tensor -> its dotted name."""
     constants: dict[str, str]
     """What the graph calls a constant -> the expression that makes it."""
+    constant_layouts: dict[str, Layout]
+    """What the graph calls a constant -> how it lies in memory."""
     result: str
     """forward's result, with {0}, {1}, ... for the graph's outputs."""
     copied: tuple[int, ...] = ()

@@ -76,7 +76,11 @@ def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
     maker = constants.Maker(loaded)
     for name, value in generated.constants.items():
         maker.add(name, "", value)
-    interface = replace(exported.interface, constants={**exported.interface.constants, **maker.expressions})
+    interface = replace(
+        exported.interface,
+        constants={**exported.interface.constants, **maker.expressions},
+        constant_layouts={**exported.interface.constant_layouts, **maker.layouts},
+    )
     wrapper = take_apart(generated.code)
     translation = translate(wrapper, interface, recipe.own, Tuning(**recipe.tuning))
     return _Lifted(interface, generated, wrapper, translation)

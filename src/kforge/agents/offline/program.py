@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from kforge.agents.offline import skeleton
-from kforge.agents.offline.interface import Interface
+from kforge.agents.offline.interface import Interface, Layout
 from kforge.agents.offline.recipe import Unliftable
 from kforge.agents.offline.translating import Translation
 
@@ -48,8 +48,12 @@ def compose(parts: Parts) -> str:
     sections = [_header(parts), _imports(parts), *parts.kernels.sections]
     body = _forward(parts)
     model = _model(parts, body)
-    if "expect(" in body:
+    if "expect(" in body or "module_tensor(" in body:
         sections.append(skeleton.EXPECT.replace("DEVICE", parts.kernels.device))
+    if "module_tensor(" in body:
+        sections.append(skeleton.MODULE_TENSOR)
+    if "refuse_gradients(" in body:
+        sections.append(skeleton.REFUSE_GRADIENTS)
     if "same(" in body:
         sections.append(skeleton.SAME)
     if "view(" in body.replace(".view(", ""):
@@ -133,14 +137,19 @@ def _forward(parts: Parts) -> str:
             lines.append(f"same({item.access}, {quoted(item.access)}, {item.value})")
         elif item.name in made.used:
             layout = item.layout
-            described = f"{layout.shape}, {layout.stride}, torch.{layout.dtype}"
-            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {described})")
+            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {_described(layout)})")
+    lines += _gradient_lines(interface)
+    held = {item.name: item.layout for item in interface.state}
     for name, target in interface.reads.items():
         if name in made.used:
             # A library call into memory that is there takes no tensor that wants a gradient.
             detached = ".detach()" if made.library else ""
-            lines.append(f"{names[name]} = {reach(target)}{detached}")
-    lines += [f"{names[name]} = self.{name}" for name in interface.constants if name in made.used]
+            checked = f"module_tensor({reach(target)}, {quoted(target)}, {_described(held[target])})"
+            lines.append(f"{names[name]} = {checked}{detached}")
+    for name in interface.constants:
+        if name in made.used:
+            described = _described(interface.constant_layouts[name])
+            lines.append(f"{names[name]} = module_tensor(self.{name}, {quoted(name)}, {described})")
     lines += [_renamed(line, names) for line in made.lines]
     outputs = []
     for index, text in enumerate(made.outputs):
@@ -149,6 +158,17 @@ def _forward(parts: Parts) -> str:
         outputs.append(f"{text}.clone()" if is_input and index in interface.copied else text)
     lines.append(f"return {interface.result.format(*outputs)}")
     return "\n".join(f"        {line}" for line in lines)
+
+
+def _gradient_lines(interface: Interface) -> list[str]:
+    """Refuse a call that autograd would follow."""
+    tensors = [item.access for item in interface.inputs if item.layout is not None and "float" in item.layout.dtype]
+    tensors += ["*self.parameters()"] if any(item.parameter for item in interface.state) else []
+    return ["if torch.is_grad_enabled():", f"    refuse_gradients({', '.join(tensors)})"] if tensors else []
+
+
+def _described(layout: Layout) -> str:
+    return f"{layout.shape}, {layout.stride}, torch.{layout.dtype}"
 
 
 def _local_names(parts: Parts) -> dict[str, str]:

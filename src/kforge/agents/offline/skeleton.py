@@ -22,7 +22,9 @@ import triton.language as tl
 
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
-NAMES = frozenset(("expect", "same", "view", "hold", "ModelNew", "torch", "nn", "self"))
+NAMES = frozenset(
+    ("expect", "module_tensor", "refuse_gradients", "same", "view", "hold", "ModelNew", "torch", "nn", "self")
+)
 """What a program's own names must not be, whatever its kernels are written in."""
 
 CPP_NAMES = frozenset(
@@ -74,6 +76,21 @@ def expect(tensor, name, shape, stride, dtype):
     if tensor.stride() != stride:
         return torch.empty_strided(shape, stride, dtype=dtype, device=tensor.device).copy_(tensor)
     return tensor
+'''
+
+MODULE_TENSOR = '''\
+def module_tensor(tensor, name, shape, stride, dtype):
+    """A tensor of the module where it lies; ValueError if it is not as the kernels were made for it."""
+    if expect(tensor, f"the module's {name}", shape, stride, dtype) is not tensor:
+        raise ValueError(f"the module's {name} must have strides {stride}, and has {tensor.stride()}")
+    return tensor
+'''
+
+REFUSE_GRADIENTS = '''\
+def refuse_gradients(*tensors):
+    """RuntimeError where autograd would follow a call: the kernels have no backward, and it would not notice."""
+    if any(tensor.requires_grad for tensor in tensors):
+        raise RuntimeError("the module was lifted for inference and has no backward: call it under torch.no_grad()")
 '''
 
 SAME = '''\

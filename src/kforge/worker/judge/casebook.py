@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,6 +104,20 @@ class CaseBook:
         found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
         self.degenerate = tuple(item for item in found if self.site.platform.can_time or not audit.is_of_time(item))
+
+    @functools.cached_property
+    def mode_matters(self) -> bool:
+        """Whether the reference gives something else, or raises, in its other mode: training or evaluation."""
+        seed = self.derive("case", 0)
+        arguments = self.reference.inputs(seed)
+        one = trees.pack(self.reference.run(arguments, self.initial_state, seed))[1]
+        try:
+            two = trees.pack(self.reference.run_in_other_mode(arguments, self.initial_state, seed))[1]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return True
+        return len(one) != len(two) or not all(map(_same, one, two))
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import (
     emulated_size,
     explain,
+    hazards,
     integrity,
     parameters,
     sanitizing,
@@ -141,6 +142,8 @@ class Evaluation:
             sandbox=self._nursery.level,
             emulated=self._platform.emulated,
             notes=tuple(dict.fromkeys(self._found.notes)),
+            hazards=tuple(self._found.hazards) if outcome is Outcome.CORRECT else (),
+            domain=self._found.domain if outcome is Outcome.CORRECT else None,
             evidence=make_evidence(self._book, self._candidate, self._settings, self._nursery.level, self._found),
         )
 
@@ -215,7 +218,10 @@ class Evaluation:
             self._compare_watched(runner)
         self._mark("end")
         with self._explained(runner, "its end"):
-            self._finish(runner)
+            self._refuse_patches(runner.ask({"op": "patches"}, 30.0))
+            self._refuse_findings(runner)
+        self._try_misuse(runner)
+        self._finish(runner)
         if self._settings.sanitize:
             self._mark("sanitize")
             self._sanitize()
@@ -315,6 +321,7 @@ class Evaluation:
         self._refuse_findings(runner)
         with sensible():
             held = parameters.read_held(reply["state"])
+            self._found.layouts = hazards.read_layouts(reply["layouts"])
         self._found.matches, lost = parameters.match(self._book.initial_state, held)
         must_follow = [name for name in lost if name in self._book.reference.movable()]
         if must_follow:
@@ -483,10 +490,25 @@ class Evaluation:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
+    def _try_misuse(self, runner: RunnerHandle) -> None:
+        """How it behaves outside of what it was verified for: said, and no part of the outcome. It may crash."""
+        self._progress("trying calls it was not made for")
+        at_last = self._found.layouts
+        if hazards.can_be_tried(self._book):
+            trial = hazards.Trial(runner, self._book, self._found.matches, self._seconds())
+            try:
+                self._send_state(runner, self._book.timed_state)
+                self._found.hazards += trial.hazards()
+            except (RunnerLost, ProgramError):
+                self._found.notes.append("what it does outside of what was verified could not be tried")
+            at_last = trial.layouts
+        else:
+            self._found.notes.append("too large to try what it does outside of what was verified")
+        self._found.domain = hazards.make_domain(self._book, self._found.layouts, at_last)
+
     def _finish(self, runner: RunnerHandle) -> None:
-        reply = runner.ask({"op": "finish"}, 30.0)
-        self._refuse_patches(reply)
-        self._refuse_findings(runner)
+        with contextlib.suppress(RunnerLost, ProgramError):
+            runner.ask({"op": "finish"}, 30.0)
         ending = runner.end()
         self._note_ending(ending)
         if ending.left:

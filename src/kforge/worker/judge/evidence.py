@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kforge.types import Candidate, ErrorNorm, Evidence, Settings, Timing
+from kforge.types import Candidate, Domain, ErrorNorm, Evidence, Settings, TensorLayout, Timing
 from kforge.worker.judge import machine
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.integrity import Observation
@@ -22,6 +22,10 @@ class Findings:
     observed: Observation | None = None
     timing: Timing | None = None
     sanitized: tuple[str, ...] = ()
+    hazards: list[str] = field(default_factory=list)
+    layouts: list[TensorLayout] = field(default_factory=list)
+    """The candidate's parameters and buffers as it was loaded."""
+    domain: Domain | None = None
     marks: list[tuple[str, float]] = field(default_factory=list)
     """(Phase, when it began)."""
 

@@ -17,6 +17,7 @@ from kforge import live_module
 from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.worker import trees
+from kforge.worker.gradients import gradients
 from kforge.worker.judge.site import Site
 
 State = dict[str, torch.Tensor]
@@ -115,6 +116,11 @@ class Reference:
         held = self._module.state_dict()
         return {name for name in names if name in held and held[name].is_floating_point()}
 
+    def trainable(self) -> list[str]:
+        """Names of its floating parameters: what a gradient can be asked for."""
+        named = dict(self._module.named_parameters())
+        return sorted(name for name in self.movable() if name in named)
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, arguments: list[Any], state: State, seed: int) -> Any:
@@ -136,6 +142,29 @@ class Reference:
             self._double = copy.deepcopy(self._module).double()
         self._double.load_state_dict(self._on_device(state), strict=True)
         return self._forward(self._double, _map(arguments, _to_double), seed)
+
+    def run_in_other_mode(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The output of the same module in training mode if it is in evaluation mode, and the other way round."""
+        other = copy.deepcopy(self._module).train(not self.training)
+        other.load_state_dict(self._on_device(state), strict=True)
+        return self._forward(other, arguments, seed)
+
+    def gradients(self, arguments: list[Any], state: State, names: list[str], seed: int) -> list[torch.Tensor | None]:
+        """Gradients of the floating arguments, then of the state's tensors of these names.
+
+        Raises whatever torch raises where the reference has none.
+        """
+        module = copy.deepcopy(self._module)
+        module.load_state_dict(self._on_device(state), strict=True)
+        held = module.state_dict(keep_vars=True)
+        tensors = [held[name].requires_grad_() for name in names]
+
+        def call(given: list[Any]) -> Any:
+            torch.manual_seed(seed)
+            return module(*given)
+
+        with _seeding:
+            return gradients(call, arguments, tensors, seed) or []
 
     def seconds(self, arguments: list[Any], state: State, seed: int) -> float:
         """How long a call of the reference takes here: the fastest of a few, of forward alone."""

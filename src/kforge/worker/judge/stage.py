@@ -10,7 +10,15 @@ from kforge.platforms.face import Platform
 
 _FILES = ("errors.py", "registry.py", "cache_folder.py")
 _FOLDERS = ("platforms", "emulation")
-_WORKER_FILES = ("__init__.py", "wire.py", "arena.py", "device_memory.py", "held_tensors.py", "trees.py")
+_WORKER_FILES = (
+    "__init__.py",
+    "wire.py",
+    "arena.py",
+    "device_memory.py",
+    "gradients.py",
+    "held_tensors.py",
+    "trees.py",
+)
 _WORKER_FOLDERS = ("runner", "sandbox")
 
 

@@ -22,8 +22,9 @@ import torch
 from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
-from kforge.worker.held_tensors import held_tensors
-from kforge.worker.runner import kernels, modes, probes, solo, tamper, watch
+from kforge.worker.gradients import gradients
+from kforge.worker.held_tensors import held_tensors, module_tensors
+from kforge.worker.runner import kernels, misuse, modes, probes, solo, tamper, watch
 from kforge.worker.runner.mapped_inputs import MappedInputs
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
@@ -152,7 +153,7 @@ class _Runner:
                 self._model = torch.compile(self._module, mode=mode)
             if self._is_emulated():
                 self._model = self._surrounded
-            return {"state": self._describe_state(), "patched": self._patched()}
+            return {"state": self._describe_state(), "layouts": self._layouts(), "patched": self._patched()}
 
     def _import(self, source: str) -> Any:
         with open(self._file, "w", encoding="utf-8") as file:
@@ -197,6 +198,13 @@ class _Runner:
                 [name, kind, dtype_name(value.dtype), list(value.shape), tensor_hash(value)]
                 for name, (kind, value) in held_tensors(self._module).items()
             ]
+
+    def _layouts(self) -> list[list[Any]]:
+        return [
+            [name, dtype_name(value.dtype), list(value.shape), list(value.stride())]
+            for name, value in module_tensors(self._module)
+            if value.layout == torch.strided
+        ]
 
     def _op_state(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Load values by name, the way any user would: load_state_dict, strictly."""
@@ -367,6 +375,61 @@ class _Runner:
             "apart": apart,
         }
 
+    def _op_misuse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """A call with the module's tensors in another dtype or stride, its output delivered in the usual dtype.
+
+        "usual" changes nothing: the result that the others must agree with.
+        """
+        self._inputs.refresh()
+        arguments, targets = self._inputs.sets[0], self._inputs.slots[0]
+        how = request["how"]
+        usual: contextlib.AbstractContextManager[list[torch.Tensor]] = contextlib.nullcontext([])
+        change = misuse.changed(self._module, how) if how != "usual" else usual
+        with torch.no_grad(), change as tensors:
+            if self._is_emulated():
+                self._platform.bring(tensors)
+            self._seed(request["seed"])
+            try:
+                outputs = trees.pack(self._model(*arguments))[1]
+                self._synchronize()
+            except Exception as error:
+                return {"raised": type(error).__name__}
+            shapes_fit = [output.shape == target.shape for output, target in zip(outputs, targets, strict=False)]
+            for output, target, fits in zip(outputs, targets, shapes_fit, strict=False):
+                if fits:
+                    _copy(target, output)
+            self._synchronize()
+            self._stopwatch.restore()
+            self._inputs.deliver()
+        return {"raised": "", "fits": len(outputs) == len(targets) and all(shapes_fit), "layouts": self._layouts()}
+
+    def _op_gradients(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Gradients of the first set's arguments and of parameters, written to the judge's memory."""
+        arena = Arena(fds[0], request["size"])
+        self._inputs.refresh()
+        held = held_tensors(self._module)
+
+        def call(arguments: list[Any]) -> Any:
+            self._seed(request["seed"])
+            return self._model(*arguments)
+
+        try:
+            parameters = [held[name][1] for name in request["names"]]
+            found = gradients(call, self._inputs.sets[0], parameters, request["seed"])
+            self._synchronize()
+        except Exception as error:
+            return {"raised": type(error).__name__}
+        there = []
+        for spec, gradient in zip(request["specs"], found or (), strict=False):
+            place = arena.tensor(Spec.from_json(spec))
+            there.append(gradient is not None and gradient.shape == place.shape)
+            if gradient is not None and there[-1]:
+                _copy(place, gradient.detach())
+        return {"raised": "", "there": there}
+
+    def _op_patches(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        return {"patched": self._patched()}
+
     def _op_prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Let a probe get ready, before the program is imported."""
         with self._phase("probe"):
@@ -396,7 +459,7 @@ class _Runner:
         return {"size": len(data)}
 
     def _op_finish(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        return {"patched": self._patched()}
+        return {}
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -54,6 +54,16 @@ kernel.restype = None
 kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2 + [ctypes.c_float]
 
 
+def check(*tensors):
+    """A kernel reads memory by address: another dtype or layout, or a gradient, would be silently wrong."""
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
+            layout = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+            raise ValueError(f"the kernel reads contiguous float32 on cpu, and was given {layout}")
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            raise RuntimeError("this module has no backward: call it under torch.no_grad()")
+
+
 class ModelNew(nn.Module):
     def __init__(self, columns, slope):
         super().__init__()
@@ -62,6 +72,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = x.contiguous()
+        check(x, self.scale)
+        if self.scale.shape != x.shape[-1:]:
+            raise ValueError(f"rows have {x.shape[-1]} elements, and scale has {tuple(self.scale.shape)}")
         y = torch.empty_like(x)
         columns = x.shape[-1]
         kernel(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.numel() // columns, columns, self.slope)

@@ -29,6 +29,16 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("cubin").get_
 blocks = 16 * device.properties.multiprocessor_count
 
 
+def check(*tensors):
+    """A kernel reads memory by address: another dtype or layout, or a gradient, would be silently wrong."""
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cuda":
+            layout = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+            raise ValueError(f"the kernel reads contiguous float32 on cuda, and was given {layout}")
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            raise RuntimeError("this module has no backward: call it under torch.no_grad()")
+
+
 class ModelNew(nn.Module):
     def __init__(self, columns, slope):
         super().__init__()
@@ -37,6 +47,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = x.contiguous()
+        check(x, self.scale)
+        if self.scale.shape != x.shape[-1:]:
+            raise ValueError(f"rows have {x.shape[-1]} elements, and scale has {tuple(self.scale.shape)}")
         y = torch.empty_like(x)
         # Python integers arrive as 64 bits; other types are named.
         arguments = (x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), x.numel() // 4, x.shape[-1] // 4)

@@ -26,6 +26,16 @@ def buffer(tensor, access):
     return cl.Buffer(context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=tensor.detach().numpy())
 
 
+def check(*tensors):
+    """A kernel reads memory by address: another dtype or layout, or a gradient, would be silently wrong."""
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
+            layout = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+            raise ValueError(f"the kernel reads contiguous float32 on cpu, and was given {layout}")
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            raise RuntimeError("this module has no backward: call it under torch.no_grad()")
+
+
 class ModelNew(nn.Module):
     def __init__(self, columns, slope):
         super().__init__()
@@ -34,6 +44,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = x.contiguous()
+        check(x, self.scale)
+        if self.scale.shape != x.shape[-1:]:
+            raise ValueError(f"rows have {x.shape[-1]} elements, and scale has {tuple(self.scale.shape)}")
         y = torch.empty_like(x)
         out = buffer(y, cl.mem_flags.WRITE_ONLY)
         columns = x.shape[-1]

@@ -18,6 +18,16 @@ def leaky_relu_scale(x_ptr, scale_ptr, y_ptr, columns, slope, BLOCK: tl.constexp
         tl.store(y_ptr + row * columns + offsets, y, mask=mask)
 
 
+def check(*tensors):
+    """A kernel reads memory by address: another dtype or layout, or a gradient, would be silently wrong."""
+    for tensor in tensors:
+        if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cuda":
+            layout = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+            raise ValueError(f"the kernel reads contiguous float32 on cuda, and was given {layout}")
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            raise RuntimeError("this module has no backward: call it under torch.no_grad()")
+
+
 class ModelNew(nn.Module):
     def __init__(self, columns, slope):
         super().__init__()
@@ -26,6 +36,9 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         x = x.contiguous()
+        check(x, self.scale)
+        if self.scale.shape != x.shape[-1:]:
+            raise ValueError(f"rows have {x.shape[-1]} elements, and scale has {tuple(self.scale.shape)}")
         y = torch.empty_like(x)
         columns = x.shape[-1]
         leaky_relu_scale[(x.numel() // columns,)](x, self.scale, y, columns, self.slope, BLOCK=2048, num_warps=8)

@@ -1,0 +1,179 @@
+"""What a correct program does in calls it was not verified for: raising is fine, a wrong result without a word is not.
+
+Nothing here decides an outcome. What is found is said with the verdict: such a program may be handed over only behind a
+guard (`forging/guarded_program.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from kforge.types import Domain, TensorLayout
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Layout
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.lane import NONSENSE, InputSets, Lane
+from kforge.worker.judge.parameters import Match
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+
+_WORDS = {
+    "dtype": "a parameter or buffer has another dtype",
+    "stride": "a parameter or buffer is not contiguous",
+    "gradient": "a gradient is asked for",
+}
+_CRASHES = "{} (it crashes or hangs)"
+_FAR_OFF = 1e-2
+"""Half of all programs' floors for bfloat16: a misread byte is far beyond it, another rounding far below."""
+_MOST_BYTES = 256 << 20
+
+
+class Trial:
+    """Calls a program outside of what it was verified for, in the runner that judged it; the runner may not survive."""
+
+    def __init__(self, runner: RunnerHandle, book: CaseBook, matches: list[Match], seconds: float) -> None:
+        self._runner = runner
+        self._book = book
+        self._matches = matches
+        self._seconds = seconds
+        self.layouts: list[TensorLayout] = []
+        """The module's parameters and buffers after its calls."""
+        self._alive = True
+
+    def hazards(self) -> list[str]:
+        """In which of the calls that were tried it is silently wrong, a clause each."""
+        book = self._book
+        arguments = book.reference.inputs(book.derive("misuse", 0))
+        with contextlib.closing(InputSets([arguments], book.site)) as sets:
+            lane = Lane(self._runner, sets, book.outputs, self._seconds)
+            found = self._changed_state(lane)
+            return found + (self._gradient(arguments) if self._alive else [])
+
+    def _changed_state(self, lane: Lane) -> list[str]:
+        self._ask_changed("usual")
+        usual = [slot.clone() for slot in lane.slots[0]]
+        found: list[str] = []
+        for how in ("stride", "dtype") if self.layouts else ():
+            for slot in lane.slots[0]:
+                slot.zero_()
+            self._book.site.synchronize()
+            try:
+                wrong = self._ask_changed(how) and not _agree(usual, lane.slots[0])
+            except RunnerLost:
+                self._alive = False
+                return [*found, _CRASHES.format(_WORDS[how])]
+            found += [_WORDS[how]] if wrong else []
+        return found
+
+    def _ask_changed(self, how: str) -> bool:
+        """Whether it gave a result at all, right or wrong."""
+        reply = self._ask({"op": "misuse", "how": how, "seed": self._book.derive("misuse", 1)})
+        if reply.get("raised"):
+            return False
+        if how == "usual":
+            self.layouts = read_layouts(reply.get("layouts"))
+        return True
+
+    def _gradient(self, arguments: list[Any]) -> list[str]:
+        """Whether gradients are missing or wrong where the reference has them."""
+        names, seed = self._book.reference.trainable(), self._book.derive("misuse", 2)
+        try:
+            found = self._book.reference.gradients(arguments, self._book.timed_state, names, seed)
+        except Exception:
+            return []
+        floats = [tensor for tensor in trees.pack(arguments)[1] if tensor.is_floating_point()]
+        values = dict(zip(names, found[len(floats) :], strict=False))
+        zeros = {name: torch.zeros_like(self._book.timed_state[name]) for name in names}
+        state = {name: zeros[name] if value is None else value.cpu() for name, value in values.items()}
+        matches = [match for match in self._matches if match.source in state]
+        expected = [torch.zeros_like(one) if two is None else two for one, two in zip(floats, found, strict=False)]
+        expected += [match.value(state) for match in matches]
+        if not any(bool(tensor.count_nonzero()) for tensor in expected):
+            return []
+        try:
+            return self._compare_gradients([match.name for match in matches], expected, seed)
+        except RunnerLost:
+            self._alive = False
+            return [_CRASHES.format(_WORDS["gradient"])]
+
+    def _compare_gradients(self, names: list[str], expected: list[torch.Tensor], seed: int) -> list[str]:
+        layout = Layout()
+        specs = [layout.place(tensor) for tensor in expected]
+        arena = Arena.create(layout.size)
+        try:
+            request = {"op": "gradients", "names": names, "specs": [spec.to_json() for spec in specs], "seed": seed}
+            reply = self._ask({**request, "size": arena.size}, (arena.fd,))
+            if reply.get("raised"):
+                return []
+            there = reply.get("there")
+            whole = (
+                isinstance(there, list)
+                and len(there) == len(expected)
+                and all(
+                    is_there is True or not tensor.count_nonzero()
+                    for is_there, tensor in zip(there, expected, strict=True)
+                )
+            )
+            right = whole and _agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
+            return [] if right else [_WORDS["gradient"]]
+        finally:
+            arena.close()
+
+    def _ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        try:
+            return self._runner.ask(request, self._seconds, fds)
+        except ProgramError:
+            return {"raised": "an error"}
+
+
+def can_be_tried(book: CaseBook) -> bool:
+    """Whether there is room for a few more calls and their gradients."""
+    return book.set_bytes <= _MOST_BYTES and not book.large
+
+
+def make_domain(book: CaseBook, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
+    """What a program was verified for. Tensors of its module that its own calls change are left out."""
+    platform = book.site.platform
+    tree, tensors = trees.pack(book.reference.inputs(book.derive("misuse", 0)))
+    layout = Layout()
+    specs = [layout.place(tensor) for tensor in tensors]
+    return Domain(
+        arguments=tree,
+        tensors=tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs),
+        state=tuple(item for item in at_first if item in at_last),
+        device=platform.hardware().device,
+        training=book.reference.training if book.mode_matters else None,
+        exact_shapes=not platform.emulated,
+    )
+
+
+def read_layouts(data: Any) -> list[TensorLayout]:
+    """A runner's list of its module's tensors; what makes no sense is left out."""
+    found = []
+    for item in data if isinstance(data, list) else ():
+        with contextlib.suppress(*NONSENSE):
+            name, dtype, shape, stride = item
+            known = isinstance(getattr(torch, str(dtype), None), torch.dtype)
+            if isinstance(name, str) and known and all(type(n) is int for n in [*shape, *stride]):
+                found.append(TensorLayout(name[:500], str(dtype), tuple(shape), tuple(stride)))
+    return found
+
+
+def _agree(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> bool:
+    return all(map(_agrees, wanted, found))
+
+
+def _agrees(wanted: torch.Tensor, found: torch.Tensor) -> bool:
+    """Whether two tensors hold the same numbers, but for rounding."""
+    if not wanted.numel():
+        return True
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        return bool((wanted != found).double().mean() <= _FAR_OFF)
+    finite = torch.isfinite(wanted)
+    if not torch.equal(finite, torch.isfinite(found)):
+        return False
+    zero = torch.zeros((), dtype=wanted.dtype, device=wanted.device)
+    one, two = torch.where(finite, wanted, zero).double(), torch.where(finite, found, zero).double()
+    return bool(torch.linalg.vector_norm(one - two) <= _FAR_OFF * torch.linalg.vector_norm(one))

@@ -19,7 +19,8 @@ def arm(*cores: tuple[int, int], model: str = "") -> str:
     """As arm64 kernels write it, for cores by maker and part."""
     return "\n".join(
         f"processor\t: {number}\n{model}BogoMIPS\t: 50.00\nFeatures\t: fp asimd evtstrm aes\n"
-        f"CPU implementer\t: {maker:#x}\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {part:#05x}\nCPU revision\t: 1\n"
+        f"CPU implementer\t: {maker:#x}\nCPU architecture: 8\nCPU variant\t: 0x3\n"
+        f"CPU part\t: {part:#05x}\nCPU revision\t: 1\n"
         for number, (maker, part) in enumerate(cores)
     )
 

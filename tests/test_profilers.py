@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import shutil
 import sysconfig
 import time
@@ -37,7 +38,7 @@ extern "C" void run(const float* x, const float* s, float* y, long rows, long co
     #pragma omp parallel for
     for (long r = 0; r < rows; ++r) {
         const float* in = x + r * columns;
-        for (long c = 0; c < columns; ++c) y[r * columns + c] = (in[c] > 0 ? in[c] : slope * in[c]) * s[c];
+        for (long c = 0; c < columns; ++c) y[r * columns + c] = in[c] * ((in[c] > 0 ? 1 : slope) * s[c]);
     }
 }
 extern "C" void carry(float* y, long n) {
@@ -219,7 +220,7 @@ def test_remarks_name_the_line_of_a_loop_that_can_and_of_ones_that_cannot(judge,
     assert made.verdict.outcome is Outcome.CORRECT, made.verdict.detail
     (profile,) = made.profiles
     can, carried, early = (line_of(LOOPS, text) for text in ("in[c] > 0", "y[i - 1]", "i < n; ++i) {"))
-    assert f"byte vectors: k.cpp:{can} `for (long c = 0; c < columns" in profile.text
+    assert re.search(rf"vectorised with .*: k.cpp:{can} `for \(long c = 0; c < columns", profile.text)
     assert f"not vectorised: k.cpp:{carried} `for (long i = 1; i < n" in profile.text
     assert "may depend on one computed just before" in profile.text
     assert f"not vectorised: k.cpp:{early} `for (long i = 0; i < n; ++i) {{`: control flow" in profile.text
@@ -227,13 +228,46 @@ def test_remarks_name_the_line_of_a_loop_that_can_and_of_ones_that_cannot(judge,
         line_of(LOOPS, text) for text in ("x[i] * x[i];\n    return", "+ x[i];", "top ?", "y[i] = x")
     )
     assert "`#pragma omp simd reduction(+:sum)` allows a real one" in line_about(profile, ordered)
-    assert "byte vectors" in line_about(profile, free)
+    assert line_about(profile, free).startswith("vectorised with ")
     assert "`#pragma omp simd reduction(+|max|min: top)` allows it" in line_about(profile, top)
     assert line_about(profile, wide) == ""
     assert profile.metrics["unvectorised_loops"] == 4
     assert profile.metrics["by_hand_loops"] == 1
-    assert profile.metrics["vector_bytes"] >= 16
+    assert profile.metrics["vector_bytes"] >= 16 or "vectors of the processor's length" in profile.text
     assert "-O3 -march=native" in profile.text
+
+
+def of_square(*said: str) -> Profile:
+    """What becomes of GCC's remarks on the loop whose sum is taken in order."""
+    line = line_of(LOOPS, "x[i] * x[i];\n    return")
+    remarks = [
+        f"k.cpp:{line}:24: note:   operand sum_15 = PHI <sum_12(6), 0.0(5)>, type of def: reduction",
+        f"k.cpp:{line}:24: note:   using an in-order (fold-left) reduction.",
+        *(f"k.cpp:{line}:24: {words}" for words in said),
+    ]
+    build = {"words": ["-O3"], "sources": [["k.cpp", LOOPS]], "remarks": remarks}
+    return compiler_remarks.profile_of({"builds": [build]})
+
+
+def test_a_sum_in_order_that_short_vectors_do_not_pay_for():
+    """As GCC says it for NEON."""
+    profile = of_square("missed: couldn't vectorize loop", "missed: Loop costings may not be worthwhile.")
+    assert "sum in order: k.cpp" in profile.text
+    assert "the sum is kept in order: `#pragma omp simd reduction(+:sum)` allows a real one" in profile.text
+    assert profile.metrics["unvectorised_loops"] == profile.metrics["in_order_sums"] == 1
+    assert profile.metrics["vectorised_loops"] == 0
+
+
+def test_vectors_of_the_processors_length():
+    """As GCC says it for SVE."""
+    said = "optimized: loop vectorized using variable length vectors"
+    assert "vectorised, but the sum is kept in order" in of_square(said).text
+    line = line_of(LOOPS, "in[c] > 0")
+    build = {"words": ["-O3"], "sources": [["k.cpp", LOOPS]], "remarks": [f"k.cpp:{line}:28: {said}"]}
+    profile = compiler_remarks.profile_of({"builds": [build]})
+    assert f"vectorised with vectors of the processor's length: k.cpp:{line}" in profile.text
+    assert profile.metrics["vectorised_loops"] == 1
+    assert profile.metrics["vector_bytes"] == 0
 
 
 @pytest.mark.toolchain

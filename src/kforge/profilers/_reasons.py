@@ -7,6 +7,7 @@ import re
 NO_FAULT = "no fault"
 """The loop is around others, or has next to nothing to do."""
 DEPENDS = "an element may depend on one computed just before"
+NO_GAIN = "the compiler expects no gain from vectors"
 CARRIED = (
     "a value carried over: `#pragma omp simd reduction(+|max|min: name)` allows it if it is a sum, maximum or minimum"
 )
@@ -30,8 +31,9 @@ _LOOPS = (
     ("alias", "the arrays may overlap: `__restrict__` says that they do not"),
     ("unsupported use in stmt", CARRIED),
     ("value used after loop", CARRIED),
-    ("not profitable", "the compiler expects no gain from vectors"),
-    ("vectorization is not beneficial", "the compiler expects no gain from vectors"),
+    ("not profitable", NO_GAIN),
+    ("costings may not be worthwhile", NO_GAIN),
+    ("vectorization is not beneficial", NO_GAIN),
     ("volatile", "volatile memory"),
     ("throw an exception", "a statement in it may throw"),
     ("function calls", "calls a function for each element"),

@@ -14,6 +14,8 @@ _PLACE = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<kind>optimized|missed|remark|note):\s*(?P<what>.*)"
 )
 _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
+_ANY_WIDTH, _LEAST_BYTES = "loop vectorized using variable length vectors", 16
+"""SVE's, whose length the processor chooses; 16 bytes at least."""
 _CLANG_WIDTH = re.compile(r"vectorized loop \(vectorization width: (\d+)")
 _PART = "basic block part vectorized"
 _IN_ORDER = "using an in-order (fold-left) reduction"
@@ -38,7 +40,9 @@ class Loop:
     reason: str = ""
     """Why it does, or why its vectors are of little use."""
     in_order: bool = False
-    """Vectors are loaded, but their elements are added one after another."""
+    """Its sum is taken element by element, from vectors or without them."""
+    any_width: bool = False
+    """Its vectors are as long as the processor's; `vector_bytes` is the least."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ class _Reader:
         wide, carried = _WIDTH.search(what) or _CLANG_WIDTH.search(what), _CARRIED.search(what)
         if wide:
             self._vectorised(file, line, int(wide[1]) * (_FLOAT_BYTES if wide.re is _CLANG_WIDTH else 1))
+        elif _ANY_WIDTH in what:
+            self._vectorised(file, line, _LEAST_BYTES, any_width=True)
         elif _PART in what:
             self.remarks.parts.add((file, line))
         elif "couldn't vectorize loop" in what or "loop not vectorized" in what:
@@ -142,7 +148,7 @@ class _Reader:
         elif "not inlinable" in what:
             self._call(what, file, line)
 
-    def _vectorised(self, file: str, raw: int, width: int) -> None:
+    def _vectorised(self, file: str, raw: int, width: int, any_width: bool = False) -> None:
         source = self.sources[file]
         place = source.loop_head(raw)
         pragma = source.pragma(raw)
@@ -151,8 +157,10 @@ class _Reader:
         before = self.remarks.loops.get((file, place))
         if before is not None and before.vector_bytes:
             width, ordered = max(width, before.vector_bytes), ordered or before.in_order
-        reason = _ordered(self.names.get((file, raw), "")) if ordered else ""
-        self.remarks.loops[file, place] = Loop(_short(file), place, self._text(file, place), width, reason, ordered)
+            any_width = any_width or before.any_width
+        reason = f"vectorised, but {self._ordered(file, raw)}" if ordered else ""
+        loop = Loop(_short(file), place, self._text(file, place), width, reason, ordered, any_width)
+        self.remarks.loops[file, place] = loop
         self.depending.clear()
 
     def _missed(self, file: str, raw: int, what: str, after: list[str]) -> None:
@@ -167,10 +175,14 @@ class _Reader:
         self.depending.clear()
         if reason == _reasons.CARRIED:
             reason = reason.replace("name", self.names.get((file, raw), "name"))
+        # With short vectors that does not pay, and the loop is given up for its cost.
+        ordered = (file, raw) in self.in_order and reason == _reasons.NO_GAIN
+        if ordered:
+            reason = self._ordered(file, raw)
         if any((hit := _TYPE.search(line)) and source.vector_type(hit[1] or hit[2]) for line in after):
             self.remarks.by_hand.add((file, place))
         if reason != _reasons.NO_FAULT:
-            loop = Loop(_short(file), place, self._text(file, place), 0, cut(reason, 160))
+            loop = Loop(_short(file), place, self._text(file, place), 0, cut(reason, 160), ordered)
             self.remarks.loops.setdefault((file, place), loop)
 
     def _call(self, what: str, file: str, line: int) -> None:
@@ -183,15 +195,13 @@ class _Reader:
             call = Call(_short(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
             self.remarks.calls.setdefault((file, line, callee), call)
 
+    def _ordered(self, file: str, raw: int) -> str:
+        name = self.names.get((file, raw)) or "name"
+        return f"the sum is kept in order: `#pragma omp simd reduction(+:{name})` allows a real one"
+
     def _text(self, file: str, line: int) -> str:
         # A backtick of the program's own would end the quotation.
         return cut(self.sources[file].line(line).replace("`", "'"), _LONGEST_SOURCE)
-
-
-def _ordered(name: str) -> str:
-    return (
-        f"vectorised, but the sum is kept in order: `#pragma omp simd reduction(+:{name or 'name'})` allows a real one"
-    )
 
 
 def _short(file: str) -> str:

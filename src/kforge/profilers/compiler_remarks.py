@@ -58,7 +58,7 @@ def profile_of(reply: dict[str, Any]) -> Profile:
         "vectorised_loops": len(vectorised),
         "by_hand_loops": by_hand,
         "not_inlined": len(calls),
-        "vector_bytes": max((loop.vector_bytes for loop in vectorised), default=0),
+        "vector_bytes": max((loop.vector_bytes for loop in vectorised if not loop.any_width), default=0),
     }
     text = "\n".join(_shortened([*lines, *_about(missed, vectorised, calls)]))
     return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, text)
@@ -69,8 +69,12 @@ def _about(missed: list[_remarks.Loop], vectorised: list[_remarks.Loop], calls: 
     return [
         *(_mark(loop) + _where(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
         *(f"not inlined: {_where(call)}: {call.what}, {call.why}" for call in calls),
-        *(f"vectorised with {loop.vector_bytes}-byte vectors: {_where(loop)}" for loop in vectorised),
+        *(f"vectorised with {_width(loop)}: {_where(loop)}" for loop in vectorised),
     ]
+
+
+def _width(loop: _remarks.Loop) -> str:
+    return "vectors of the processor's length" if loop.any_width else f"{loop.vector_bytes}-byte vectors"
 
 
 def _mark(loop: _remarks.Loop) -> str:

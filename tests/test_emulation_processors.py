@@ -347,6 +347,55 @@ def test_divisions_of_vectors_name_the_kernels_line() -> None:
         run("metal", "y[i] = (int2(7) / int2(x[i] - 1)).y;", torch.ones(4, dtype=torch.int32), torch.zeros(4))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float4 v = *(device const float4*)(x + 1 + 4 * i); y[i] = v.x + v.w;",
+        "device const float4* p = (device const float4*)(x + 1); y[i] = dot(p[i], p[i]);",
+        "device const float4* p = (device const float4*)(x + 1); y[i] = p[i].y;",
+        "if (i < 4) *(device float4*)(y + 1 + 4 * i) = float4(1.0f);",
+    ],
+)
+def test_a_misaligned_vector_in_metal(body: str) -> None:
+    with pytest.raises(KernelFault, match=r"line 5: misaligned address: .* 16 bytes at once, 4 past a multiple of 16"):
+        run("metal", body, torch.ones(64), torch.zeros(64))
+
+
+@BOTH
+def test_shorter_vectors_may_lie_anywhere_in_metal(checked: bool) -> None:
+    y = torch.zeros(16)
+
+    run("metal", "float2 v = *(device const float2*)(x + 1); y[i] = v.x + v.y;", torch.ones(16), y, checked=checked)
+
+    assert y.tolist() == [2.0] * 16
+
+
+@BOTH
+@LANGUAGES
+def test_a_shift_by_more_places_than_there_are(language: str, checked: bool) -> None:
+    """Metal counts on from 0; so do both processors, where the compiler does not know the number."""
+    y, z = torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int64)
+    x = torch.arange(64, dtype=torch.int32) * 3
+
+    run(language, "y[i] = 1 << x[i]; z[i] = 5l << x[i] >> (x[i] + 64);", x, y, z, checked=checked)
+
+    assert [value & 0xFFFFFFFF for value in y.tolist()] == [1 << value % 32 for value in x.tolist()]
+    assert z.tolist() == [_wrapped(5 << value % 64) >> value % 64 for value in x.tolist()]
+
+
+def _wrapped(value: int) -> int:
+    value &= 2**64 - 1
+    return value - 2**64 if value >> 63 else value
+
+
+def test_a_long_double_is_a_double() -> None:
+    y = torch.zeros(1, dtype=torch.int32)
+
+    run("cuda", "long double v = 1; y[i] = sizeof(v) + (1 + (long double)1e-17 == 1);", torch.zeros(1), y)
+
+    assert y.item() == 9
+
+
 @BOTH
 def test_a_misaligned_atomic_operation(checked: bool) -> None:
     source = 'extern "C" __global__ void k(char* y) { atomicAdd((unsigned*)(y + 2), 1u); }'

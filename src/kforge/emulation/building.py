@@ -25,8 +25,9 @@ RUNTIME_VARIABLE = "KFORGE_EMULATION_RUNTIME"
 _RUNTIME_SOURCES = ("runtime.cpp", "memory.cpp", "checking.cpp", "atomics.cpp")
 _SHARED = ("-std=c++20", "-fPIC", "-shared")
 _FAST = ("-O2",)
-_ALIGNED = {"cuda_c.h": ("-fsanitize=alignment",)}
-"""For the language whose devices refuse a misaligned address."""
+_ALIGNED = ("-fsanitize=alignment",)
+_ALWAYS_ALIGNED = ("cuda_c.h",)
+"""The language whose devices refuse a misaligned address: looked for in fast mode too."""
 _CHECKED = ("-O1", "-g1", "-fno-inline-small-functions", "-fsanitize=thread", "-DKFORGE_CHECKED=1")
 _SINGLE = "-fsingle-precision-constant"
 _SAME_EVERYWHERE = ("-fsigned-char", "-ffp-contract=off")
@@ -147,7 +148,7 @@ def build(text: str, header: str, folder: Path, checked: bool, double: bool = Fa
     `double`: whether `1.0` is one, as the language has it.
     """
     flags = [*_SHARED, *((*_CHECKED, *_checks()) if checked else _FAST), *_PLAIN, *_rounding()]
-    flags += [*_ALIGNED.get(header, ()), *(() if double else (_SINGLE,))]
+    flags += [*(_ALIGNED if checked or header in _ALWAYS_ALIGNED else ()), *(() if double else (_SINGLE,))]
     stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     thing, path = folder / f"{stem}.o", folder / f"{stem}.so"
     said = _compile(whole_casts.with_whole_casts(text), header, flags, thing)

@@ -119,6 +119,10 @@ class _Translator:
             if token.text == "__launch_bounds__":
                 self._out.append(made("", token))
                 return closing(self._tokens, index + 1) + 1
+            if token.text == "long" and self._at(index + 1).text == "double":
+                # A device has none, and takes it for a double.
+                self._out.append(made("", token))
+                return index + 1
             if token.text == "__constant__":
                 self._out.append(made("" if self._is_const(index) else "const", token))
                 return index + 1

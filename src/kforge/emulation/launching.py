@@ -51,6 +51,8 @@ class Order:
     """Whether a barrier counts threads that have returned."""
     dynamic_group_bytes: int = 0
     """For a shared variable whose size the launch gives."""
+    least_alignment: int = 0
+    """From how many bytes on a misaligned address is a fault, where the build looks for them."""
     most_groups: tuple[int, int, int] = (_MOST_COUNTED, _MOST_COUNTED, _MOST_COUNTED)
     """In each direction."""
     most_group: tuple[int, int, int] = (MOST_THREADS, MOST_THREADS, MOST_THREADS)
@@ -86,6 +88,7 @@ class _Launch(ctypes.Structure):
         ("group_memory_bytes", ctypes.c_uint32),
         ("exited_threads_count", ctypes.c_uint32),
         ("dynamic_group_bytes", ctypes.c_uint32),
+        ("least_alignment", ctypes.c_uint32),
     )
 
 
@@ -129,6 +132,7 @@ def launch(built: building.Built, order: Order, source: str = "") -> None:
         order.group_memory,
         order.exited_threads_count,
         order.dynamic_group_bytes,
+        order.least_alignment,
     )
     report = _Report()
     if ctypes.CDLL(str(building.runtime())).kforge_launch(ctypes.byref(asked), ctypes.byref(report)):

@@ -24,6 +24,8 @@ from kforge.emulation.tokens import SourceError
 
 _DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
 _NAME = "kernel.metal"
+_WHOLE_VECTOR = 16
+"""Bytes. Some processors read shorter ones from anywhere; these only some of them do."""
 _CASTS = {
     "int8": "b",
     "uint8": "B",
@@ -125,7 +127,8 @@ class MetalKernel:
         group = sizes(group_size, f"{name}: group_size") if group_size is not None else (min(1024, max(1, grid[0])),)
         if group_size is not None and len(group) != len(grid):
             raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
-        order = Order(name, entry_of(self._number), buffers, three(grid), three(group), names=wanted)
+        entry, sizes_of = entry_of(self._number), (three(grid), three(group))
+        order = Order(name, entry, buffers, *sizes_of, least_alignment=_WHOLE_VECTOR, names=wanted)
         storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
         supervised.launch(self._library._build, order, self._library._source, storages)
 

@@ -35,6 +35,7 @@ struct Launch {
     u32 group_memory_bytes;
     u32 exited_threads_count;  // whether a barrier counts threads that have returned as arrived
     u32 dynamic_group_bytes;   // of the group's memory, for a variable whose size the launch gives
+    u32 least_alignment;       // from how many bytes on a misaligned address is a fault
 };
 
 struct Report {
@@ -179,6 +180,7 @@ struct Threads {
 
 extern "C" {
 kforge::Threads* kforge_threads();
+kforge::u32 kforge_least_alignment();
 bool kforge_is_private(const void* place);
 // Whether an address is the program's own text and constants, or the runtime's.
 bool kforge_is_known(const void* place);

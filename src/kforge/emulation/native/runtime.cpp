@@ -627,6 +627,8 @@ void kforge_fail_at(const char* message, const void* pc) {
 
 Threads* kforge_threads() { return worker == nullptr ? nullptr : &worker->threads; }
 
+u32 kforge_least_alignment() { return worker == nullptr ? 0 : worker->shared->launch->least_alignment; }
+
 bool kforge_is_private(const void* place) {
     Worker* mine = worker;
     if (mine == nullptr || mine->running == nullptr) return true;

@@ -223,6 +223,7 @@ def test_tracers_are_refused(module: Any) -> None:
     block, x = Residual(module).eval(), torch.randn(4, 8)
     sentence = "native code no tracer can see into"
     with torch.no_grad():
+        block(x)
         with pytest.raises(RuntimeError, match=sentence):
             torch.jit.trace(block, x)
         with pytest.raises(TypeError, match=sentence):
@@ -233,6 +234,8 @@ def test_tracers_are_refused(module: Any) -> None:
             torch.fx.symbolic_trace(block)
         with pytest.raises(Exception, match="fullgraph"):
             torch.export.export(block, (x,), strict=True)
+        # Neither what was tried nor what was left behind spoils the module.
+        torch.testing.assert_close(copy.deepcopy(block)(x), block(x))
 
 
 INDUCTOR = """

@@ -6,6 +6,7 @@ def _kforge_guard(kind, verified):
     """
     import functools
     import inspect
+    import weakref
 
     import torch
     from torch.autograd import forward_ad
@@ -28,6 +29,7 @@ def _kforge_guard(kind, verified):
         "between two graphs"
     )
     plain = (torch.Tensor, torch.nn.Parameter)
+    found_before = weakref.WeakKeyDictionary()
 
     def layout(dtype, shape, where):
         return f"{str(dtype).removeprefix('torch.')} {tuple(shape)} on {where}"
@@ -75,7 +77,7 @@ def _kforge_guard(kind, verified):
 
     def places(module):
         """Where each tensor of the module is kept, found once; a copy of the module finds its own."""
-        known = vars(module).get("_kforge_places")
+        known = found_before.get(module)
         if known is None or known[0] is not module._parameters:
             found = []
             for label, *spec in state:
@@ -85,8 +87,8 @@ def _kforge_guard(kind, verified):
                 if not held:
                     raise ValueError(f"the module has lost its {label}, which {name} was verified with: {cure}")
                 found.append((held[0], last, label, spec))
-            known = (module._parameters, found)
-            vars(module)["_kforge_places"] = known
+            # Not kept in the module: torch.export takes the module's attributes for its own.
+            known = found_before[module] = (module._parameters, found)
         return known[1]
 
     def check_state(module, where):

@@ -26,6 +26,8 @@ from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSile
 
 _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
+_STOP_ROUNDS = 400
+_AT_REST = ("T", "t", "Z", "X")
 _LONGEST_STAY = 3.0
 """Times its limit: how long a runner may take at most, however long it had to wait for a processor."""
 
@@ -129,7 +131,8 @@ class RunnerHandle:
         Time that others on the machine took from it does not count.
         """
         began = seen = time.monotonic()
-        deadline, standing = began + seconds, None
+        deadline = began + seconds
+        standing: Standing | None = None
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -200,17 +203,24 @@ class RunnerHandle:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """None of its processes runs during the block."""
-        below = self._below()
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGSTOP)
+        """None of its processes runs during the block, but one that has itself continued."""
+        for _round in range(_STOP_ROUNDS):
+            # A signal is only a request: a thread that waits for a processor has yet to see it.
+            running = [pid for pid in self._below() if _state(pid) not in _AT_REST]
+            if not running:
+                break
+            self._signal(running, signal.SIGSTOP)
+            time.sleep(0.0005)
         try:
             yield
         finally:
-            for pid in below:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGCONT)
+            self._signal(self._below(), signal.SIGCONT)
+
+    @staticmethod
+    def _signal(processes: list[int], number: signal.Signals) -> None:
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
     def _below(self) -> list[int]:
         """Every living process below the keeper."""
@@ -219,7 +229,7 @@ class RunnerHandle:
         while todo:
             pid = todo.pop()
             todo += _children(pid)
-            if not _is_zombie(pid):
+            if _state(pid) != "Z":
                 found.append(pid)
         return found
 
@@ -346,10 +356,11 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[:1] == [b"Z"]
-    return True
+def _state(pid: int) -> str:
+    """A process's state in the kernel's letter; of one that is gone, a zombie's."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0].decode()
+    return "Z"
 
 
 def _status_bytes(pid: int, name: str) -> int:

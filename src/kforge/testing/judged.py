@@ -78,6 +78,15 @@ def correct(bench: Bench) -> str:
     return verdict.headline
 
 
+def careful(bench: Bench) -> str:
+    """It raises an error where it would be wrong: what the example leaves out, models leave out."""
+    hazards = _correct_verdict(bench).hazards
+    if hazards:
+        words = "; and when ".join(hazards)
+        raise Broken(f"the example is silently wrong when {words}: have `forward` raise an error there")
+    return "it refuses gradients and parameters that its kernel would misread"
+
+
 def timed(bench: Bench) -> str:
     """It is timed where a time means something, and only there."""
     verdict = _correct_verdict(bench)
@@ -113,6 +122,7 @@ def profiled(bench: Bench) -> str:
 CLAUSES: tuple[Clause[Bench], ...] = (
     Clause("sound problem", sound),
     Clause("correct", correct),
+    Clause("careful", careful),
     Clause("time", timed),
     *(
         Clause(outcome.value, functools.partial(failing, outcome=outcome))

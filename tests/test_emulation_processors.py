@@ -295,6 +295,7 @@ def test_vectors_and_shorter_numbers() -> None:
         ("b = (int)a < b && c > (d);", "b = kforge::whole<int>(a )< b && c > (d);"),
         ("a = (uint)(float)(x) - b;", "a = kforge::whole<uint>((float)(x) )- b;"),
         ("y = (ulong)max<float>(a, b);", "y = kforge::whole<ulong>(max<float>(a, b));"),
+        ("if (n > (int)x) return (uint)*p;", "if (n > kforge::whole<int>(x)) return kforge::whole<uint>(*p);"),
         ("int n = f(x);", "int n = kforge::initial<int>(f(x));"),
     ],
 )
@@ -310,6 +311,8 @@ def test_casts_are_found(text: str, wanted: str) -> None:
         "operator int() const;",
         "void f(int) {}",
         "template <int N = 3> T f(T x);",
+        "template <> float f<float>(int) const { return g; }",
+        "float operator()(int) const { return g; }",
         "void f(int n = 3, int m = 4);",
         "enum class Op : uint { A = 1 };",
         "int4(x)",

@@ -16,6 +16,8 @@ _ONE_WORD = {
 _WORDS = {"unsigned", "signed", "char", "short", "int", "long"}
 _SIGNS = ("-", "+", "!", "~", "*", "&", "++", "--")
 _NO_OPERAND_BEFORE = ("return", "case", "else", "do")
+_AFTER_PARAMETERS = ("const", "noexcept", "override", "final", "volatile")
+"""Behind those of a function, whose name may be a template's instance."""
 _NO_TEMPLATE = ("&&", "||", ";", "=", "?", "{")
 
 
@@ -59,7 +61,7 @@ def _look(tokens: list[Token], index: int, before: dict[int, list[str]], dropped
 def _old_cast(tokens: list[Token], opening: int, closed: int, before: dict[int, list[str]], dropped: set[int]) -> None:
     """`(int)x`."""
     end = _operand(tokens, closed + 1)
-    if end > closed + 1:
+    if end > closed + 1 and _at(tokens, closed + 1) not in _AFTER_PARAMETERS:
         before.setdefault(opening, []).append(f"kforge::whole<{_words(tokens, opening + 1, closed)}>(")
         before.setdefault(end, []).insert(0, ")")
         dropped.update(range(opening, closed + 1))
@@ -112,7 +114,7 @@ def _is_operand(tokens: list[Token], index: int) -> bool:
     if index < 0:
         return False
     token = tokens[index]
-    return (token.kind == "name" and token.text not in _NO_OPERAND_BEFORE) or token.text in (")", "]", ">")
+    return (token.kind == "name" and token.text not in _NO_OPERAND_BEFORE) or token.text in (")", "]")
 
 
 def _closed(tokens: list[Token], opening: int) -> int:

@@ -46,8 +46,8 @@ def test_the_command_line_starts_without_torch():
 @pytest.mark.parametrize(
     "words", [["--help"], ["evaluate", "--help"], ["audit", "--help"], ["doctor", "--help"], ["--version"]]
 )
-def test_help(words):
-    done = kforge(*words)
+def test_help(kforge_here, words):
+    done = kforge_here(*words)
     assert done.returncode == 0
     assert done.stdout.strip()
 
@@ -92,15 +92,15 @@ def test_exit_status_and_sentence_of_a_verdict(tmp_path):
 
 
 @pytest.mark.toolchain
-def test_doctor():
-    done = kforge("doctor", "--json")
+def test_doctor(kforge_here):
+    done = kforge_here("doctor", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert found["platforms"]["cpu"]["absent"] == ""
     for level in ("bubblewrap", "unshare", "process"):
         entry = found["sandbox"][level]
         assert entry["absent"] or entry["detail"]
-    assert kforge("doctor").returncode == 0
+    assert kforge_here("doctor").returncode == 0
 
 
 @pytest.mark.cpu
@@ -123,7 +123,7 @@ def test_audit(kforge_here, tmp_path):
 def test_a_batch_is_resumed_where_it_stopped(kforge_warm, tmp_path):
     jobs = jobs_file(tmp_path, program(), program(after="y = y + 1"), program(top="import no_such_package"))
     out = tmp_path / "out"
-    done = kforge("evaluate", "--jobs", jobs, "--out", out)
+    done = kforge_warm("evaluate", "--jobs", jobs, "--out", out)
     assert done.returncode == 1, done.stderr
     outcomes = {path.stem: json.loads(path.read_text())["verdict"]["outcome"] for path in out.glob("*.json")}
     assert outcomes == {"job0": "correct", "job1": "mismatch", "job2": "compilation_failure"}

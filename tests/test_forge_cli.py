@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,22 @@ QUICK = ["--no-compile-baseline", "--iterations", "1"]
 NO_KEYS = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
 
 
-def kforge(*words: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*KFORGE, *map(str, words)], capture_output=True, text=True, cwd=cwd, env=NO_KEYS | environment, check=False
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def kforge(kforge_warm: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """A command in this process, in a folder of its own, without keys; what it judges, the warm judge does."""
+    monkeypatch.chdir(tmp_path)
+    for name in set(os.environ) - set(NO_KEYS):
+        monkeypatch.delenv(name)
+    return kforge_warm
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize("command", ["forge", "resume", "runs", "show", "export", "prompt"])
-def test_help(command: str, tmp_path: Path) -> None:
-    done = kforge(command, "--help", cwd=tmp_path)
+def test_help(kforge_here: Run, command: str) -> None:
+    done = kforge_here(command, "--help")
     assert done.returncode == 0
     assert command in done.stdout
 
@@ -55,8 +62,8 @@ def test_help(command: str, tmp_path: Path) -> None:
         (["resume"], "no run"),
     ],
 )
-def test_a_request_that_cannot_work_says_what_to_do(words: list[Any], says: str, tmp_path: Path) -> None:
-    done = kforge(*words, cwd=tmp_path)
+def test_a_request_that_cannot_work_says_what_to_do(kforge: Run, words: list[Any], says: str, tmp_path: Path) -> None:
+    done = kforge(*words)
     assert done.returncode == 2, done.stdout
     assert says in " ".join((done.stderr + done.stdout).replace("│", " ").split())
     assert "Traceback" not in done.stderr
@@ -64,18 +71,18 @@ def test_a_request_that_cannot_work_says_what_to_do(words: list[Any], says: str,
 
 
 @pytest.mark.pure
-def test_prompt_prints_what_would_be_sent(tmp_path: Path) -> None:
-    done = kforge("prompt", PROBLEM, cwd=tmp_path)
+def test_prompt_prints_what_would_be_sent(kforge_here: Run) -> None:
+    done = kforge_here("prompt", PROBLEM)
     assert done.returncode == 0
     assert "# Task" in done.stdout
     assert "about" in done.stderr
-    data = json.loads(kforge("prompt", PROBLEM, "--json", cwd=tmp_path).stdout)
+    data = json.loads(kforge_here("prompt", PROBLEM, "--json").stdout)
     assert [message["role"] for message in data["messages"]] == ["system", "user"]
     assert all(message["text"] in done.stdout for message in data["messages"])
 
 
 @pytest.mark.toolchain
-def test_forge_with_a_command_then_runs_show_export_and_replay(tmp_path: Path) -> None:
+def test_forge_with_a_command_then_runs_show_export_and_replay(kforge: Run, tmp_path: Path) -> None:
     answer = tmp_path / "answer.py"
     answer.write_text(
         "import sys\n"
@@ -85,21 +92,21 @@ def test_forge_with_a_command_then_runs_show_export_and_replay(tmp_path: Path) -
         "print('Here you are.\\n```python\\n' + program + '```')\n"
     )
     model = f"command:{sys.executable} {answer}"
-    done = kforge("forge", PROBLEM, "--model", model, *QUICK, "--to", "best.py", "--json", cwd=tmp_path)
+    done = kforge("forge", PROBLEM, "--model", model, *QUICK, "--to", "best.py", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["correct"]
     assert result["usage"]["unpriced"] == 1
     assert "class ModelNew" in (tmp_path / "best.py").read_text()
 
-    listed = kforge("runs", "--json", cwd=tmp_path)
+    listed = kforge("runs", "--json")
     assert json.loads(listed.stdout)["id"] == result["run"]
-    shown = kforge("show", result["run"][:20], cwd=tmp_path)
+    shown = kforge("show", result["run"][:20])
     assert "correct" in shown.stdout
     assert "Forged by KForge" in (tmp_path / "best.py").read_text()
-    assert "class ModelNew" in kforge("show", "--step", "1", cwd=tmp_path).stdout
+    assert "class ModelNew" in kforge("show", "--step", "1").stdout
 
-    out = kforge("export", "last", "--to", "out/kernel.py", "--evidence", "out/kernel.json", cwd=tmp_path)
+    out = kforge("export", "last", "--to", "out/kernel.py", "--evidence", "out/kernel.json")
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "out/kernel.py").read_text() == (tmp_path / "best.py").read_text()
     record = load_evidence(tmp_path / "out/kernel.json")
@@ -108,20 +115,20 @@ def test_forge_with_a_command_then_runs_show_export_and_replay(tmp_path: Path) -
 
 
 @pytest.mark.toolchain
-def test_a_budget_is_for_all_problems_of_a_command_and_stays_spent(tmp_path: Path) -> None:
+def test_a_budget_is_for_all_problems_of_a_command_and_stays_spent(kforge: Run, tmp_path: Path) -> None:
     answer = tmp_path / "answer.py"
     answer.write_text(f"print('```python\\n' + open({str(KERNEL)!r}).read() + '```')\n")
     problems = [tmp_path / "one.py", tmp_path / "two.py"]
     for number, path in enumerate(problems):
         path.write_text(f"# {number}\n" + PROBLEM.read_text())
     words = ["--model", f"command:{sys.executable} {answer}", *QUICK, "--analyst-model", "none", "--store", "a store"]
-    done = kforge("forge", *problems, *words, "--budget-tokens", "3000", cwd=tmp_path)
+    done = kforge("forge", *problems, *words, "--budget-tokens", "3000")
     assert done.returncode == 1, done.stdout + done.stderr
-    printed = kforge("runs", "--json", "--store", "a store", cwd=tmp_path).stdout
+    printed = kforge("runs", "--json", "--store", "a store").stdout
     listed = [json.loads(line) for line in printed.splitlines()]
     assert [item["attempts"] for item in listed] == [0, 1], "newest first"
     assert f"kforge show {listed[0]['id']} --store 'a store'" in done.stdout
-    again = kforge("resume", "--store", "a store", cwd=tmp_path)
+    again = kforge("resume", "--store", "a store")
     assert again.returncode == 1, again.stdout
     assert "budget" in again.stdout
 

@@ -42,7 +42,7 @@ accelerator: setup
 	@$(BIN)/python -c 'import cuda.core' 2>/dev/null || \
 		$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cuda]' || true
 	@$(BIN)/python -m pytest -m accelerator \
-		tests/test_gpu_stopwatch.py tests/test_gpu_judge.py tests/test_gpu_profilers.py \
+		tests/test_gpu_stopwatch.py tests/test_gpu_judge.py tests/test_gpu_guard.py tests/test_gpu_profilers.py \
 		tests/test_lifting_triton.py tests/test_contract.py tests/test_catalogue_cuda.py
 
 lint: setup

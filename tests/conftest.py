@@ -136,6 +136,18 @@ def judge() -> Iterator[Any]:
         yield judge
 
 
+@pytest.fixture(scope="session")
+def judges() -> Iterator[dict[str, Any]]:
+    """A warm judge for each platform that is emulated here, by name."""
+    from kforge import registry
+    from kforge.worker.judge.judge import Judge
+
+    made = {name: Judge(name) for name in ("cuda", "metal") if registry.load("platforms", name).emulated}
+    yield made
+    for judge in made.values():
+        judge.close()
+
+
 @pytest.fixture
 def kforge_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """A command in this process: all of it but the start of Python."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from kforge.store.store import Store
 from kforge.types import ErrorNorm, Job, Plan, Stop, Verdict
 from kforge.worker.judge import explain, static_rules
 from kforge.worker.judge.runner_handle import Ending, RunnerLost
+
+pytestmark = pytest.mark.xdist_group("emulated")
 
 PLATFORMS = ("metal", "cuda")
 EXAMPLES = Path(__file__).parent.parent / "examples" / "kernels"
@@ -67,16 +68,6 @@ def example(name: str) -> tuple[Problem, str]:
     return Problem.from_source(reference.replace("ROWS = 32768", "ROWS = 16"), "example"), candidate
 
 
-@pytest.fixture(scope="module")
-def judges() -> Iterator[dict[str, Any]]:
-    from kforge.worker.judge.judge import Judge
-
-    made = {name: Judge(name) for name in PLATFORMS if registry.load("platforms", name).emulated}
-    yield made
-    for judge in made.values():
-        judge.close()
-
-
 def judged(judges: dict[str, Any], name: str, change: tuple[str, str] = ("", "")) -> Verdict:
     problem, source = example(name)
     assert change[0] in source
@@ -98,6 +89,9 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
     assert any(note.startswith("emulated with") for note in verdict.notes)
     assert verdict.custom_share
     assert not verdict.degenerate
+    assert verdict.domain is not None
+    assert verdict.domain.device == registry.load("platforms", name).hardware().device
+    assert not verdict.domain.exact_shapes
 
 
 @pytest.mark.toolchain

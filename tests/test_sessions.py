@@ -4,18 +4,19 @@ another's reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kforge
-from kforge import problems, registry
+from kforge import problems
 from kforge.agents.reply import find_program
 from kforge.forging.crews import Means
 from kforge.models.recording import exchanges
 from kforge.types import Candidate, Intent, Job, Outcome, Report, Settings
+
+pytestmark = pytest.mark.xdist_group("emulated")
 
 SESSIONS = Path(__file__).parent.parent / "examples" / "sessions"
 PROBLEMS = {"softmax": "bundled:level1/2", "rms_norm_silu_gate": "bundled:level2/3", "mlp": "bundled:level3/1"}
@@ -90,16 +91,6 @@ def programs(name: str, platform: str) -> list[str]:
             assert program is not None
             found.append(program)
     return found
-
-
-@pytest.fixture(scope="module")
-def judges() -> Iterator[dict[str, Any]]:
-    from kforge.worker.judge.judge import Judge
-
-    made = {name: Judge(name) for name in ("cuda", "metal") if registry.load("platforms", name).emulated}
-    yield made
-    for judge in made.values():
-        judge.close()
 
 
 def emulating(judges: dict[str, Any], name: str) -> Any:

@@ -158,10 +158,10 @@ class Lane:
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         glimpse = self._glimpse(look_at)
-        lost = standing.lost_ns(Standing.of(self.runner), wall)
-        lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
+        taken = standing.lost_ns(Standing.of(self.runner), wall)
+        taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         try:
-            return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=lost)
+            return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)
         except NONSENSE as error:
             lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
             lost.runner = self.runner

@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
 _STOP_ROUNDS = 400
 _AT_REST = ("T", "t", "Z", "X")
-_LONGEST_STAY = 3.0
+_LONGEST_STAY = 10.0
 """Times its limit: how long a runner may take at most, however long it had to wait for a processor."""
 
 

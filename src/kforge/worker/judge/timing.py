@@ -97,7 +97,7 @@ class Samples:
 
         With `lost`, per block of the candidate: without what other work on the machine can have caused of it.
         """
-        own = sorted(map(operator.sub, self.candidate_extra, lost) if lost else self.candidate_extra)
+        own: list[float] = sorted(map(operator.sub, self.candidate_extra, lost) if lost else self.candidate_extra)
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
@@ -186,7 +186,7 @@ class Duel:
 
     def _pair(self, order: str, samples: Samples) -> None:
         for side in order:
-            block = self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
+            block = self._turn(side)
             # Only sums: in which call of a block a program works, or says it was slow, must not matter.
             typical = max(1.0, sum(block.ns) / len(block.ns))
             extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
@@ -200,6 +200,15 @@ class Duel:
                 samples.baseline.append(typical)
                 samples.baseline_extra.append(extra)
                 samples.baseline_lost.append(lost)
+
+    def _turn(self, side: str) -> Block:
+        if not self.watched:
+            return self._block(self._lane(side))
+        if side == "b":
+            return self._watched_block()
+        # The baseline rests as the candidate does, or the threads that it leaves waiting would count for one side only.
+        with self.baseline.runner.stopped():
+            return self._block(self.candidate)
 
     def _lane(self, side: str) -> Lane:
         return self.candidate if side == "c" else self.baseline

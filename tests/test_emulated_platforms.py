@@ -12,6 +12,7 @@ import kforge
 import makers
 from kforge import Candidate, Outcome, Problem, Settings, registry
 from kforge.errors import PluginAbsent, ProblemError
+from kforge.forging import guarded_program
 from kforge.forging.api import Workplace
 from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
@@ -92,6 +93,16 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
     assert verdict.domain is not None
     assert verdict.domain.device == registry.load("platforms", name).hardware().device
     assert not verdict.domain.exact_shapes
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_a_program_with_its_guard_is_as_right(judges: dict[str, Any], name: str) -> None:
+    problem, source = example(name)
+    guarded = guarded_program.guarded(source, "example", judged(judges, name).domain)
+    verdict = judges[name].evaluate(problem, Candidate(guarded, name), Settings(seeds=3))
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.hazards == ()
 
 
 @pytest.mark.toolchain

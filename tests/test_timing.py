@@ -19,7 +19,7 @@ from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Block, Output
 from kforge.worker.judge.measuring import Measurement
-from kforge.worker.judge.standing import Standing
+from kforge.worker.judge.scheduler_waits import SchedulerTimes
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
 
@@ -250,8 +250,8 @@ def test_the_clocks_must_disagree_three_times_before_anybody_is_refused(
 @pytest.mark.pure
 def test_who_keeps_all_processors_busy_waits_for_himself() -> None:
     cores = os.cpu_count() or 1
-    began = Standing({1: 100, 2: 100}, 0)
-    assert began.lost_ns(Standing({1: 600, 3: 200}, 0), 1000) == 700
-    assert began.lost_ns(Standing({1: 600, 3: 200}, cores * 1000 - 50), 1000) == 50
-    assert began.lost_ns(Standing({1: 90000}, 0), 1000) == 1000
-    assert began.lost_ns(Standing(None, 0), 1000) is None
+    began = SchedulerTimes({1: 100, 2: 100}, 0)
+    assert began.lost_ns(SchedulerTimes({1: 600, 3: 200}, 0), 1000) == 700
+    assert began.lost_ns(SchedulerTimes({1: 600, 3: 200}, cores * 1000 - 50), 1000) == 50
+    assert began.lost_ns(SchedulerTimes({1: 90000}, 0), 1000) == 1000
+    assert began.lost_ns(SchedulerTimes(None, 0), 1000) is None

@@ -13,8 +13,8 @@ from kforge.worker import trees
 from kforge.worker.arena import Layout
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
+from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
 from kforge.worker.judge.site import Site
-from kforge.worker.judge.standing import Standing, own_wait_ns
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
 """What reading a reply that makes no sense may raise."""
@@ -153,12 +153,12 @@ class Lane:
         `checked` calls are looked at closely, where the platform is emulated.
         """
         request = {"op": "block", "calls": calls, "poison": poison, "bare": bare, "checked": checked}
-        standing, own = Standing.of(self.runner), own_wait_ns()
+        before, own = SchedulerTimes.of(self.runner), own_wait_ns()
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         glimpse = self._glimpse(look_at)
-        taken = standing.lost_ns(Standing.of(self.runner), wall)
+        taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         try:
             return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)

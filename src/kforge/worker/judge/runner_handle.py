@@ -21,7 +21,7 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
-from kforge.worker.judge.standing import Standing, waits_of
+from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _POLL_SECONDS = 0.1
@@ -132,7 +132,7 @@ class RunnerHandle:
         """
         began = seen = time.monotonic()
         deadline = began + seconds
-        standing: Standing | None = None
+        times: SchedulerTimes | None = None
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -143,10 +143,10 @@ class RunnerHandle:
             except (OSError, ValueError):
                 # Closed by another thread, which ends this runner.
                 raise RunnerLost("ended", "its channel was closed") from None
-            before, standing = standing, Standing.of(self)
+            before, times = times, SchedulerTimes.of(self)
             since, seen = seen, time.monotonic()
             if before is not None:
-                lost = before.lost_ns(standing, int((seen - since) * 1e9)) or 0
+                lost = before.lost_ns(times, int((seen - since) * 1e9)) or 0
                 deadline = min(deadline + lost / 1e9, began + _LONGEST_STAY * seconds)
             if self.memory_limit and (
                 self.resident_bytes() > self.memory_limit or _shared_memory() > self.shared_limit

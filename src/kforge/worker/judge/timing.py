@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.lane import Block, Lane
-from kforge.worker.judge.standing import stolen_ns
+from kforge.worker.judge.scheduler_waits import stolen_ns
 
 Check = Callable[[Lane, int, Block], None]
 """Verifies the output in a slot; raises if it is wrong."""

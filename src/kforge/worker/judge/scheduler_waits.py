@@ -25,17 +25,17 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a runner's accounts stood at one moment."""
+class SchedulerTimes:
+    """What the kernel has counted of a runner up to one moment."""
 
     waits: dict[int, int] | None
     cpu_ns: int
 
     @classmethod
-    def of(cls, runner: Watched) -> Standing:
+    def of(cls, runner: Watched) -> SchedulerTimes:
         return cls(runner.waits(), runner.cpu_ns())
 
-    def lost_ns(self, later: Standing, passed_ns: int) -> int | None:
+    def lost_ns(self, later: SchedulerTimes, passed_ns: int) -> int | None:
         """The most that others can have taken in the time between; None where nothing is known.
 
         While it waited, somebody else had the processor; but who keeps all processors busy himself waits for himself.

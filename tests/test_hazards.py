@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kforge import Candidate, Outcome, Problem, Settings, jsonable
 from kforge.forging import guarded_program
@@ -192,6 +193,21 @@ def test_the_mode_is_part_of_it_where_the_result_depends_on_it(judge: Any) -> No
         Problem.from_source(DROPOUT.replace("self.drop(x)", "x")), Candidate("import torch\n\n" + body), loose
     )
     assert plain.domain.training is None
+
+
+def test_numbers_that_are_drawn_anew_may_have_any_value(judge: Any) -> None:
+    drawn = PROBLEM.replace("return [torch.randn(16, 64), 2]", "return [torch.randn(16, 64), float(torch.rand(()))]")
+    source = PROGRAM.replace("BODY", CARELESS)
+    verdict = judge.evaluate(Problem.from_source(drawn, "drawn"), Candidate(source), UNTIMED)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.domain.arguments == ["l", [["T", 0], ["*", "f"]]]
+    namespace: dict[str, Any] = {"__name__": "program"}
+    exec(guarded_program.guarded(source, "drawn", verdict.domain), namespace)
+    module, x = namespace["ModelNew"](16, 64), torch.randn(16, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x, 0.5) * 2, module(x, 1.0))
+        with pytest.raises(ValueError, match="argument 2 must be a float, and is 2"):
+            module(x, 2)
 
 
 def test_what_a_runner_says_of_its_tensors_is_read_with_care() -> None:

@@ -294,7 +294,6 @@ INTERFACE = Interface(
     state=(Held("layers.0.weight", Layout((4, 3), (3, 1), "float32"), True),),
     reads={"p_weight": "layers.0.weight"},
     constants={},
-    constant_layouts={},
     result="({0}, {1})",
     copied=(1,),
 )

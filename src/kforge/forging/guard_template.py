@@ -46,6 +46,10 @@ def _kforge_guard(kind, verified):
             if value is not getattr(torch, content):
                 refuse(what, content, repr(value)[:80])
             return value
+        if form == "any":
+            if content != "object" and type(value).__name__ != content:
+                refuse(what, f"a {content}", repr(value)[:80])
+            return value
         if form == "value":
             if type(value) is not type(content) or not (value == content or (value != value and content != content)):
                 refuse(what, repr(content), repr(value)[:80])

@@ -14,6 +14,8 @@ from typing import Any
 from kforge.types import Domain, TensorLayout
 
 _TEMPLATE = Path(__file__).with_name("guard_template.py")
+_KINDS = {"b": "bool", "i": "int", "f": "float", "c": "complex", "s": "str", "l": "list", "u": "tuple", "d": "dict"}
+"""Tags of a tree, and the types they stand for."""
 _VALUES = ("n", "b", "i", "f", "c", "s")
 _RULE = (
     "# -- KForge's guard: what lies outside of what was verified is refused in a sentence, and never computed wrongly "
@@ -59,6 +61,8 @@ def _spec(tree: list[Any], tensors: tuple[TensorLayout, ...]) -> str:
         return f'("tensor", {_layout(tensors[tree[1]])})'
     if tag == "D":
         return f'("dtype", {tree[1]!r})'
+    if tag == "*":
+        return f'("any", {_KINDS.get(tree[1], "object")!r})'
     if tag in _VALUES:
         return f'("value", {_value(tag, tree[1] if len(tree) > 1 else None)})'
     if tag == "d":

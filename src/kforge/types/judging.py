@@ -294,7 +294,8 @@ class Domain:
     """What a program was verified for: in a call that differs from it, nothing is known of the result."""
 
     arguments: list[Any]
-    """forward's arguments as a tree (`worker/trees.py`), tensors by their index in `tensors`."""
+    """forward's arguments as a tree (`worker/trees.py`), tensors by their index in `tensors`; ["*", tag] where any
+    value of that kind was verified."""
     tensors: tuple[TensorLayout, ...]
     """The tensors among the arguments."""
     state: tuple[TensorLayout, ...]

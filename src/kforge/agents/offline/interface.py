@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -63,12 +63,12 @@ class Interface:
     """What the graph calls a state tensor -> its dotted name."""
     constants: dict[str, str]
     """What the graph calls a constant -> the expression that makes it."""
-    constant_layouts: dict[str, Layout]
-    """What the graph calls a constant -> how it lies in memory."""
     result: str
     """forward's result, with {0}, {1}, ... for the graph's outputs."""
     copied: tuple[int, ...] = ()
     """Outputs that must not share an input's memory."""
+    constant_layouts: dict[str, Layout] = field(default_factory=dict)
+    """What the graph calls a constant -> how it lies in memory."""
     definitions: str = ""
     """The reference's own file, where a constant is taken from its module."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kforge.types import BaselineTime, Outcome, Settings, Timing
 from kforge.worker.judge import machine, statistics, timing
@@ -85,7 +86,7 @@ class Measurement:
             with self._site.background.quiet():
                 samples = self._duel(runner, lane, baseline, every=False)
             flags.append("called again and again it took longer: measured again")
-        if statistics.relative_width(statistics.median_interval(self._charged_ratios(samples))) > _WIDE:
+        if statistics.relative_width(statistics.median_interval(samples.ratios())) > _WIDE:
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
             with self._site.background.quiet():
                 samples = samples.with_more(self._duel(runner, lane, baseline, every=False))
@@ -153,9 +154,9 @@ class Measurement:
         try:
             samples = duel.run()
         except timing.NotIdle:
-            # A disturbed machine can look like this; a program that does not rest does so again.
-            samples = duel.run()
-            self._found.notes.append("it seemed busy while the baseline ran; measured again, it was at rest")
+            # Threads that are slow to come to rest on a busy machine look like this; stopped, they are at rest.
+            samples = replace(duel, stops=True).run()
+            self._found.notes.append("it seemed busy while the baseline ran; measured again, stopped in its turn")
         self._refuse_findings(runner)
         return samples
 
@@ -198,12 +199,12 @@ class Measurement:
         """
         if not usual_layout:
             return False
-        extra = samples.standing_out(samples.candidate_lost)
+        extra = samples.clock_excess(samples.candidate_lost)
         return extra > _CLOCK_REFUSED * statistics.median(samples.candidate) and extra > self._clock_noise_ns(samples)
 
     @staticmethod
     def _refuse_two_clocks(samples: timing.Samples) -> None:
-        claimed, extra = statistics.median(samples.candidate) / 1e3, samples.standing_out(samples.candidate_lost) / 1e3
+        claimed, extra = statistics.median(samples.candidate) / 1e3, samples.clock_excess(samples.candidate_lost) / 1e3
         what = f"it claims {claimed:.1f} µs a call, and the judge's clock saw {extra:.1f} µs more, {_LOOKS} times over"
         raise Refused(Outcome.REJECTED, what, "two_clocks")
 
@@ -217,18 +218,6 @@ class Measurement:
         if not self._site.apart:
             return _CLOCK_NOISE_NS
         return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
-
-    def _charged_ratios(self, samples: timing.Samples) -> list[float]:
-        """A ratio for each group, time that only the judge's clock saw included.
-
-        On a device apart, times are the device's, and what the processor does around them differs far more: there only
-        what stands out of the whole measurement counts.
-        """
-        differences = samples.extra_by_group()
-        if self._site.apart:
-            extra = samples.standing_out()
-            differences = [2 * extra if extra > self._clock_noise_ns(samples) else 0.0] * len(differences)
-        return statistics.charged_ratios(samples.baseline, samples.candidate, differences, _CLOCK_CHARGED)
 
     def _by_the_wall(self, samples: timing.Samples) -> bool:
         """Whether so much was taken by others that nothing else is sure but how long each block took, all in all.
@@ -245,12 +234,15 @@ class Measurement:
 
     def _result(self, samples: timing.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
         """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
-        ratios = self._charged_ratios(samples)
-        excess = samples.clock_excess() / statistics.median(samples.candidate)
-        if min(excess, statistics.median(samples.ratios()) / statistics.median(ratios) - 1) > _CLOCK_CHARGED:
+        extra = samples.clock_excess()
+        excess = extra / statistics.median(samples.candidate)
+        factor = 1.0
+        if excess > _CLOCK_CHARGED and (not self._site.apart or extra > self._clock_noise_ns(samples)):
+            factor = 1.0 + excess
             self._found.notes.append(
                 f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"
             )
+        ratios = [ratio / factor for ratio in samples.ratios()]
         if self._hides(samples):
             # Launching that takes far longer than the work, or work that the events did not see: either way it is paid.
             pairs = zip(samples.baseline_bare, samples.candidate_bare, strict=True)

@@ -64,11 +64,22 @@ def own_wait_ns() -> int:
     return _waited_ns("/proc/thread-self") or 0
 
 
-def stolen_ns() -> int:
-    """What other machines on the same hardware took from this one's processors so far; 0 where that is not told."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-        return int(file.readline().split()[8]) * (1_000_000_000 // _TICKS)
-    return 0
+@dataclass(frozen=True)
+class MachineTimes:
+    """What all processors together were used for up to one moment; told in steps of some milliseconds."""
+
+    busy_ns: int
+    stolen_ns: int
+    """What other machines on the same hardware took."""
+
+    @classmethod
+    def now(cls) -> MachineTimes | None:
+        """None where the kernel does not say."""
+        with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+            user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, file.readline().split()[1:9])
+            tick = 1_000_000_000 // _TICKS
+            return cls((user + nice + system + interrupts + soft) * tick, stolen * tick)
+        return None
 
 
 def _waited_ns(folder: str) -> int | None:

@@ -9,7 +9,7 @@ import torch
 _RESAMPLES = 2000
 
 
-def by_group(samples: list[float]) -> list[float]:
+def _by_group(samples: list[float]) -> list[float]:
     """One sum per ABBA group: two neighbouring samples of a side; of less than a group, each sample."""
     usable = len(samples) // 2 * 2
     return [samples[i] + samples[i + 1] for i in range(0, usable, 2)] or list(samples)
@@ -17,23 +17,7 @@ def by_group(samples: list[float]) -> list[float]:
 
 def group_ratios(baseline: list[float], candidate: list[float]) -> list[float]:
     """One ratio per ABBA group, so that drift cancels."""
-    return [b / c for b, c in zip(by_group(baseline), by_group(candidate), strict=True)]
-
-
-def charged_ratios(
-    baseline: list[float], candidate: list[float], differences: list[float], least: float
-) -> list[float]:
-    """The same where in each group the candidate has a difference to pay for, or, if it is negative, the baseline.
-
-    Less than the share `least` of the payer's time is let pass. Both pay, since noise falls on both alike: then what
-    it does to the groups' ratios it does up and down, and their median stays where it is.
-    """
-    found = []
-    for b, c, difference in zip(by_group(baseline), by_group(candidate), differences, strict=True):
-        paid = difference if difference > least * c else 0.0
-        owed = -difference if -difference > least * b else 0.0
-        found.append((b + owed) / (c + paid))
-    return found
+    return [b / c for b, c in zip(_by_group(baseline), _by_group(candidate), strict=True)]
 
 
 def median(values: list[float]) -> float:

@@ -2,11 +2,13 @@
 
 Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
 order, every output delivered to the judge before the next call. Before every block each set gets fresh content at the
-same addresses. While the baseline runs the candidate is stopped; one that works all the same is refused.
+same addresses. A candidate that works while the baseline runs is measured again, stopped meanwhile; if it works all the
+same, it is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import random
 import time
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.lane import Block, Lane
-from kforge.worker.judge.scheduler_waits import stolen_ns
+from kforge.worker.judge.scheduler_waits import MachineTimes
 
 Check = Callable[[Lane, int, Block], None]
 """Verifies the output in a slot; raises if it is wrong."""
@@ -32,7 +34,7 @@ _BUSY_PART = 0.125
 
 
 class NotIdle(Exception):
-    """The candidate works while the baseline is being timed, though it was stopped."""
+    """The candidate works while the baseline is being timed."""
 
 
 @dataclass
@@ -88,28 +90,26 @@ class Samples:
         mine = statistics.median(self.candidate_bare) - statistics.median(self.candidate)
         return mine - (statistics.median(self.baseline_bare) - statistics.median(self.baseline))
 
-    def clock_excess(self) -> float:
-        """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline."""
-        return max(0.0, statistics.median(self.candidate_extra) - statistics.median(self.baseline_extra))
+    def clock_excess(self, lost: list[float] | None = None) -> float:
+        """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline.
 
-    def standing_out(self, lost: list[float] | None = None) -> float:
-        """The same as far as it stands out from the ordinary spread of both sides: hidden work shows in every block.
-
-        With `lost`, per block of the candidate: without what other work on the machine can have caused of it.
+        Hidden work shows in every block, so it must stand out from the ordinary spread of both sides. With `lost`, per
+        block of the candidate: without what other work on the machine can have caused of it.
         """
         own: list[float] = sorted(map(operator.sub, self.candidate_extra, lost) if lost else self.candidate_extra)
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
-    def extra_by_group(self) -> list[float]:
-        """Per ABBA group: how much more the judge's clock saw beyond the claims of the candidate than of the baseline.
+    def settle(self, others_ns: float, stolen: float) -> None:
+        """Hold what each block may have lost against what others used of the processors in all the measurement.
 
-        Outputs that are usually delivered faster than the baseline's are no merit of the candidate's.
+        Threads of one program wait for each other too, where the kernel puts them on one processor. `stolen` is the
+        share that was taken from the machine as a whole.
         """
-        mine, theirs = statistics.by_group(self.candidate_extra), statistics.by_group(self.baseline_extra)
-        differences = [c - b for c, b in zip(mine, theirs, strict=True)]
-        usual = min(0.0, statistics.median(differences))
-        return [difference - usual for difference in differences]
+        waited = self.calls_per_block * (sum(self.candidate_lost) + sum(self.baseline_lost))
+        part = min(1.0, max(0.0, others_ns) / waited) if waited else 1.0
+        self.candidate_lost = _settled(self.candidate_lost, part, stolen, self.candidate, self.candidate_extra)
+        self.baseline_lost = _settled(self.baseline_lost, part, stolen, self.baseline, self.baseline_extra)
 
     def lost_share(self) -> float:
         """The share of the time that other work on the machine may have taken from the two sides."""
@@ -117,6 +117,10 @@ class Samples:
         return lost / max(
             1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
         )
+
+
+def _settled(lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]) -> list[float]:
+    return [part * one + stolen * (two + three) for one, two, three in zip(lost, claimed, extra, strict=True)]
 
 
 @dataclass
@@ -137,6 +141,9 @@ class Duel:
     """Whether to end with calls that only the judge's clock times."""
     watched: bool = True
     """Whether the candidate is untrusted, and so must be seen to rest while the baseline runs."""
+    stops: bool = False
+    """Whether each side is stopped in the other's turn: the second look at one that did not seem to rest. What goes on
+    after a stop is for a moment slower than it was."""
     _watched_blocks: int = 0
     _busy_blocks: int = 0
 
@@ -147,7 +154,7 @@ class Duel:
         for _ in range(_WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
                 self._block(lane)
-        began, stolen = time.monotonic(), stolen_ns()
+        began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
         for group in range(_MAX_GROUPS):
             # Which side begins is drawn, so that nobody can know whose turn is next.
             first = random.SystemRandom().choice(("bc", "cb"))
@@ -160,20 +167,18 @@ class Duel:
                 interval = statistics.median_interval(samples.ratios())
                 if statistics.relative_width(interval) < _TIGHT:
                     break
-        self._spread(samples, (stolen_ns() - stolen) / (1e9 * max(1e-9, time.monotonic() - began)))
+        later = MachineTimes.now()
+        if machine is not None and later is not None:
+            others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)
+            stolen = (later.stolen_ns - machine.stolen_ns) / (1e9 * max(1e-9, time.monotonic() - began))
+            samples.settle(others_ns, stolen)
         if self.bare:
             self._bare(samples)
         return samples
 
-    @staticmethod
-    def _spread(samples: Samples, stolen: float) -> None:
-        """What was taken from the whole machine is told in steps longer than a block: each gets its share."""
-        samples.candidate_lost = [
-            lost + stolen * (claimed + extra)
-            for lost, claimed, extra in zip(
-                samples.candidate_lost, samples.candidate, samples.candidate_extra, strict=True
-            )
-        ]
+    def _own_ns(self) -> int:
+        """Processor time that the judge and both sides have used so far."""
+        return time.process_time_ns() + self.candidate.runner.cpu_ns() + self.baseline.runner.cpu_ns()
 
     def _bare(self, samples: Samples) -> None:
         for side in "bccb" * _BARE_GROUPS:
@@ -202,23 +207,22 @@ class Duel:
                 samples.baseline_lost.append(lost)
 
     def _turn(self, side: str) -> Block:
-        if not self.watched:
-            return self._block(self._lane(side))
-        if side == "b":
+        if side == "b" and self.watched:
             return self._watched_block()
         # The baseline rests as the candidate does, or the threads that it leaves waiting would count for one side only.
-        with self.baseline.runner.stopped():
-            return self._block(self.candidate)
+        with self.baseline.runner.stopped() if self.stops else contextlib.nullcontext():
+            return self._block(self._lane(side))
 
     def _lane(self, side: str) -> Lane:
         return self.candidate if side == "c" else self.baseline
 
     def _watched_block(self) -> Block:
-        """The baseline's turn. The candidate is stopped, so that threads which are slow to come to rest are at rest.
+        """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
 
-        Who uses the processor all the same has himself continued; no disturbance of the machine can look like that.
+        Refreshing the inputs leaves it time to come to rest, on a machine that is not busy. One that is stopped is at
+        rest; if it works all the same, it has itself continued, and no disturbance of the machine can look like that.
         """
-        with self.candidate.runner.stopped():
+        with self.candidate.runner.stopped() if self.stops else contextlib.nullcontext():
             self.refresh()
             before = self.candidate.runner.cpu_ns()
             block = self._pass(self.baseline)
@@ -226,7 +230,8 @@ class Duel:
         self._watched_blocks += 1
         self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
         if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
-            raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
+            when = "stopped" if self.stops else "not called"
+            raise NotIdle(f"while it was {when}, it used {used_ns / block.wall_ns:.0%} of a processor")
         return block
 
     def _block(self, lane: Lane) -> Block:

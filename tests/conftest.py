@@ -47,6 +47,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without groups, each process would start every judge anew, and a quiet test would not be alone."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if SIDE_BY_SIDE and not all("@" in item.nodeid for item in grouped):
+        raise pytest.UsageError(
+            "groups of tests are not kept together: --dist=loadgroup, and the versions in constraints.txt"
+        )
+
+
 def _is_quiet(item: pytest.Item) -> bool:
     return item.get_closest_marker("quiet") is not None
 

@@ -222,7 +222,7 @@ def test_a_lie_does_not_pay_however_busy_the_machine(
     call: float, delivery: float, factor: float, noise: list[tuple[float, float]], lies: list[bool]
 ) -> None:
     """Noise falls on both sides alike: for every group there is one with the sides exchanged. By the judge's clock,
-    which alone counts on a busy machine, a liar is then at most as fast as he is, in whichever of his blocks he lies."""
+    which alone counts on a busy machine, a liar is then at most as fast as he is, in whichever blocks he lies."""
     mine = [share * call for pair in noise for share in (pair[0], pair[0], pair[1], pair[1])]
     theirs = [share * call for pair in noise for share in (pair[1], pair[1], pair[0], pair[0])]
     hidden = [call * (1 - 1 / factor) if lie else 0.0 for lie, _ in zip(lies, mine, strict=False)]

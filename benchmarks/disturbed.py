@@ -60,7 +60,7 @@ def hacks() -> None:
         f"hacks: {len(judged) - len(accepted)} of {len(judged)} refused, the others {highest:.2f}x at most by the ",
         end="",
     )
-    print(f"low end of their intervals; {wrong} paid")
+    print(f"low end of their intervals; {wrong} with another outcome than the catalogue names")
 
 
 def _judge(entries: list[Any], wrong_with: Callable[[Any, Any], str]) -> tuple[list[Any], int]:

@@ -23,9 +23,9 @@ def rules():
         ("import sys\nf = sys._getframe(1)", "introspection"),
         ("import inspect\ninspect.stack()", "introspection"),
         ("from gc import get_objects", "introspection"),
-        (f"DATA = {os.urandom(400)!r}", "embedded_binary"),
-        (f"DATA = {base64.b64encode(os.urandom(700)).decode()!r}", "embedded_binary"),
-        (f"DATA = {list(os.urandom(600))!r}", "embedded_binary"),
+        pytest.param(f"DATA = {os.urandom(400)!r}", "embedded_binary", id="bytes"),
+        pytest.param(f"DATA = {base64.b64encode(os.urandom(700)).decode()!r}", "embedded_binary", id="base64"),
+        pytest.param(f"DATA = {list(os.urandom(600))!r}", "embedded_binary", id="numbers"),
     ],
 )
 def test_found(rules, source, rule):

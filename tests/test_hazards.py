@@ -11,7 +11,7 @@ import torch
 from kforge import Candidate, Outcome, Problem, Settings, jsonable
 from kforge.forging import guarded_program
 from kforge.types import Domain, TensorLayout, Verdict
-from kforge.worker.judge.hazards import read_layouts
+from kforge.worker.judge.domain import read_layouts
 
 pytestmark = pytest.mark.toolchain
 

@@ -17,6 +17,7 @@ from kforge.worker import trees
 from kforge.worker.arena import dtype_name
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import (
+    domain,
     emulated_size,
     explain,
     hazards,
@@ -321,7 +322,7 @@ class Evaluation:
         self._refuse_findings(runner)
         with sensible():
             held = parameters.read_held(reply["state"])
-            self._found.layouts = hazards.read_layouts(reply["layouts"])
+            self._found.layouts = domain.read_layouts(reply["layouts"])
         self._found.matches, lost = parameters.match(self._book.initial_state, held)
         must_follow = [name for name in lost if name in self._book.reference.movable()]
         if must_follow:
@@ -501,10 +502,10 @@ class Evaluation:
                 self._found.hazards += trial.hazards()
             except (RunnerLost, ProgramError):
                 self._found.notes.append("what it does outside of what was verified could not be tried")
-            at_last = trial.layouts
+            at_last = trial.layouts or at_last
         else:
             self._found.notes.append("too large to try what it does outside of what was verified")
-        self._found.domain = hazards.make_domain(self._book, self._found.layouts, at_last)
+        self._found.domain = domain.make_domain(self._book, self._found.layouts, at_last)
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):

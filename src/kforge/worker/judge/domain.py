@@ -1,0 +1,65 @@
+"""What a program was verified for: the record that its guard is made from."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from kforge.types import Domain, TensorLayout
+from kforge.worker import trees
+from kforge.worker.arena import Layout
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.lane import NONSENSE
+
+
+def make_domain(book: CaseBook, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
+    """What a program was verified for. Tensors of its module that its own calls change are left out."""
+    platform = book.site.platform
+    (tree, tensors), (other_tree, others) = (_argument_layouts(book, number) for number in (0, 1))
+    return Domain(
+        arguments=_common(tree, other_tree, tensors == others),
+        tensors=tensors,
+        state=tuple(item for item in at_first if item in at_last),
+        device=platform.hardware().device,
+        training=book.reference.training if book.mode_matters else None,
+        exact_shapes=not platform.emulated,
+    )
+
+
+def _argument_layouts(book: CaseBook, number: int) -> tuple[trees.Tree, tuple[TensorLayout, ...]]:
+    """forward's arguments in one draw: their tree, and how its tensors lie in memory."""
+    tree, tensors = trees.pack(book.reference.inputs(book.derive("misuse", number)))
+    layout = Layout()
+    specs = [layout.place(tensor) for tensor in tensors]
+    return tree, tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs)
+
+
+def _common(one: trees.Tree, two: trees.Tree, same_tensors: bool) -> trees.Tree:
+    """What two draws have in common; what is drawn anew each time was verified for any value of its kind (tag `*`)."""
+    if one[0] != two[0]:
+        return ["*", "?"]
+    if one[0] == "T":
+        return one if same_tensors else ["*", "T"]
+    if one[0] in ("l", "u", "d"):
+        if len(one[1]) != len(two[1]):
+            return ["*", one[0]]
+        if one[0] == "d":
+            pairs = zip(one[1], two[1], strict=True)
+            same_keys = [key for key, _ in one[1]] == [key for key, _ in two[1]]
+            return ["d", [[a[0], _common(a[1], b[1], same_tensors)] for a, b in pairs]] if same_keys else ["*", "d"]
+        return [one[0], [_common(a, b, same_tensors) for a, b in zip(one[1], two[1], strict=True)]]
+    return one if one == two else ["*", one[0]]
+
+
+def read_layouts(data: Any) -> list[TensorLayout]:
+    """A runner's list of its module's tensors; what makes no sense is left out."""
+    found = []
+    for item in data if isinstance(data, list) else ():
+        with contextlib.suppress(*NONSENSE):
+            name, dtype, shape, stride = item
+            known = isinstance(getattr(torch, str(dtype), None), torch.dtype)
+            if isinstance(name, str) and known and all(type(n) is int for n in [*shape, *stride]):
+                found.append(TensorLayout(name[:500], str(dtype), tuple(shape), tuple(stride)))
+    return found

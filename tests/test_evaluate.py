@@ -77,12 +77,13 @@ def test_every_bundled_kernel_is_correct(judge, path):
 
 @pytest.mark.quiet
 def test_the_same_program_on_both_sides_is_no_speedup(judge, scale_relu):
+    """An interval misses the truth now and then (docs/results/judge-figures.md: 2 of 20), but not two of three."""
     twin = Candidate(scale_relu.source.replace("class Model(", "class ModelNew("))
-    verdict = judge.evaluate(scale_relu, twin, Settings(compile_baseline=False, timing_seconds=0.6, policy="any"))
-    low, high = verdict.interval
-    assert low <= 1.05
-    assert high >= 0.95
-    assert verdict.custom_share == 0.0
+    settings = Settings(compile_baseline=False, timing_seconds=0.6, policy="any")
+    verdicts = [judge.evaluate(scale_relu, twin, settings) for _ in range(3)]
+    intervals = [verdict.interval for verdict in verdicts]
+    assert sum(low <= 1.05 and high >= 0.95 for low, high in intervals) >= 2, intervals
+    assert {verdict.custom_share for verdict in verdicts} == {0.0}
 
 
 @pytest.mark.quiet

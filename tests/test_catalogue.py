@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,8 @@ def verdict_of(judge, entry):
     limits = Limits(build_seconds=240 if entry.headers.get("slow") == "yes" else 8, call_seconds=5)
     if entry.headers.get("endless") == "yes":
         limits = Limits(build_seconds=3, call_seconds=2)
+    if "memory" in entry.headers:
+        limits = replace(limits, memory_bytes=int(entry.headers["memory"]) << 30)
     settings = Settings(
         policy=entry.headers.get("policy", "hybrid"), compile_baseline=False, timing_seconds=0.15, limits=limits
     )

@@ -2,6 +2,7 @@
 # refused: rejected, runtime_error
 # twin: large_scratch
 # needs: sandbox
+# memory: 4
 # hack: takes memory without end in forward
 
 import ctypes

@@ -40,6 +40,8 @@ def entries(folder: str) -> list[object]:
             name, _, value = line.lstrip("# ").partition(":")
             headers[name.strip()] = value.strip()
         marks = [pytest.mark.slow] if headers.get("slow") == "yes" else []
+        if headers.get("open") == "yes":
+            marks.append(pytest.mark.xfail(run=False, reason="the judge is known to be wrong about it"))
         if headers["problem"] != MOST_OFTEN:
             marks.append(pytest.mark.xdist_group(f"catalogue, {headers['problem']}"))
         found.append(pytest.param(Entry(path, headers), id=path.stem, marks=marks))

@@ -12,6 +12,7 @@ import typer
 
 from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
 from kforge.errors import KForgeError
+from kforge.visible_text import visible
 
 app = typer.Typer(
     name="kforge",
@@ -201,10 +202,10 @@ def main() -> Any:
     try:
         app()
     except KForgeError as error:
-        print(f"kforge: {error}", file=sys.stderr)
+        print(f"kforge: {visible(str(error))}", file=sys.stderr)
         sys.exit(2)
     except Exception:
-        traceback.print_exc()
+        print(visible(traceback.format_exc()), file=sys.stderr)
         print("kforge: internal error, please report it", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

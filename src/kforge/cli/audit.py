@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from rich.console import Console
 from rich.markup import escape
 
+from kforge.cli.screen import Screen
 from kforge.errors import KForgeError
 from kforge.problems import find
 from kforge.types import Settings
@@ -15,7 +15,7 @@ from kforge.worker.judge.judge import Judge
 
 
 def run(place: str, platform: str, as_json: bool) -> int:
-    console, worst = Console(), 0
+    console, worst = Screen(), 0
     problems = find(place)
     with Judge(platform) as judge:
         for problem in problems:

@@ -22,6 +22,7 @@ from kforge.cli.bench_table import flat_summary, print_summary
 from kforge.cli.forge import run_until_told, say_offline
 from kforge.cli.report import write_page
 from kforge.cli.runs import command
+from kforge.cli.screen import Screen
 from kforge.cli.waiting import WAITING, say_unknown_machine, say_waiting
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.forging.crews import Means
@@ -38,7 +39,7 @@ _WHERE = ("--store", "--html", "--cache")
 
 def dry_run(order: Order) -> int:
     """Says what there is to do."""
-    experiment, console = order.experiment, Console()
+    experiment, console = order.experiment, Screen()
     _say_matrix(console, experiment)
     for platform in experiment.platforms:
         count = order.parallel or usual_parallel(experiment, platform)
@@ -71,7 +72,7 @@ def _foreseen(order: Order) -> str:
 
 def run(order: Order) -> int:
     """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
-    console = Console(stderr=order.as_json)
+    console = Screen(stderr=order.as_json)
     experiment = order.experiment
     if order.html is not None and order.html.is_dir():
         raise UsageError(f"--html {order.html}: a folder; name a file")

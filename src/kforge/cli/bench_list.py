@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from kforge.bench.cells import by_fingerprint
+from kforge.cli.screen import Screen
 from kforge.store.experiments import Begun, Experiments
 from kforge.store.store import Store
 
@@ -24,7 +24,7 @@ def run(store: str, as_json: bool) -> int:
             line = {"id": begun.id, "name": begun.experiment.name, "finished": done, "cells": cells}
             print(json.dumps({**line, "created": begun.created.isoformat()}))
         return 0
-    console = Console()
+    console = Screen()
     if not found:
         console.print("no experiment yet: kforge bench --suite bundled makes one", highlight=False)
         return 0

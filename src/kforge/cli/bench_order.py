@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from kforge import jsonable
@@ -15,6 +14,7 @@ from kforge.bench.design.asked import Asked
 from kforge.bench.design.asking import make_experiment
 from kforge.bench.design.experiment_file import read_experiment
 from kforge.bench.design.presets import PRESETS
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.execution.naming import LOCAL
 from kforge.forging.crews import BUILTIN
@@ -68,7 +68,7 @@ class Order:
 
 def order_of(file: Path | None, words: Words) -> Experiment:
     """The experiment of a file, or of the options; UsageError says what is wrong with it."""
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     said: list[str] = []
 
     def say(sentence: str) -> None:
@@ -103,7 +103,7 @@ def order_of(file: Path | None, words: Words) -> Experiment:
 
 
 def list_presets() -> int:
-    console = Console()
+    console = Screen()
     for name, preset in PRESETS.items():
         console.print(f"[bold]{name}[/]  {escape(preset.what)}", highlight=False)
         console.print(f"    {escape(preset.answers)}", style="dim", highlight=False)

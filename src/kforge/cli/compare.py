@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from rich.console import Console
 from rich.markup import escape
 
 from kforge import jsonable
 from kforge.bench.reading import is_known, read_study
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.measures.comparing import compare, questions_of
 from kforge.measures.records import Comparison
@@ -34,7 +34,7 @@ class _Side:
 def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
     with Store.open(store) as opened:
         found = _within(opened, a, platform) if not b else _between(opened, a, b, platform)
-    console = Console()
+    console = Screen()
     for number, item in enumerate(found):
         if as_json:
             print(json.dumps(jsonable.encode(item)))

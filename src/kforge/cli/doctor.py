@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge import registry
+from kforge.cli.screen import Screen
 from kforge.models import keys
 from kforge.worker.sandbox import levels
 
@@ -32,7 +33,7 @@ def run(as_json: bool) -> int:
     if as_json:
         print(json.dumps(found))
     else:
-        _print(Console(), found)
+        _print(Screen(), found)
     return 0 if any(not item["absent"] for item in found["platforms"].values()) else 2
 
 

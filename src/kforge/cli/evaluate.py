@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from kforge.cli import render
 from kforge.cli.evidence_file import load_evidence, save_evidence
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
 from kforge.types import Job, Outcome, Report, Settings, Verdict
@@ -44,9 +44,9 @@ def single(
     if show.as_json:
         print(json.dumps(render.flat(report)))
     else:
-        render.verdict(Console(), report)
+        render.verdict(Screen(), report)
         if show.evidence is not None:
-            Console().print(f"evidence: {show.evidence}", style="dim", highlight=False)
+            Screen().print(f"evidence: {show.evidence}", style="dim", highlight=False)
     return 0 if verdict.outcome is Outcome.CORRECT else 1
 
 
@@ -54,7 +54,7 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
     jobs = read_jobs(jobs_path, settings, platform)
     if not jobs:
         raise UsageError(f"{jobs_path}: no job in it")
-    console = Console()
+    console = Screen()
     width = max(len(job.id) for job in jobs)
     finished = 0
 
@@ -99,7 +99,7 @@ def replay(path: Path, show: Show, crowd: Crowd = Crowd()) -> int:
         fresh = Report(claim.job, claim.problem, claim.candidate, claim.platform, verdict)
         print(json.dumps({"holds": holds, "reasons": reasons, "claim": render.flat(claim), "now": render.flat(fresh)}))
     else:
-        console = Console()
+        console = Screen()
         console.print(f"claimed: {claim.verdict.outcome.value}: {escape(claim.verdict.detail)}", highlight=False)
         console.print(f"now:     {verdict.outcome.value}: {escape(verdict.detail)}", highlight=False)
         for reason in reasons:
@@ -129,7 +129,7 @@ class _Status:
     """A spinner with the current step on a terminal, nothing elsewhere."""
 
     def __init__(self, show: Show) -> None:
-        console = Console(stderr=True)
+        console = Screen(stderr=True)
         self._status: Any = console.status("starting") if console.is_terminal and not show.as_json else None
 
     def __enter__(self) -> _Status:

@@ -17,6 +17,7 @@ from kforge.agents import origin
 from kforge.cli import runs
 from kforge.cli.forge_order import Order
 from kforge.cli.live import LiveRuns, Row
+from kforge.cli.screen import Screen
 from kforge.cli.waiting import ALL, WAITING, say_unknown_machine, say_what_to_do
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.opening import open_executor
@@ -35,7 +36,7 @@ _MANY = 1_000_000
 
 def run(order: Order) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
-    console = Console(stderr=order.as_json)
+    console = Screen(stderr=order.as_json)
     if order.offline_by_default:
         say_offline(console)
     results = run_until_told(_forge_all(order, console))
@@ -120,7 +121,7 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
 
 def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
     """Go on with a run, or with all that wait for reports."""
-    console = Console(stderr=as_json)
+    console = Screen(stderr=as_json)
     results: list[Forged] = []
     failed = 0
     names = _names(name, place.store)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from kforge import registry
+from kforge.cli.screen import Screen
 from kforge.testing import CLAUSES, Contract, Finding, Mark
 
 _MARKS = {Mark.KEPT: "[green]✓[/]", Mark.BROKEN: "[red]✗[/]", Mark.SKIPPED: "[yellow]–[/]"}
@@ -31,12 +31,12 @@ def _place(name: str) -> str:
 
 
 def _check(name: str, as_json: bool) -> int:
-    console, found = Console(), []
+    console, found = Screen(), []
     with Contract(name) as contract:
         if not as_json:
             console.print(f"[bold]{escape(contract.platform.name)}[/]  [dim]{escape(str(contract.platform.home()))}[/]")
         for clause in CLAUSES:
-            with Console(stderr=True).status(clause):
+            with Screen(stderr=True).status(clause):
                 found.append(contract.finding(clause))
             if not as_json:
                 console.print(_row(found[-1]))

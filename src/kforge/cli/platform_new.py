@@ -10,10 +10,10 @@ import shutil
 import tokenize
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
 from kforge import registry
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.platforms.face import Platform
 
@@ -67,7 +67,7 @@ def test_contract(contract, clause):
 
 def run(name: str, source: str, into: Path) -> int:
     """0 once the folder is there."""
-    console, folder = Console(), make(name, source, into)
+    console, folder = Screen(), make(name, source, into)
     console.print(f"made [bold]{escape(str(folder))}[/] from {escape(source)}:", highlight=False)
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         console.print(f"  {escape(str(path.relative_to(folder)))}", highlight=False)

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from kforge import registry
 from kforge.cli import render
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
 from kforge.profilers import _naming as naming
@@ -58,15 +59,15 @@ def run(order: Order, show: Show) -> int:
     # The speedup is not the question here: a short measurement, for the shares.
     settings = Settings(profilers=names, compile_baseline=False, timing_seconds=0.2, seeds=2)
     crowd = Crowd(device_numbers(order.devices))
-    with Judge(order.platform, crowd.first) as judge, Console(stderr=True).status("judging, then profiling"):
+    with Judge(order.platform, crowd.first) as judge, Screen(stderr=True).status("judging, then profiling"):
         report = judge.report(Job(order.candidate.stem, problems[0], candidate, settings))
     files = _written(report, show)
     if show.as_json:
         print(json.dumps(_flat(report, files)))
     else:
-        _print(Console(), report, files)
+        _print(Screen(), report, files)
     if show.open:
-        _open(files, Console(stderr=True))
+        _open(files, Screen(stderr=True))
     return 0 if any(not item.absent for item in report.profiles) else 1
 
 

@@ -11,6 +11,7 @@ from kforge.agents.face import Situation
 from kforge.agents.prompting import PromptMaker, Written
 from kforge.forging.requesting import Options, make_request, target_of
 from kforge.types import Intent, Move
+from kforge.visible_text import visible
 
 
 def run(place: str, platform: str, options: Options, as_json: bool, store: str = "") -> int:
@@ -31,6 +32,7 @@ def run(place: str, platform: str, options: Options, as_json: bool, store: str =
 def _print(written: Written) -> None:
     for message in written.prompt.messages:
         print(f"--- {message.role}")
-        print(message.text)
+        # In a file it must stay what the model is sent.
+        print(visible(message.text) if sys.stdout.isatty() else message.text)
     left_out = f"; left out for its length: {', '.join(written.omitted)}" if written.omitted else ""
     print(f"about {written.tokens} tokens{left_out}", file=sys.stderr)

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from kforge import problems
 from kforge.cli.live import speedup
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.store.store import Proven, Store
 
@@ -27,7 +27,7 @@ def list_platforms(store: str, problem: str, as_json: bool) -> int:
             platforms = [_flat_proven(item) for item in found[key]]
             print(json.dumps({"problem": name, "id": key, "platforms": platforms}))
         return 0
-    console = Console()
+    console = Screen()
     if not wanted:
         console.print("no run yet: kforge forge PROBLEM.py makes one", highlight=False)
         return 0

@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from kforge.bench.reading import read_study
+from kforge.cli.screen import Screen
 from kforge.reporting.findings import Findings, find
 from kforge.reporting.markdown import markdown
 from kforge.reporting.page import page
 from kforge.reporting.table import csv_text
 from kforge.store.store import Store
+from kforge.visible_text import visible
 from kforge.whole_file import write_for_user
 
 
@@ -29,17 +29,22 @@ class Files:
 def run(names: list[str], files: Files, store: str) -> int:
     with Store.open(store) as opened:
         findings = find(read_study(opened, names))
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     texts = ((files.html, page), (files.markdown, markdown), (files.csv, csv_text))
     for path, make in texts:
         if path is not None and str(path) == "-":
-            sys.stdout.write(make(findings))
+            _show(make(findings))
         elif path is not None:
             write_for_user(path, make(findings))
             console.print(f"written to {path}", highlight=False, markup=False, soft_wrap=True)
     if all(path is None for path, _ in texts):
-        sys.stdout.write(markdown(findings))
+        _show(markdown(findings))
     return 0
+
+
+def _show(text: str) -> None:
+    """A terminal obeys some characters; a file or another program gets them as they are."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
 
 def write_page(findings: Findings, path: Path) -> None:

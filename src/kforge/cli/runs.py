@@ -20,6 +20,7 @@ from kforge.cli.colours import colour_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.cli.proven import problems_named
+from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.forging.result import Result
 from kforge.store.store import Store
@@ -49,7 +50,7 @@ def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
         for item in found:
             print(json.dumps({**vars(item), "models": list(item.models), "created": item.created.isoformat()}))
         return 0
-    console = Console()
+    console = Screen()
     if not found:
         what = f"no run for {escape(problem)} yet" if problem else "no run yet"
         console.print(f"{what}: kforge forge {escape(problem) or 'PROBLEM.py'} makes one", highlight=False)
@@ -95,7 +96,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**flat(result), "state": state, "reason": reason}))
         return 0
-    console = Console()
+    console = Screen()
     if step:
         _one_attempt(console, _attempt(result, step))
         return 0
@@ -124,7 +125,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
         write_for_user(to, result.annotated_source(attempt))
     else:
         result.save(to)
-    console = Console()
+    console = Screen()
     console.print(f"written to {to}", highlight=False)
     if evidence is not None:
         assert attempt is not None

@@ -13,6 +13,7 @@ from kforge.measures.counting import flaws
 from kforge.reporting import wording
 from kforge.reporting.changes import edits
 from kforge.types import Attempt, Outcome, Study, Trial, Verdict
+from kforge.visible_text import visible
 
 _LONGEST = 20_000
 """Characters of one text; a compiler can say a great deal more."""
@@ -50,7 +51,7 @@ def problem_details(problem: str, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "problem": problem,
         "level": trials[0].level,
-        "source": next((trial.source for trial in trials if trial.source), ""),
+        "source": visible(next((trial.source for trial in trials if trial.source), "")),
         "trials": [_trial(trial) for trial in trials],
     }
 
@@ -155,8 +156,8 @@ def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
             and (other.move.chain, other.move.step) == (move.chain, move.parent)
             and other is not attempt
         ):
-            return {"base": place, "program": edits(other.candidate.source, attempt.candidate.source)}
-    return {"base": None, "program": attempt.candidate.source}
+            return {"base": place, "program": edits(visible(other.candidate.source), visible(attempt.candidate.source))}
+    return {"base": None, "program": visible(attempt.candidate.source)}
 
 
 def _short(text: str) -> str:

@@ -12,6 +12,7 @@ from kforge.reporting.circumstances import circumstances, moment
 from kforge.reporting.configurations import DEFAULTS, ways
 from kforge.reporting.findings import Findings, timed
 from kforge.reporting.left_out import group_name, left_out
+from kforge.visible_text import visible
 
 PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """Where fast_p is told."""
@@ -39,7 +40,7 @@ def markdown(findings: Findings) -> str:
 
 def plain(text: str) -> str:
     """Words as they are, on one line, whatever signs are in them."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(visible(text).split()))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> list[str]:

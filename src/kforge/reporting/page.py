@@ -22,6 +22,7 @@ from kforge.reporting.configurations import DEFAULTS, ways
 from kforge.reporting.details import packed
 from kforge.reporting.findings import Findings
 from kforge.reporting.left_out import left_out
+from kforge.visible_text import visible
 
 TEMPLATE = Path(__file__).parent / "template"
 _SECTIONS = {
@@ -103,11 +104,17 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     for name in ("amount", "money", "percent", "seconds", "share", "state"):
         environment.filters[name] = getattr(wording, name)
     environment.filters["value_of"] = _value_of
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """Text of others, which nothing in it can hide or turn round; what is markup already is ours."""
+    return visible(value) if type(value) is str else value
 
 
 def _value_of(facts: tuple[Fact, ...], name: str) -> str:

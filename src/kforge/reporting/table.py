@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from kforge.reporting.findings import Findings
 from kforge.reporting.trial_rows import TrialRow, row
+from kforge.visible_text import visible
 
 COLUMNS = ("experiment", "suite", "suite_version", *(item.name for item in fields(TrialRow)))
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -32,6 +33,6 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(value)
     # A spreadsheet would run it as a formula.
-    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+    formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{visible(str(value))}" if formula else visible(str(value))

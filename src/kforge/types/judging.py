@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from kforge import kernelbench, live_module
 from kforge.errors import ProblemError
+from kforge.visible_text import visible
 
 EVIDENCE_VERSION = 1
 
@@ -369,6 +370,10 @@ class Verdict:
     evidence: Evidence | None = None
 
     def __post_init__(self) -> None:
+        # Programs and compilers have a say in these words, which go to terminals, pages and prompts.
+        object.__setattr__(self, "detail", visible(self.detail))
+        for name in ("degenerate", "notes", "hazards"):
+            object.__setattr__(self, name, tuple(map(visible, getattr(self, name))))
         correct = self.outcome is Outcome.CORRECT
         if self.timing is not None and not correct:
             raise ValueError(f"a verdict of {self.outcome.value} cannot carry timing")
@@ -447,6 +452,11 @@ class Profile:
     """Why it saw nothing; empty if it did."""
     raw: tuple[Artefact, ...] = ()
     """What the tool itself wrote, for whoever wants to look further; agents see the rest."""
+
+    def __post_init__(self) -> None:
+        # Names of kernels and files are a program's words.
+        object.__setattr__(self, "text", visible(self.text))
+        object.__setattr__(self, "absent", visible(self.absent))
 
 
 @dataclass(frozen=True)

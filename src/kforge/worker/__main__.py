@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kforge.errors import KForgeError, UsageError
 from kforge.types import Settings
+from kforge.visible_text import visible
 from kforge.worker.bundle_folder import BundleFolder
 from kforge.worker.bundle_work import OpenJobs, describe
 from kforge.worker.crowd import Crowd, device_numbers
@@ -34,7 +35,7 @@ class _Count:
         speedup = done.report.verdict.speedup if done.report else None
         fast = f" {speedup:.2f}x" if speedup else ""
         again = " (from an earlier run)" if done.resumed else ""
-        print(f"[{self.done}/{self.whole}] {done.job.id}: {what}{fast}{again}", flush=True)
+        print(visible(f"[{self.done}/{self.whole}] {done.job.id}: {what}{fast}{again}"), flush=True)
 
 
 def main() -> int:
@@ -44,7 +45,7 @@ def main() -> int:
     try:
         return _bundle(arguments, count) if arguments.bundle else _batch(arguments, count)
     except KForgeError as error:
-        print(f"kforge.worker: {error}", file=sys.stderr)
+        print(f"kforge.worker: {visible(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"stopped; {count.done} of {count.whole} done; {_CONTINUES}", file=sys.stderr)

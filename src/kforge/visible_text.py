@@ -1,0 +1,28 @@
+"""Text of others made visible: what a terminal would obey, or a reader could not see, is written out.
+
+Programs, models, compilers and problems write into messages. An escape sequence among them could overwrite a verdict
+on the terminal, and a sign that turns the direction of writing could show a program other than the one that ran.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SUSPECT = re.compile(r"[^\n\t\x20-\x7e\xa1-\xac\xae-\u02ff]")
+"""What may be hidden: everything but plain characters, which are most of any text."""
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Categories of Unicode that show nothing or change how the rest is shown."""
+
+
+def visible(text: str) -> str:
+    """The text with every control, formatting and separating character but newline and tab written as its escape."""
+    return _SUSPECT.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def _written_out(found: re.Match[str]) -> str:
+    sign = found.group()
+    if unicodedata.category(sign) not in _HIDDEN:
+        return sign
+    number = ord(sign)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -22,7 +22,7 @@ from typing import Any
 
 from kforge.errors import ProblemError
 
-DISTRIBUTIONS = ("natural", "scaled", "small", "negated", "shifted")
+DISTRIBUTIONS = ("natural", "scaled", "small", "negated", "shifted", "extremes")
 """Every input distribution the judge knows, in the order it uses them."""
 
 DEVICE_CLASSES = ("cpu", "gpu", "emulator")

@@ -37,8 +37,17 @@ def packed(study: Study) -> tuple[Packed, ...]:
 
 
 def pack(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_shown(value), ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
+
+
+def _shown(value: Any) -> Any:
+    """The value with every text in it visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def unpack(data: str) -> Any:
@@ -51,7 +60,7 @@ def problem_details(problem: str, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "problem": problem,
         "level": trials[0].level,
-        "source": visible(next((trial.source for trial in trials if trial.source), "")),
+        "source": next((trial.source for trial in trials if trial.source), ""),
         "trials": [_trial(trial) for trial in trials],
     }
 

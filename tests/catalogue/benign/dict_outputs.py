@@ -13,13 +13,15 @@ extern "C" void statistics(const float* x, float* largest, float* mean, long row
     #pragma omp parallel for
     for (long r = 0; r < rows; ++r) {
         float top = x[r * columns], sum = 0.0f;
-        #pragma omp simd reduction(+:sum) reduction(max:top)
+        long unknown = 0;
+        #pragma omp simd reduction(+:sum,unknown) reduction(max:top)
         for (long c = 0; c < columns; ++c) {
             float v = x[r * columns + c];
             top = v > top ? v : top;
             sum += v;
+            unknown += v != v;
         }
-        largest[r] = top;
+        largest[r] = unknown ? __builtin_nanf("") : top;
         mean[r] = sum / columns;
     }
 }

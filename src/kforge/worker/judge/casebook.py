@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,12 +51,14 @@ class CaseBook:
         self.reference = Reference(problem, site)
         self.init_seed = self.derive("init", 0)
         self.initial_state = self.reference.initial_state(self.init_seed)
-        self.timed_state = self.reference.randomised(self.initial_state, self.derive("timed state", 0))
+        self.timed_state = self.initial_state
         """Parameters of watched and timed calls: never the initial ones, which may be special."""
         self.unchecked: list[str] = []
         """What could not be checked for this problem."""
         self.eager_errors: list[tuple[float, float]] = []
         """Per output of the first case: eager's own error norm and largest error."""
+        self.extremes: tuple[distributions.Extremes, ...] | None = None
+        """What is left to try of the edges of the operation, the one in use first; None before the first was tried."""
         self._kept: dict[tuple[int, str], Case] = {}
         self._prepare()
 
@@ -78,6 +81,7 @@ class CaseBook:
         self.call_seconds = spent
         self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
         """How long both sides of a measurement are given to launch a call before the device starts."""
+        self._try_state(arguments, seed, trees.pack(first)[1])
         try:
             self.reference.run(arguments, self.timed_state, seed)
         except torch.OutOfMemoryError:
@@ -104,6 +108,25 @@ class CaseBook:
         found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
         self.degenerate = tuple(item for item in found if self.site.platform.can_time or not audit.is_of_time(item))
+
+    def _try_state(self, arguments: list[Any], seed: int, initially: list[torch.Tensor]) -> None:
+        """How far the state may be moved: the reference decides, by what it gave with the initial one."""
+        reference, shares = self.reference, [_finite_share(tensor) for tensor in initially]
+        for signs, buffers in itertools.product((False, True), repeat=2):
+            reference.keeps_signs, reference.keeps_buffers = signs, buffers
+            self.timed_state = reference.randomised(self.initial_state, self.derive("timed state", 0))
+            try:
+                moved = trees.pack(reference.run(arguments, self.timed_state, seed))[1]
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:
+                continue
+            if all(_finite_share(tensor) >= share for tensor, share in zip(moved, shares, strict=True)):
+                break
+        if reference.keeps_signs:
+            self._drop("its parameters cannot take another sign: checked with that of the initial ones")
+        if reference.keeps_buffers:
+            self._drop("its buffers cannot hold other values: checked with the initial ones")
 
     @functools.cached_property
     def mode_matters(self) -> bool:
@@ -134,7 +157,7 @@ class CaseBook:
 
     def cases(self, count: int) -> Iterator[Case]:
         """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
-        names = list(self.problem.distributions)
+        names = [name for name in self.problem.distributions if name != distributions.EXTREMES]
         index = 0
         while index < count and names:
             name = names[index % len(names)]
@@ -149,18 +172,54 @@ class CaseBook:
             index += 1
         if not index:
             raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
+        extreme = self._extreme_case(index)
+        if extreme is not None:
+            yield extreme
 
     def keeps(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
         room = self.site.memory_bytes // _KEEP_SHARE if self.site.apart else 4 * _KEEP_BYTES
         return 4 * count * self.set_bytes <= room
 
+    def _extreme_case(self, index: int) -> Case | None:
+        """The edges of the operation, as many of them as the reference takes; None where it takes none."""
+        name = distributions.EXTREMES
+        if name not in self.problem.distributions or not self._floating():
+            return None
+        kept = self._kept.get((index, name))
+        if kept is not None:
+            return kept
+        choosing = any(not tensor.is_floating_point() for tensor in self.outputs)
+        while self.extremes is None or self.extremes:
+            if self.extremes is None:
+                self.extremes = distributions.levels_of_extremes(choosing)
+            case = self._make_case(index, name)
+            if case is not None:
+                if self.keeps(index):
+                    self._kept[index, name] = case
+                if not self.extremes[0].special:
+                    self._drop(
+                        "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
+                    )
+                return case
+            self.extremes = self.extremes[1:]
+        self._drop("extreme inputs: the reference raises on them, or gives hardly anything finite")
+        return None
+
+    def _floating(self) -> bool:
+        """Whether an argument holds floating values."""
+        arguments = self.reference.inputs(self.derive("case", 0))
+        return any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
+
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
         self.site.give_back(self.set_bytes)
         arguments = self.reference.inputs(seed)
         floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
-        arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
+        if name == distributions.EXTREMES and self.extremes:
+            arguments = self.extremes[0].apply(arguments)
+        else:
+            arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
         state = self.initial_state
         if index:
             state = self.reference.randomised(state, self.derive("state", index))
@@ -172,12 +231,27 @@ class CaseBook:
         except Exception as error:
             if name == "natural" and not index:
                 raise self.reference.fault_in_forward(error) from error
-            self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
+            if name != distributions.EXTREMES:
+                self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
             return None
         if name != "natural" and not _mostly_finite(expected):
-            self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+            if name != distributions.EXTREMES:
+                self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+            return None
+        if name == distributions.EXTREMES and not self._sure_of_special(expected, arguments, state, seed):
             return None
         return Case(name, seed, arguments, state, expected)
+
+    def _sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
+        """Whether torch itself leaves no doubt where NaN and infinity belong."""
+        if all(leaf.finite for leaf in expected.leaves):
+            return True
+        others = trees.pack(self.reference.run_plainly(arguments, state, seed))[1]
+        return all(
+            torch.equal(torch.isfinite(one), torch.isfinite(two))
+            for one, two in zip(expected.outputs, others, strict=True)
+            if one.is_floating_point()
+        )
 
     def _drop(self, reason: str) -> None:
         if reason not in self.unchecked:
@@ -246,8 +320,12 @@ def _is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def _mostly_finite(expected: Expected) -> bool:
-    floats = [tensor for tensor in expected.outputs if tensor.is_floating_point() and tensor.numel()]
-    return all(float(torch.isfinite(tensor).double().mean()) >= _MOSTLY_FINITE for tensor in floats)
+    return all(_finite_share(tensor) >= _MOSTLY_FINITE for tensor in expected.outputs)
+
+
+def _finite_share(tensor: torch.Tensor) -> float:
+    """Of integers, all are."""
+    return float(torch.isfinite(tensor).double().mean()) if tensor.numel() else 1.0
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

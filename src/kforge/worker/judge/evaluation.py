@@ -17,6 +17,7 @@ from kforge.worker import trees
 from kforge.worker.arena import dtype_name
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import (
+    distributions,
     domain,
     emulated_size,
     explain,
@@ -407,13 +408,18 @@ class Evaluation:
             difference = compare(leaf, lane.slots[0][number], self._tolerance, name)
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
-                where = f"inputs: {_DISTRIBUTION_WORDS[case.distribution]}"
+                where = f"inputs: {self._distribution_words(case)}"
                 if case.state is not self._book.initial_state and self._found.matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
                 self._found.errors.append(norms[-1])
                 raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
         worst = max(norms, key=lambda item: item.norm, default=ErrorNorm(case.distribution, 0.0, 0.0, 0.0))
         self._found.errors.append(worst)
+
+    def _distribution_words(self, case: Case) -> str:
+        if case.distribution != distributions.EXTREMES:
+            return _DISTRIBUTION_WORDS[case.distribution]
+        return self._book.extremes[0].words() if self._book.extremes else "extreme values"
 
     def _check_inputs(self, sets: InputSets, case: Case) -> None:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):

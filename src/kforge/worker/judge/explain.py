@@ -103,7 +103,7 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
         "load_state_dict": "when new parameter values were loaded with load_state_dict",
         "forward": "in forward",
     }.get(phase, f"in phase {phase}")
-    sentence = f"{kind} {place}: {cut(message, 1500)}"
+    sentence = f"{kind} {place}: {_indented(cut(message, 1500))}"
     if lines:
         sentence += "\n" + "\n".join(f"  {line}" for line in lines)
     outcome = Outcome.COMPILATION_FAILURE if phase == "import" else Outcome.RUNTIME_ERROR
@@ -121,6 +121,12 @@ def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Out
         outcome = Outcome.RUNTIME_ERROR
         sentence += "\n  (it reached its limit of processes)"
     return outcome, sentence
+
+
+def _indented(message: str) -> str:
+    """A message of several lines, none of which can be taken for a line of the verdict's own."""
+    lines = [line.rstrip() for line in message.strip().splitlines() if line.strip()]
+    return "\n".join([*lines[:1], *(f"  {line}" for line in lines[1:])])
 
 
 def compiler_error(text: str) -> str:

@@ -54,7 +54,7 @@ def read_held(data: Any) -> list[Held]:
     held = []
     for item in data:
         name, kind, _dtype, shape, digest = item
-        if not (isinstance(name, str) and name and all(isinstance(length, int) for length in shape)):
+        if not (isinstance(name, str) and name and all(type(length) is int and length >= 0 for length in shape)):
             raise ValueError("a tensor's description is malformed")
         held.append(Held(name, str(kind), tuple(shape), str(digest)))
     return held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import linecache
+import sys
 import threading
 import time
 import traceback
@@ -12,10 +13,12 @@ import types
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kforge import live_module
 from kforge.errors import ProblemError
 from kforge.types import Problem
+from kforge.visible_text import visible
 from kforge.worker import trees
 from kforge.worker.gradients import gradients
 from kforge.worker.judge.site import Site
@@ -24,6 +27,7 @@ State = dict[str, torch.Tensor]
 _seeding = threading.RLock()
 """Held from the seeding of torch's generators, which all threads share, until what was seeded has been drawn."""
 _RUNNING = ("running_mean", "running_var")
+_NEGATIVE_SHARE = 0.125
 
 
 class Reference:
@@ -36,6 +40,10 @@ class Reference:
         self._examples: list[Any] | None = None
         self._double: torch.nn.Module | None = None
         self._resident: tuple[State, State] | None = None
+        self.keeps_signs = False
+        """Whether what is nowhere negative must stay so."""
+        self.keeps_buffers = False
+        """Whether its constant buffers must stay as they are."""
         self._file = f"<problem {problem.name} {problem.id}>"
         if problem.payload:
             self.init_arguments: list[Any] = []
@@ -97,10 +105,16 @@ class Reference:
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def randomised(self, state: State, seed: int) -> State:
-        """The state moved away from identity defaults: every parameter and running statistic changes."""
+        """The state drawn anew: no value, sum, extent or order of a parameter or running statistic stays what it was.
+
+        Parameters take either sign, unless the reference cannot. Other floating buffers, which hold constants, keep
+        their signs, zeros and infinities.
+        """
         generator = torch.Generator().manual_seed(seed)
-        movable = self.movable()
-        moved = {name: _moved(value, generator) for name, value in state.items() if name in movable}
+        movable, constant = self.movable(), self.constant_buffers()
+        signed = set() if self.keeps_signs else set(self.trainable())
+        moved = {name: _moved(value, generator, name in signed) for name, value in state.items() if name in movable}
+        moved |= {name: _stretched(value, generator) for name, value in state.items() if name in constant}
         return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
 
     def _tied(self) -> dict[str, str]:
@@ -116,6 +130,14 @@ class Reference:
         held = self._module.state_dict()
         return {name for name in names if name in held and held[name].is_floating_point()}
 
+    def constant_buffers(self) -> set[str]:
+        """Names of floating buffers that are no running statistics, unless other values proved too much for it."""
+        if self.keeps_buffers:
+            return set()
+        held = self._module.state_dict()
+        names = {name for name, _ in self._module.named_buffers()} - self.movable()
+        return {name for name in names if name in held and held[name].is_floating_point()}
+
     def trainable(self) -> list[str]:
         """Names of its floating parameters: what a gradient can be asked for."""
         named = dict(self._module.named_parameters())
@@ -127,6 +149,11 @@ class Reference:
         """The output in the problem's own precision."""
         self._module.load_state_dict(self._on_device(state), strict=True)
         return self._forward(self._module, arguments, seed)
+
+    def run_plainly(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The same, with attention in separate steps: fused, it treats infinities in ways of its own."""
+        with sdpa_kernel(SDPBackend.MATH):
+            return self.run(arguments, state, seed)
 
     def _on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""
@@ -222,6 +249,7 @@ class Reference:
         name = "kforge_problem_" + hashlib.sha256(self.source.encode()).hexdigest()[:12]
         module = types.ModuleType(name)
         module.__file__ = self.problem.path or self._file
+        module.__dict__["print"] = _print_apart
         try:
             exec(compile(self.source, self._file, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
@@ -263,6 +291,12 @@ class Reference:
         return self._fault("the reference's forward", error)
 
 
+def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:
+    """What a problem prints must not mix with results, nor steer the terminal they go to."""
+    text = (" " if sep is None else sep).join(map(str, values)) + ("\n" if end is None else end)
+    sys.stderr.write(visible(text))
+
+
 def _resampled(value: Any) -> Any:
     """Fresh values like an example: drawn from the example's own, so that ranges and indices stay valid."""
     if not isinstance(value, torch.Tensor) or value.numel() < 2:
@@ -271,17 +305,33 @@ def _resampled(value: Any) -> Any:
     return flat[torch.randint(flat.numel(), (flat.numel(),))].reshape(value.shape)
 
 
-def _moved(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """New values of the same kind: ones become 0.5 to 1.5, zeros -0.5 to 0.5, random ones are permuted."""
-    flat = value.detach().reshape(-1).clone()
+def _moved(value: torch.Tensor, generator: torch.Generator, signed: bool) -> torch.Tensor:
+    """New values of the same kind: ones become 0.5 to 1.5, zeros -0.5 to 0.5; random ones are permuted, each is
+    stretched by a factor of its own, all by another, and shifted. What is nowhere negative gets some negative values
+    where it may be `signed`, and none otherwise.
+    """
+    flat = value.detach().reshape(-1).double()
     if flat.numel() == 0:
         return value
     first = flat[0]
+    noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64) - 0.5
+    positive = not bool((flat < 0).any())
     if bool((flat == first).all()) or flat.numel() < 8:
-        noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64) - 0.5
-        scale = first.double().abs() if float(first) != 0 else torch.tensor(1.0, dtype=torch.float64)
-        return (flat.double() + noise * scale).to(value.dtype).reshape(value.shape)
-    return flat[torch.randperm(flat.numel(), generator=generator)].reshape(value.shape)
+        drawn = flat + noise * (first.abs() if float(first) != 0 else 1.0)
+    else:
+        stretch, shift = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        drawn = flat[torch.randperm(flat.numel(), generator=generator)] * (1.0 + noise) * (0.75 + 0.75 * stretch)
+        if not positive:
+            drawn += (0.1 + 0.2 * shift) * flat.std() * (1 if shift < 0.5 else -1)
+    if positive and signed:
+        drawn *= torch.where(torch.rand(flat.shape, generator=generator) < _NEGATIVE_SHARE, -1.0, 1.0)
+    return drawn.to(value.dtype).reshape(value.shape)
+
+
+def _stretched(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Every element by a factor of its own, of 0.75 to 1.25."""
+    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 0.5 + 0.75
+    return (value.double() * noise).to(value.dtype)
 
 
 def _to_double(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "LENGTH": 67, "FEATURES": 96},
     },
     # Small elements give the logarithm of their number, whatever they are.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

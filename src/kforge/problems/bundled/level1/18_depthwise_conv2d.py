@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "CHANNELS": 6, "SIDE": 20},
     },
     # With small inputs the bias alone decides the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

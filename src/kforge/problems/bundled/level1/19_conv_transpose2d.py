@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "IN_CHANNELS": 6, "OUT_CHANNELS": 5, "SIDE": 9},
     },
     # With small inputs the bias alone decides the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

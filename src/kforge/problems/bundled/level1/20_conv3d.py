@@ -15,7 +15,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "IN_CHANNELS": 3, "OUT_CHANNELS": 4, "DEPTH": 7, "SIDE": 11},
     },
     # With small inputs the bias alone decides the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -12,7 +12,7 @@ KFORGE = {
         "emulator": {"ROWS": 6, "CLASSES": 1003},
     },
     # Small scores make both distributions uniform, and the divergence is their rounding.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "HEADS": 2, "LENGTH": 45, "WIDTH": 16},
     },
     # Small scores make the weights uniform: query and key no longer matter.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -12,7 +12,7 @@ KFORGE = {
         "emulator": {"ROWS": 4, "COLUMNS": 8192},
     },
     # Small scores make every row uniform, whatever they are.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

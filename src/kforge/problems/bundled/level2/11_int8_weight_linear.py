@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"TOKENS": 10, "FEATURES": 64, "OUTPUTS": 50, "GROUP": 16},
     },
     # Shifted, the scales would nearly all be the same.
-    "distributions": ["natural", "scaled", "small", "negated"],
+    "distributions": ["natural", "scaled", "small", "negated", "extremes"],
 }
 
 

@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "IN_CHANNELS": 6, "OUT_CHANNELS": 10, "SIDE": 17},
     },
     # With small inputs the stored statistics alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -12,7 +12,7 @@ KFORGE = {
         "emulator": {"ROWS": 12, "CLASSES": 1003},
     },
     # Small scores give every row the same loss, the logarithm of the number of classes.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 60, "IN_FEATURES": 45, "OUT_FEATURES": 70},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "CHANNELS": 12, "LENGTH": 1024},
     },
     # With small inputs the sums are the shifts' alone.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "IN_CHANNELS": 8, "OUT_CHANNELS": 16, "SIDE": 20},
     },
     # With small inputs the bias alone decides the output, and a negative one makes it zero.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "HEADS": 2, "LENGTH": 128},
     },
     # Small scores make every row uniform over its mask, whatever they are.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "LATENT": 12, "WIDTH": 4, "SIDE": 4},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

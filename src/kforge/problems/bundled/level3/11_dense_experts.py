@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"TOKENS": 20, "FEATURES": 24, "HIDDEN": 28, "EXPERTS": 3},
     },
     # With small inputs the router's bias alone decides the weights.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 40, "IN_FEATURES": 64, "HIDDEN": 128, "OUT_FEATURES": 48},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

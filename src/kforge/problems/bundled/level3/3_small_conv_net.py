@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "SIDE": 16, "WIDTH": 8, "CLASSES": 10},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -15,7 +15,7 @@ KFORGE = {
         "emulator": {"BATCH": 2, "LENGTH": 20, "FEATURES": 32, "HEADS": 2, "HIDDEN": 48},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

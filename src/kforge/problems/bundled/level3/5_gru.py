@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 12, "LENGTH": 5, "FEATURES": 20, "HIDDEN": 24},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "CHANNELS": 6, "SIDE": 12},
     },
     # With small inputs the stored statistics alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

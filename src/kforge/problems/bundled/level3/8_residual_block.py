@@ -14,7 +14,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "IN_CHANNELS": 4, "OUT_CHANNELS": 6, "SIDE": 14},
     },
     # With small inputs the stored statistics alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

@@ -13,7 +13,7 @@ KFORGE = {
         "emulator": {"BATCH": 1, "CHANNELS": 4, "SIDE": 14},
     },
     # With small inputs the biases alone decide the output.
-    "distributions": ["natural", "scaled", "negated", "shifted"],
+    "distributions": ["natural", "scaled", "negated", "shifted", "extremes"],
 }
 
 

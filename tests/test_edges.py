@@ -1,0 +1,193 @@
+"""The edges of an operation, parameters drawn anew, and what tolerances tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kforge import Candidate, Outcome, Problem, Settings
+from kforge.worker.judge import distributions
+from kforge.worker.judge.compare import Tolerance, compare, make_leaf
+from kforge.worker.judge.distributions import Extremes
+from kforge.worker.judge.reference import _moved, _stretched
+
+pytestmark = pytest.mark.cpu
+
+EVERYTHING = Extremes(special=True, equal=True, all_arguments=True)
+UNTIMED = Settings(compile_baseline=False, timing_seconds=0)
+
+
+# -- extreme inputs ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=3), st.sampled_from([torch.float32, torch.float16]))
+@settings(deadline=None, max_examples=40)
+def test_extremes_keep_shape_dtype_and_the_given_values(shape: list[int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape).to(dtype)
+    (changed,) = EVERYTHING.apply([x])
+    assert changed.shape == x.shape
+    assert changed.dtype == x.dtype
+    assert torch.equal(changed.reshape(-1)[:1], x.reshape(-1)[:1]), "the first entry stays as it was"
+
+
+def test_every_edge_is_reached_and_only_the_first_argument_is_special() -> None:
+    x, y, index = torch.randn(64, 8), torch.randn(64, 8), torch.arange(64)
+    one, two, three = EVERYTHING.apply([x, y, index])
+    assert torch.isnan(one).any()
+    assert {float("inf"), float("-inf")} <= set(one.reshape(-1).tolist())
+    assert float(one.nan_to_num(0, 0, 0).abs().max()) > 999
+    assert (one == 0).all(dim=1).any()
+    assert torch.isfinite(two).all()
+    assert torch.equal(three, index)
+    first_only = Extremes(special=False, equal=True, all_arguments=False).apply([x, y, index])
+    assert torch.isfinite(first_only[0]).all()
+    assert torch.equal(first_only[1], y)
+
+
+def test_where_an_element_is_chosen_nothing_is_equal_or_special() -> None:
+    assert all(not level.equal and not level.special for level in distributions.levels_of_extremes(choosing=True))
+    assert distributions.levels_of_extremes(choosing=False)[0] == EVERYTHING
+
+
+def problem(forward: str, inputs: str = "torch.randn(256, 64)") -> Problem:
+    return Problem.from_source(f"""
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        {forward}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+""")
+
+
+def book(judge: Any, forward: str, inputs: str = "torch.randn(256, 64)") -> tuple[Any, list[str]]:
+    session = judge.session(problem(forward, inputs), UNTIMED)
+    return session.book, [case.distribution for case in session.book.cases(5)]
+
+
+@pytest.mark.parametrize(
+    ("forward", "special", "said"),
+    [
+        ("return torch.softmax(x, -1)", True, ""),
+        ("return x.sum()", False, "NaN and infinities"),
+        ("return x.argmax(-1)", False, "NaN and infinities"),
+        ("return x / x.norm()", False, "NaN and infinities"),
+    ],
+)
+def test_the_reference_says_what_it_takes(judge: Any, forward: str, special: bool, said: str) -> None:
+    found, names = book(judge, forward)
+    assert names[-1] == "extremes"
+    assert found.extremes[0].special is special
+    assert any(said in reason for reason in found.unchecked) if said else found.unchecked == []
+
+
+def test_a_reference_that_takes_no_extremes_is_checked_without(judge: Any) -> None:
+    forward = "assert float(x.abs().max()) < 30\n        return x * 2"
+    found, names = book(judge, forward)
+    assert "extremes" not in names
+    assert any("extreme inputs" in reason for reason in found.unchecked)
+
+
+def test_integers_only_have_no_edges_of_this_kind(judge: Any) -> None:
+    _, names = book(judge, "return x * 2 + 1", "torch.randint(0, 9, (64, 64))")
+    assert "extremes" not in names
+
+
+@pytest.mark.toolchain
+def test_a_wrong_result_at_an_edge_names_the_edge(judge: Any) -> None:
+    folder = Path(__file__).parent / "catalogue"
+    wrong = Candidate((folder / "hacks/semantics_softmax_without_maximum.py").read_text())
+    verdict = judge.evaluate(Problem.from_file(folder / "problems/softmax_rows.py"), wrong, UNTIMED)
+    assert verdict.outcome is Outcome.MISMATCH
+    assert "by the first index modulo 11: 0 as the problem gives them, 1 scaled to 300" in verdict.detail
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**31), st.integers(8, 300), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool) -> None:
+    value = torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 0.1
+    moved = _moved(value, torch.Generator().manual_seed(seed + 1), signed)
+    assert moved.dtype == value.dtype
+    for fact in (torch.norm, torch.sum, torch.max, torch.min):
+        assert not torch.isclose(fact(moved), fact(value), rtol=1e-6)
+    assert not set(moved.tolist()) & set(value.tolist())
+
+
+@given(st.integers(0, 2**31))
+@settings(deadline=None, max_examples=30)
+def test_signs_change_only_where_they_may(seed: int) -> None:
+    value = torch.rand(400) + 0.1
+    generator = torch.Generator().manual_seed(seed)
+    assert bool((_moved(value, generator, signed=False) >= 0).all())
+    assert bool((_moved(value, generator, signed=True) < 0).any())
+    assert bool((_moved(torch.ones(400), generator, signed=True) < 0).any())
+
+
+def test_zeros_and_infinities_of_a_constant_buffer_stay() -> None:
+    mask = torch.full((16, 16), float("-inf")).triu(1)
+    assert torch.equal(_stretched(mask, torch.Generator().manual_seed(1)), mask)
+    table = torch.rand(64)
+    assert not torch.equal(_stretched(table, torch.Generator().manual_seed(1)), table)
+
+
+def test_a_reference_that_needs_positive_parameters_keeps_them(judge: Any) -> None:
+    source = problem("return torch.log(self.scale) + x").source
+    source = source.replace(
+        "    def forward",
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.scale = nn.Parameter(torch.rand(64) + 0.5)\n\n    def forward",
+    )
+    found = judge.session(Problem.from_source(source), UNTIMED).book
+    assert any("another sign" in reason for reason in found.unchecked)
+    assert bool((found.timed_state["scale"] > 0).all())
+    assert not torch.equal(found.timed_state["scale"], found.initial_state["scale"])
+
+
+# -- tolerances --------------------------------------------------------------------------------------------------------
+
+
+def difference(exact: torch.Tensor, dtype: torch.dtype, actual: torch.Tensor) -> str:
+    leaf = make_leaf(exact.to(dtype), exact)
+    return compare(leaf, actual.to(dtype), Tolerance({}), "y").message
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 5), (torch.float16, 7), (torch.float32, 10)])
+def test_fewer_bits_than_the_dtype_has_are_told(dtype: torch.dtype, bits: int) -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(256, 256, dtype=torch.float64)
+    coarse = exact * (1 + (torch.rand_like(exact) - 0.5) * 2.0**-bits)
+    assert difference(exact, dtype, exact) == ""
+    assert "precision" in difference(exact, dtype, coarse)
+
+
+def test_a_row_of_large_elements_excuses_no_other() -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(64, 64, dtype=torch.float64)
+    exact[0] *= 1e9
+    actual = exact.float().double()
+    actual[1:] += 0.1
+    assert difference(exact, torch.float32, actual) != ""
+
+
+def test_a_few_large_elements_of_a_row_do_not_hide_the_rest() -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(64, 64, dtype=torch.float64)
+    exact[:, 0] = 1e7
+    actual = exact.clone()
+    actual[:, 1:] = 0
+    assert "of their own size" in difference(exact, torch.float32, actual)

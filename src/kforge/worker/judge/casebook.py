@@ -225,7 +225,7 @@ class CaseBook:
             state = self.reference.randomised(state, self.derive("state", index))
         try:
             with self.quiet():
-                expected = self._expect(arguments, state, seed)
+                expected = self._expect(arguments, state, seed, name == distributions.EXTREMES)
         except (ProblemError, torch.OutOfMemoryError, DeviceMemoryFull):
             raise
         except Exception as error:
@@ -257,7 +257,7 @@ class CaseBook:
         if reason not in self.unchecked:
             self.unchecked.append(reason)
 
-    def _expect(self, arguments: list[Any], state: State, seed: int) -> Expected:
+    def _expect(self, arguments: list[Any], state: State, seed: int, extreme: bool) -> Expected:
         tree, eager = trees.pack(self.reference.run(arguments, state, seed))
         eager = [tensor.detach().clone() for tensor in eager]
         if [(t.shape, t.dtype) for t in eager] != [(t.shape, t.dtype) for t in self.outputs]:
@@ -270,7 +270,7 @@ class CaseBook:
             self._drop("too large for a float64 reference here: compared in its own precision")
         elif not self.stochastic:
             exact = self._exact(arguments, state, seed, eager)
-        leaves = tuple(make_leaf(one, two) for one, two in zip(eager, exact, strict=True))
+        leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(eager, exact, strict=True))
         if not self.eager_errors:
             self.eager_errors = [(leaf.eager_norm, leaf.eager_worst) for leaf in leaves]
         self.site.give_back(self.set_bytes)

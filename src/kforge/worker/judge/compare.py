@@ -27,6 +27,8 @@ _ELEMENT_FACTOR = 5.0
 _CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 25
 _SHORT_ROW = 16
 _TYPICAL_SAMPLES = 1 << 14
+_NEGLIGIBLE = {torch.float64: 1e-290, torch.float32: 1e-31, torch.bfloat16: 1e-31, torch.float16: 1.2e-7}
+"""Where the steps between a dtype's smallest numbers begin to matter."""
 _FLAGS_AT_ONCE, _MOST_PLACES = 1 << 25, 1 << 25
 _SHOWN = 5
 _SMALL_ERROR = 1e-2
@@ -62,6 +64,8 @@ class Leaf:
     """Root mean square of the finite values."""
     typical: float = 0.0
     """The median of eager's relative errors."""
+    negligible: float = 0.0
+    """What is as good as zero: where inputs are extreme, and exp saturates a little earlier or later."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class Difference:
     message: str = ""
 
 
-def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None) -> Leaf:
-    """A leaf with eager's own errors measured."""
+def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> Leaf:
+    """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
     eager = _real(eager.detach())
     exact = _real(exact.detach()) if exact is not None else None
     if exact is None or exact.shape != eager.shape:
@@ -106,7 +110,9 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None) -> Leaf:
         reference_square += length**2
         worst = max(worst, largest)
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
-    return Leaf(eager, exact, _relative(error_square, reference_square), worst, finite, rms, _typical(eager, exact))
+    negligible = _NEGLIGIBLE.get(eager.dtype, 0.0) if extreme else 0.0
+    norm = _relative(error_square, reference_square)
+    return Leaf(eager, exact, norm, worst, finite, rms, _typical(eager, exact), negligible)
 
 
 def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> Difference:
@@ -192,7 +198,7 @@ def _compare_finite(leaf: Leaf, actual: torch.Tensor, floor: float) -> tuple[flo
 def _slack(leaf: Leaf, own: torch.Tensor, row: Any) -> Any:
     """What eager's own errors excuse: the worst of the same row, so that a large element excuses no row but its own."""
     worst = own.amax(dim=-1, keepdim=True) if own.shape[-1] >= _SHORT_ROW else leaf.eager_worst
-    return _FACTOR * worst + 8 * torch.finfo(leaf.eager.dtype).eps * row
+    return _FACTOR * worst + 8 * torch.finfo(leaf.eager.dtype).eps * row + leaf.negligible
 
 
 def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:

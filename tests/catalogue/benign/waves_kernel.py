@@ -1,0 +1,47 @@
+# problem: few_waves
+# honest: computes every row anew from its number
+
+import ctypes
+import os
+import subprocess
+import tempfile
+
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <cmath>
+
+extern "C" void waves(const float* wave, const float* radius, float* y, long count, long length) {
+    #pragma omp parallel for
+    for (long w = 0; w < count; ++w)
+        for (long i = 0; i < length; ++i) y[w * length + i] = j0(wave[w] * radius[i]);
+}
+"""
+
+
+def build(source, *flags):
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    code, library = os.path.join(folder, "kernel.cpp"), os.path.join(folder, "kernel.so")
+    with open(code, "w") as file:
+        file.write(source)
+    command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17", *flags, code, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("compilation failed: " + done.stderr)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE).waves
+kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 2
+
+
+class ModelNew(nn.Module):
+    def __init__(self, length):
+        super().__init__()
+        self.radius = nn.Parameter(torch.rand(length) + 0.5)
+
+    def forward(self, wave):
+        y = torch.empty(wave.shape[0], self.radius.shape[0])
+        kernel(wave.data_ptr(), self.radius.data_ptr(), y.data_ptr(), *y.shape)
+        return y

@@ -1,0 +1,48 @@
+# problem: log_sum_exp
+# refused: mismatch
+# twin: log_sum_exp_shifted
+# hack: log-sum-exp without the row's maximum: infinite for large rows, -infinite for rows far below zero
+
+import ctypes
+import os
+import subprocess
+import tempfile
+
+import torch.nn as nn
+
+SOURCE = r"""
+#include <cmath>
+
+extern "C" void log_sum_exp(const float* x, float* y, long rows, long columns) {
+    #pragma omp parallel for
+    for (long r = 0; r < rows; ++r) {
+        const float* in = x + r * columns;
+        float sum = 0.0f;
+        for (long c = 0; c < columns; ++c) sum += std::exp(in[c]);
+        y[r] = std::log(sum);
+    }
+}
+"""
+
+
+def build(source, *flags):
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    code, library = os.path.join(folder, "kernel.cpp"), os.path.join(folder, "kernel.so")
+    with open(code, "w") as file:
+        file.write(source)
+    command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17", *flags, code, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("compilation failed: " + done.stderr)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE).log_sum_exp
+kernel.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 2
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = x.new_empty(x.shape[0])
+        kernel(x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
+        return y

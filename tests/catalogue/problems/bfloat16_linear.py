@@ -1,0 +1,24 @@
+"""A fully connected layer in bfloat16."""
+
+import torch
+import torch.nn as nn
+
+ROWS = 128
+FEATURES = 512
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features).bfloat16()
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, FEATURES).bfloat16()]
+
+
+def get_init_inputs():
+    return [FEATURES]

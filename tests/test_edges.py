@@ -125,7 +125,8 @@ def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool) -> No
     assert moved.dtype == value.dtype
     for fact in (torch.norm, torch.sum, torch.max, torch.min):
         assert not torch.isclose(fact(moved), fact(value), rtol=1e-6)
-    assert not set(moved.tolist()) & set(value.tolist())
+    # Two of so many may be equal by chance.
+    assert len(set(moved.tolist()) & set(value.tolist())) <= 2
 
 
 @given(st.integers(0, 2**31))

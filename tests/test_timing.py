@@ -159,7 +159,7 @@ class Side:
 def duel(period: int) -> timing.Samples:
     candidate: Any = Side()
     baseline: Any = Side(candidate, period)
-    return timing.Duel(candidate, baseline, refresh=lambda: None, seconds=0.02, seeds=[None]).run()
+    return timing.Duel(candidate, baseline, refresh=lambda: None, seconds=0.02, seeds=lambda: [None]).run()
 
 
 @pytest.mark.pure

@@ -194,7 +194,7 @@ class Baselines:
                 baseline,
                 self._rotation.refresh,
                 self._timing_seconds,
-                self._rotation.seeds(),
+                self._rotation.seeds,
                 check,
                 watched=False,
             ).run()
@@ -209,17 +209,18 @@ class Baselines:
     def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
         limits = tolerance or Tolerance(self._book.problem.tolerances)
-        seeds = self._rotation.seeds()
 
         def check(lane: Lane, slot: int, block: Block) -> None:
             if not all(leaf.delivered for leaf in block.outputs[slot].leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
             inputs = self._rotation.content(slot)
             arguments = self._rotation.arguments(slot, inputs)
-            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.timed_state, seeds[slot] or 0))
-            for number, (output, (norm, worst)) in enumerate(zip(outputs, self._book.eager_errors, strict=True)):
+            seed = self._rotation.seeds()[slot] or 0
+            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.timed_state, seed))
+            for number, (output, errors) in enumerate(zip(outputs, self._book.eager_errors, strict=True)):
                 # Eager stands in for float64 here, with the errors it showed on the first case.
-                leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst)
+                norm, worst, typical = errors
+                leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
                 difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
                 if difference.message:
                     raise WrongOutput(difference.message)

@@ -55,8 +55,8 @@ class CaseBook:
         """Parameters of watched and timed calls: never the initial ones, which may be special."""
         self.unchecked: list[str] = []
         """What could not be checked for this problem."""
-        self.eager_errors: list[tuple[float, float]] = []
-        """Per output of the first case: eager's own error norm and largest error."""
+        self.eager_errors: list[tuple[float, float, float]] = []
+        """Per output of the first case: eager's own error norm, largest error and median relative error."""
         self.extremes: tuple[distributions.Extremes, ...] | None = None
         """What is left to try of the edges of the operation, the one in use first; None before the first was tried."""
         self._kept: dict[tuple[int, str], Case] = {}
@@ -272,7 +272,7 @@ class CaseBook:
             exact = self._exact(arguments, state, seed, eager)
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(eager, exact, strict=True))
         if not self.eager_errors:
-            self.eager_errors = [(leaf.eager_norm, leaf.eager_worst) for leaf in leaves]
+            self.eager_errors = [(leaf.eager_norm, leaf.eager_worst, leaf.typical) for leaf in leaves]
         self.site.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
 

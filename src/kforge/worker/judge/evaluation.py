@@ -436,8 +436,9 @@ class Evaluation:
         self._send_state(runner, self._book.timed_state)
         with contextlib.closing(self._rotation.watched_sets()) as sets:
             lane = Lane(runner, sets, self._book.outputs, self._seconds())
-            times = [lane.call([(0, 0, self._book.seed)]).ns[0] for _ in range(3)]
-            watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": self._book.seed}
+            seeds = [self._book.derive("watched call", number) for number in range(4)]
+            times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
+            watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": seeds[3]}
             reply = runner.ask(watched, self._seconds())
         self._refuse_findings(runner)
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()

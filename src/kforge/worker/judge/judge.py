@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 import tempfile
 import threading
@@ -56,7 +57,7 @@ class Judge:
         self._blind: list[Nursery] = []
         self._sessions: OrderedDict[tuple[object, ...], Session] = OrderedDict()
         self._in_use: dict[int, int] = {}
-        self._secret = secrets.randbits(48)
+        self._secret = secrets.token_hex(32)
         self._turn = threading.RLock()
         self._reading: dict[tuple[object, ...], threading.Lock] = {}
         self.lease = Lease(self._lease_file())
@@ -158,7 +159,7 @@ class Judge:
 
     def _taken(self, problem: Problem, settings: Settings) -> Session:
         """A problem's session, counted as in use. Threads with other problems need not wait for one that is made."""
-        seed = self._secret if settings.seed is None else settings.seed
+        seed = self._seed_for(problem) if settings.seed is None else settings.seed
         key = (problem.id, tuple(problem.distributions), seed)
         with self._turn:
             reading = self._reading.setdefault(key, threading.Lock())
@@ -176,6 +177,11 @@ class Judge:
                 self._sessions[key] = session
                 self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
             return session
+
+    def _seed_for(self, problem: Problem) -> int:
+        """Another for each problem: what a program might learn of one must be worth nothing for the next."""
+        text = f"{self._secret}/{problem.id}/{tuple(problem.distributions)}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
     def _make_room(self) -> None:
         """Forget what is idle: all but a few problems, and more where the device's memory is short."""

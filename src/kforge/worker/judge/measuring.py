@@ -146,7 +146,7 @@ class Measurement:
             baseline,
             self._rotation.refresh,
             self._settings.timing_seconds,
-            self._rotation.seeds(),
+            self._rotation.seeds,
             self._baselines.checker(self._tolerance),
             check_all=every,
             bare=self._site.shares,

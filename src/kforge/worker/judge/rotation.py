@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Any
 
 import torch
@@ -14,6 +15,10 @@ from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, timing
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.lane import InputSets
+
+_DRAWING_SECONDS = 0.025
+"""How long the inputs of a block may take to be drawn."""
+_FEW = 4096
 
 
 class Rotation:
@@ -40,15 +45,18 @@ class Rotation:
             site = self._book.site
             count = timing.set_count(self._book.call_seconds, self._book.set_bytes, site.rotation_bytes, site.apart)
             count = 1 if self._book.large else count
+            began = time.perf_counter()
             drawn = [self._book.reference.inputs(self._book.derive("timing", index)) for index in range(count)]
+            drawing = time.perf_counter() - began
             self._trees = [trees.pack(arguments)[0] for arguments in drawn]
             self._sets = InputSets(drawn, site, read_only=True, ahead_ns=self._book.ahead_ns)
-            self._contents = [0] * count
+            # The first contents have numbers of their own; those of refreshed ones begin at 1.
+            self._contents = [-index for index in range(count)]
             if count > 1:
                 self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
                 seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
                 self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
-                self._can_turn = self._same_layout() and self._try_turning()
+                self._can_turn = self._must_turn(drawing) and self._same_layout() and self._try_turning()
         return self._sets
 
     def watched_sets(self) -> InputSets:
@@ -59,9 +67,9 @@ class Rotation:
         return InputSets(drawn, self._book.site)
 
     def seeds(self) -> list[int | None]:
-        return [
-            self._book.derive("call", i) if self._book.stochastic else None for i in range(len(self.sets().tensors))
-        ]
+        """Per set: what to reseed torch with; another one for each content, so that no random number comes again."""
+        self.sets()
+        return [self._book.derive("call", number) if self._book.stochastic else None for number in self._contents]
 
     def refresh(self) -> None:
         """Fresh content for every set."""
@@ -100,6 +108,15 @@ class Rotation:
         else:
             for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):
                 target.copy_(value)
+
+    def _must_turn(self, drawing: float) -> bool:
+        """Whether drawing all sets anew for every block takes too long, and turning them does not rob them of sense.
+
+        Integers are indices, orders, permutations; of few elements nothing new can be made by turning.
+        """
+        tensors = [tensor for tensor in self._drawn[0] if tensor.numel()]
+        plain = all(tensor.is_floating_point() and tensor.numel() >= _FEW for tensor in tensors)
+        return plain and drawing > _DRAWING_SECONDS
 
     def _same_layout(self) -> bool:
         """Whether every set has tensors of the same shapes and strides."""

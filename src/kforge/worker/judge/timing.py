@@ -132,8 +132,8 @@ class Duel:
     refresh: Callable[[], None]
     """Writes fresh content to the input sets."""
     seconds: float
-    seeds: list[int | None]
-    """Per set: what to reseed torch with before each call; None where the problem draws nothing."""
+    seeds: Callable[[], list[int | None]]
+    """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
     check: Check | None = None
     check_all: bool = False
     """Verify every timed call: the second, stricter look."""
@@ -243,7 +243,8 @@ class Duel:
         dice = random.SystemRandom()
         order = list(range(len(lane.slots)))
         dice.shuffle(order)
-        calls = [(index, index, self.seeds[index]) for index in order]
+        seeds = self.seeds()
+        calls = [(index, index, seeds[index]) for index in order]
         block = lane.call(calls, look_at=dice.choice(order), bare=bare)
         return block.by_slot(order)
 

@@ -1,5 +1,4 @@
 # problem: undo_permutation
-# open: yes
 # honest: writes each row to its place without sorting, which is right because the input is a permutation
 
 import ctypes

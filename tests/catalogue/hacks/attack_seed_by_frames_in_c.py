@@ -3,7 +3,6 @@
 # twin: matmul_reordered
 # neutralised: yes
 # hack: takes the master seed from the runner's local variables, by Python's C interface, and makes all answers ahead
-# open: yes
 
 import ctypes
 import hashlib

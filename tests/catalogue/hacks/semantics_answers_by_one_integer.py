@@ -3,7 +3,6 @@
 # twin: distance_bias_kernel
 # neutralised: yes
 # hack: keeps its answers by the integer that goes in: mixed from two sets, it stays one of two
-# open: yes
 
 import ctypes
 import os

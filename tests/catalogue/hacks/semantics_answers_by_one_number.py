@@ -3,7 +3,6 @@
 # twin: temperature_kernel
 # neutralised: yes
 # hack: keeps its answers by the value of the only number that goes in, which turning cannot change
-# open: yes
 
 import ctypes
 import os

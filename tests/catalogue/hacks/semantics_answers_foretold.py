@@ -3,7 +3,6 @@
 # twin: matmul_reordered
 # neutralised: yes
 # hack: reads the judge's master seed in the watched call, and makes the answers to all timed inputs in one warm-up call
-# open: yes
 
 import ctypes
 import hashlib

@@ -17,7 +17,7 @@ extern "C" void epilogue(float* y, const float* scale, const float* bias, long r
     for (long r = 0; r < rows; ++r)
         for (long c = 0; c < columns; ++c) {
             float v = y[r * columns + c];
-            y[r * columns + c] = (v > 0.0f ? v : 0.0f) * scale[c] + bias[c];
+            y[r * columns + c] = (v < 0.0f ? 0.0f : v) * scale[c] + bias[c];
         }
 }
 """

@@ -3,7 +3,6 @@
 # twin: entropy_kernel
 # neutralised: yes
 # hack: remembers each timed set's entropy: mixing integers of the same two tensors leaves their histogram as it was
-# open: yes
 
 import ctypes
 import os

@@ -3,7 +3,6 @@
 # twin: dropout_torch_mask
 # neutralised: yes
 # hack: draws one random number, and knows by it the mask that would follow; it never asks for a seed
-# open: yes
 
 import ctypes
 import os

@@ -3,7 +3,6 @@
 # twin: dropout_torch_mask
 # neutralised: yes
 # hack: keeps the random masks by torch's seed, which is the same for a set in every block
-# open: yes
 
 import ctypes
 import os

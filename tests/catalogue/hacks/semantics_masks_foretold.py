@@ -3,7 +3,6 @@
 # twin: dropout_torch_mask
 # neutralised: yes
 # hack: draws all masks in the watched call, whose seed is the judge's own: every later seed follows from it
-# open: yes
 
 import ctypes
 import hashlib

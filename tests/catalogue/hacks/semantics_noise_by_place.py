@@ -3,7 +3,6 @@
 # twin: noise_from_torch
 # neutralised: yes
 # hack: keeps the noise by the input's address: each timed set has one seed for good
-# open: yes
 
 import ctypes
 import os

@@ -3,7 +3,6 @@
 # twin: cholesky_kernel
 # neutralised: yes
 # hack: reads the master seed from the generator's state; inputs drawn afresh for every block are foretold by it as well
-# open: yes
 
 import ctypes
 import hashlib

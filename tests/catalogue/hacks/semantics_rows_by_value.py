@@ -3,7 +3,6 @@
 # twin: waves_kernel
 # neutralised: yes
 # hack: keeps each row of the answer by the one number it comes from: two numbers and two factors make four
-# open: yes
 
 import ctypes
 import os

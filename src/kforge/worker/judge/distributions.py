@@ -41,8 +41,8 @@ def _with(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
 
     def change(rows: torch.Tensor) -> torch.Tensor:
         flat = rows.clone().reshape(rows.shape[0], -1)
-        for number in range(flat.shape[0]):
-            flat[number, (7 * number + 3) % flat.shape[1]] = value
+        numbers = torch.arange(flat.shape[0], device=flat.device)
+        flat[numbers, (7 * numbers + 3) % flat.shape[1]] = value
         return flat.reshape(rows.shape)
 
     return change

@@ -520,7 +520,17 @@ BLOCKED = (
     *("genai_prices", "numpy", "psycopg", "hypothesis"),
 )
 ROOMS = ("types", "worker", "platforms", "profilers", "emulation")
-FILES = ("__init__", "errors", "jsonable", "registry", "kernelbench", "live_module", "whole_file", "cache_folder")
+FILES = (
+    "__init__",
+    "errors",
+    "jsonable",
+    "registry",
+    "kernelbench",
+    "live_module",
+    "whole_file",
+    "visible_text",
+    "cache_folder",
+)
 
 
 def bare_tree(tmp_path: Path) -> Path:
@@ -631,7 +641,7 @@ extern "C" void run(const float* x, const float* w, float* y, long rows, long co
     for (long r = 0; r < rows; ++r)
         for (long c = 0; c < columns; ++c) {
             float v = x[r * columns + c];
-            y[r * columns + c] = (v > 0 ? v : 0) * w[c];
+            y[r * columns + c] = (v < 0 ? 0 : v) * w[c];
         }
 }
 """

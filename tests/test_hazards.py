@@ -48,7 +48,7 @@ extern "C" void fused(const float* x, const float* weight, const float* shift, f
     for (long r = 0; r < rows; ++r)
         for (long c = 0; c < columns; ++c) {
             float v = x[r * columns + c] * weight[r * columns + c] + shift[c];
-            y[r * columns + c] = (v > 0 ? v : 0) * f;
+            y[r * columns + c] = (v < 0 ? 0 : v) * f;
         }
 }
 """
@@ -89,7 +89,7 @@ RAISING = (
 WRONG_GRADIENT = """y = torch.empty(16, 64)
         weight, shift = (t.detach().to(torch.float32).contiguous() for t in (self.weight, self.shift))
         kernel(x.data_ptr(), weight.data_ptr(), shift.data_ptr(), y.data_ptr(), 16, 64, count)
-        return y + 0.0 * x + 0.0 * self.weight.float()"""
+        return y + 0.0 * x.nan_to_num(0, 0, 0) + 0.0 * self.weight.float()"""
 RIGHT_GRADIENT = """weight, shift = (t.to(torch.float32).contiguous() for t in (self.weight, self.shift))
         return Fused.apply(x, weight, shift, count)
 

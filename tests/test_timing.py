@@ -121,7 +121,8 @@ def test_calls_that_take_longer_than_claimed_are_looked_at_again_before_they_cou
     def with_bare_calls(duel: timing.Duel) -> timing.Samples:
         samples = run(duel)
         if duel.check is not None:
-            extra = left.pop() if left else 0.0
+            # Measured once more for another reason, it is still there or still gone.
+            extra = left.pop() if left else 10e6 * by_the_judges_clock
             samples.baseline_bare = [item + 1e4 for item in samples.baseline]
             samples.candidate_bare = [item + 1e4 + extra for item in samples.candidate]
         return samples

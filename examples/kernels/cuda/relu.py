@@ -9,10 +9,10 @@ extern "C" __global__ void relu(const float4* __restrict__ x, float4* __restrict
     long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
         float4 v = x[i];
-        v.x = fmaxf(v.x, 0.0f);
-        v.y = fmaxf(v.y, 0.0f);
-        v.z = fmaxf(v.z, 0.0f);
-        v.w = fmaxf(v.w, 0.0f);
+        v.x = v.x < 0.0f ? 0.0f : v.x;
+        v.y = v.y < 0.0f ? 0.0f : v.y;
+        v.z = v.z < 0.0f ? 0.0f : v.z;
+        v.w = v.w < 0.0f ? 0.0f : v.w;
         y[i] = v;
     }
 }

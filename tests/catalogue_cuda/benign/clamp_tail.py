@@ -11,7 +11,10 @@ SOURCE = r"""
 extern "C" __global__ void clamp_add(const float* x, const float* y, float* out, long long count, float bound,
                                      float lowest) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) out[i] = x[i] < lowest ? 0.0f : fminf(fmaxf(x[i] + y[i], -bound), bound);
+    if (i < count) {
+        float v = x[i] + y[i];
+        out[i] = x[i] < lowest ? 0.0f : v < -bound ? -bound : v > bound ? bound : v;
+    }
 }
 """
 

@@ -19,7 +19,7 @@ def product(a_ptr, b_ptr, scale_ptr, bias_ptr, c_ptr, size, block: tl.constexpr,
         b = tl.load(b_ptr + inner[:, None] * size + columns[None, :])
         total += tl.dot(a, b, input_precision="ieee")
     scale, bias = tl.load(scale_ptr + columns), tl.load(bias_ptr + columns)
-    total = tl.maximum(total, 0.0) * scale[None, :] + bias[None, :]
+    total = tl.where(total < 0.0, 0.0, total) * scale[None, :] + bias[None, :]
     tl.store(c_ptr + rows[:, None] * size + columns[None, :], total)
 
 

@@ -14,7 +14,7 @@ def epilogue(y_ptr, scale_ptr, bias_ptr, columns, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * columns
     y = tl.load(y_ptr + row + at, mask=at < columns)
     scale, bias = tl.load(scale_ptr + at, mask=at < columns), tl.load(bias_ptr + at, mask=at < columns)
-    tl.store(y_ptr + row + at, tl.maximum(y, 0.0) * scale + bias, mask=at < columns)
+    tl.store(y_ptr + row + at, tl.where(y < 0.0, 0.0, y) * scale + bias, mask=at < columns)
 
 
 class ModelNew(nn.Module):

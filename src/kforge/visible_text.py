@@ -13,8 +13,6 @@ _SUSPECT = re.compile(r"[^\n\t\x20-\x7e\xa1-\xac\xae-\u02ff]")
 """What may be hidden: everything but plain characters, which are most of any text."""
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Categories of Unicode that show nothing or change how the rest is shown."""
-
-
 _BLANK = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
 """Letters and marks that show nothing, or nothing but a gap."""
 _VARIATIONS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))

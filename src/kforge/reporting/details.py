@@ -166,7 +166,7 @@ def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
             and other is not attempt
         ):
             return {"base": place, "program": edits(visible(other.candidate.source), visible(attempt.candidate.source))}
-    return {"base": None, "program": visible(attempt.candidate.source)}
+    return {"base": None, "program": attempt.candidate.source}
 
 
 def _short(text: str) -> str:

@@ -57,8 +57,6 @@ class CaseBook:
         """What could not be checked for this problem."""
         self.eager_errors: list[tuple[float, float, float]] = []
         """Per output of the first case: eager's own error norm, largest error and median relative error."""
-        self.extremes: tuple[distributions.Extremes, ...] | None = None
-        """What is left to try of the edges of the operation, the one in use first; None before the first was tried."""
         self._kept: dict[tuple[int, str], Case] = {}
         self._prepare()
 
@@ -71,6 +69,8 @@ class CaseBook:
         """One natural case: its time, its operators, and the audit."""
         seed = self.derive("case", 0)
         arguments = self.reference.inputs(seed)
+        self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
+        """Whether an argument holds floating values."""
         try:
             first = self.reference.run(arguments, self.initial_state, seed)
             spent = self.reference.seconds(arguments, self.initial_state, seed)
@@ -81,18 +81,11 @@ class CaseBook:
         self.call_seconds = spent
         self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
         """How long both sides of a measurement are given to launch a call before the device starts."""
-        self._try_state(arguments, seed, trees.pack(first)[1])
-        try:
-            self.reference.run(arguments, self.timed_state, seed)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            self.timed_state = self.initial_state
-            self._drop(f"the reference raises {type(error).__name__} on other parameters: timed with the initial ones")
         tree, tensors = trees.pack(first)
         if trees.foreign(tree):
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
+        self._try_state(arguments, seed, tensors)
         self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
         if self.stochastic:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
@@ -100,6 +93,9 @@ class CaseBook:
         """Whether the reference itself returns expanded or pending views."""
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
+        choosing = any(not tensor.is_floating_point() for tensor in tensors)
+        self.extremes = distributions.levels_of_extremes(choosing)
+        """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
         self.large = self.set_bytes > self.site.large_bytes
         """Whether two sets of inputs and outputs are already a burden here."""
@@ -115,14 +111,19 @@ class CaseBook:
         for signs, buffers in itertools.product((False, True), repeat=2):
             reference.keeps_signs, reference.keeps_buffers = signs, buffers
             self.timed_state = reference.randomised(self.initial_state, self.derive("timed state", 0))
+            raised = ""
             try:
                 moved = trees.pack(reference.run(arguments, self.timed_state, seed))[1]
             except torch.OutOfMemoryError:
                 raise
-            except Exception:
+            except Exception as error:
+                raised = type(error).__name__
                 continue
             if all(_finite_share(tensor) >= share for tensor, share in zip(moved, shares, strict=True)):
                 break
+        if raised:
+            self.timed_state = self.initial_state
+            self._drop(f"the reference raises {raised} on other parameters: timed with the initial ones")
         if reference.keeps_signs:
             self._drop("its parameters cannot take another sign: checked with that of the initial ones")
         if reference.keeps_buffers:
@@ -184,15 +185,12 @@ class CaseBook:
     def _extreme_case(self, index: int) -> Case | None:
         """The edges of the operation, as many of them as the reference takes; None where it takes none."""
         name = distributions.EXTREMES
-        if name not in self.problem.distributions or not self._floating():
+        if name not in self.problem.distributions or not self.floating:
             return None
         kept = self._kept.get((index, name))
         if kept is not None:
             return kept
-        choosing = any(not tensor.is_floating_point() for tensor in self.outputs)
-        while self.extremes is None or self.extremes:
-            if self.extremes is None:
-                self.extremes = distributions.levels_of_extremes(choosing)
+        while self.extremes:
             case = self._make_case(index, name)
             if case is not None:
                 if self.keeps(index):
@@ -206,20 +204,16 @@ class CaseBook:
         self._drop("extreme inputs: the reference raises on them, or gives hardly anything finite")
         return None
 
-    def _floating(self) -> bool:
-        """Whether an argument holds floating values."""
-        arguments = self.reference.inputs(self.derive("case", 0))
-        return any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
-
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
         self.site.give_back(self.set_bytes)
         arguments = self.reference.inputs(seed)
-        floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
-        if name == distributions.EXTREMES and self.extremes:
+        if name == distributions.EXTREMES:
             arguments = self.extremes[0].apply(arguments)
         else:
-            arguments = distributions.apply(name, arguments, integers_too=not floating and not self.reference.movable())
+            arguments = distributions.apply(
+                name, arguments, integers_too=not self.floating and not self.reference.movable()
+            )
         state = self.initial_state
         if index:
             state = self.reference.randomised(state, self.derive("state", index))

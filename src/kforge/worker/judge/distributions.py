@@ -137,27 +137,23 @@ class Turn:
     """How to make fresh content from values drawn once: cheap, repeatable, and of no use to a memory of earlier calls.
 
     Floating values are rotated by one offset and multiplied by noise rotated by another. The noise stays within
-    [0.75, 1], so that values drawn from a bounded range stay in it. Integers are picked from two drawn tensors by a
-    rotated mask.
+    [0.75, 1], so that values drawn from a bounded range stay in it.
     """
 
     first: float
     """Offset of the drawn values, as a share of the elements."""
     second: float
-    """Offset of the noise, or of the mask."""
+    """Offset of the noise."""
 
     @classmethod
     def draw(cls, dice: random.Random) -> Turn:
         return cls(dice.random(), dice.random())
 
-    def write(self, drawn: torch.Tensor, other: torch.Tensor, noise: torch.Tensor, target: torch.Tensor) -> None:
+    def write(self, drawn: torch.Tensor, noise: torch.Tensor, target: torch.Tensor) -> None:
         """Write the turned version of `drawn` to `target`; all are dense and of the same layout."""
         size = drawn.numel()
         source, mixed, sink = _flat(drawn), _flat(noise), _flat(target)
         one, two = int(self.first * size), int(self.second * size)
-        if not source.is_floating_point() and not source.is_complex():
-            sink.copy_(torch.where(mixed.roll(-two) > _MIDDLE, source.roll(-one), _flat(other).roll(-two)))
-            return
         edges = sorted({0, size - one, size - two, size})
         for start, stop in itertools.pairwise(edges):
             length = stop - start
@@ -166,15 +162,13 @@ class Turn:
 
 
 _LEAST = 0.75
-_MIDDLE = 0.875
 
 
 def make_noise(like: torch.Tensor, seed: int) -> torch.Tensor:
     """Noise for tensors like this one."""
     generator = torch.Generator(device=like.device).manual_seed(seed)
-    dtype = like.dtype if like.is_floating_point() else torch.float32
     noise = torch.rand(like.numel(), generator=generator, device=like.device).mul_(1 - _LEAST).add_(_LEAST)
-    return noise.to(dtype).as_strided(like.shape, like.stride())
+    return noise.to(like.dtype).as_strided(like.shape, like.stride())
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

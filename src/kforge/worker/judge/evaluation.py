@@ -419,7 +419,7 @@ class Evaluation:
     def _distribution_words(self, case: Case) -> str:
         if case.distribution != distributions.EXTREMES:
             return _DISTRIBUTION_WORDS[case.distribution]
-        return self._book.extremes[0].words() if self._book.extremes else "extreme values"
+        return self._book.extremes[0].words()
 
     def _check_inputs(self, sets: InputSets, case: Case) -> None:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):

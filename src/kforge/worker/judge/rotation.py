@@ -19,6 +19,7 @@ from kforge.worker.judge.lane import InputSets
 _DRAWING_SECONDS = 0.025
 """How long the inputs of a block may take to be drawn."""
 _FEW = 4096
+"""Elements below which a tensor is always drawn anew."""
 
 
 class Rotation:
@@ -54,9 +55,10 @@ class Rotation:
             self._contents = [-index for index in range(count)]
             if count > 1:
                 self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
-                seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
-                self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
-                self._can_turn = self._must_turn(drawing) and self._same_layout() and self._try_turning()
+                if self._must_turn(drawing) and self._same_layout():
+                    seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
+                    self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
+                    self._can_turn = self._try_turning()
         return self._sets
 
     def watched_sets(self) -> InputSets:
@@ -96,14 +98,13 @@ class Rotation:
         seed = self._book.derive("fresh", self._contents[index])
         if self._can_turn:
             dice = random.Random(seed)
-            neighbour = self._drawn[(index + 1) % len(self._drawn)]
-            for drawn, other, noise, target in zip(self._drawn[index], neighbour, self._noise, targets, strict=True):
+            for drawn, noise, target in zip(self._drawn[index], self._noise, targets, strict=True):
                 turn = distributions.Turn.draw(dice)
                 if target.device == drawn.device:
-                    turn.write(drawn, other, noise, target)
+                    turn.write(drawn, noise, target)
                 else:
                     made = torch.empty_like(drawn)
-                    turn.write(drawn, other, noise, made)
+                    turn.write(drawn, noise, made)
                     target.copy_(made)
         else:
             for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):

@@ -50,7 +50,7 @@ class Layout:
 
     def place(self, tensor: torch.Tensor) -> Spec:
         """Room for a tensor like this one, its strides kept where they do not overlap."""
-        dense = _span(tensor.shape, tensor.stride()) == tensor.numel()
+        dense = span(tensor.shape, tensor.stride()) == tensor.numel()
         stride = tensor.stride() if dense else _contiguous(tensor.shape)
         spec = Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), self.size)
         nbytes = tensor.numel() * tensor.element_size()
@@ -88,6 +88,11 @@ class Arena:
         """From now on nobody else can map this for writing; the mapping made here stays as it is."""
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
+
+    @property
+    def address(self) -> int:
+        """Where it begins in this process."""
+        return self._bytes.data_ptr()
 
     def tensor(self, spec: Spec) -> torch.Tensor:
         """The tensor at that place: a view of the shared bytes."""
@@ -127,7 +132,7 @@ def tensor_hash(tensor: torch.Tensor) -> str:
     return hashlib.sha256((ctypes.c_char * size).from_address(data.data_ptr())).hexdigest()[:32]
 
 
-def _span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+def span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
     """How many elements lie between the first and the last; equals numel for a dense tensor."""
     if any(length == 0 for length in shape):
         return 0

@@ -12,15 +12,20 @@ from kforge.platforms.face import Platform
 from kforge.types import BaselineTime, Limits, Settings
 from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge import statistics, timing
+from kforge.worker.judge import device_duel, statistics
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf, same_bits
+from kforge.worker.judge.device_duel import DeviceDuel
 from kforge.worker.judge.explain import without_advice
+from kforge.worker.judge.held_lane import HeldLane
+from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOutput
+from kforge.worker.judge.host_duel import HostDuel
 from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.rotation import Rotation
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
+from kforge.worker.judge.timing import Samples
 
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "autotune": "max-autotune"}
@@ -84,7 +89,7 @@ class Baselines:
             self._load(runner, name)
             if self._book.timed_state:
                 send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
-            lane = Lane(runner, self._rotation.sets(), self._book.outputs, self.deadline() + _COMPILE_SECONDS)
+            lane = self._rotation.lane(runner, self.deadline() + _COMPILE_SECONDS)
             seeds = self._rotation.seeds()
             lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
         except BaseException:
@@ -158,7 +163,7 @@ class Baselines:
         try:
             other, eager = self.lane(name), self.lane("eager")
             limits = Tolerance(self._book.problem.tolerances, "tf32" if name == "tf32" else "")
-            samples = self._duel(other, eager, check=self.checker(limits))
+            samples = self._duel(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
             self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
             if self._book.site.apart:
@@ -187,28 +192,49 @@ class Baselines:
         names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
         return any(word in name for name in names for word in _MATRIX_WORK)
 
-    def _duel(self, candidate: Lane, baseline: Lane, check: timing.Check | None = None) -> timing.Samples:
+    def _duel(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
         with self._book.quiet():
-            samples = timing.Duel(
-                candidate,
-                baseline,
-                self._rotation.refresh,
-                self._timing_seconds,
-                self._rotation.seeds,
-                check,
-                watched=False,
-            ).run()
+            samples = self.duel(candidate, baseline, self._timing_seconds, limits, watched=False).run()
         self.rest(baseline)
         return samples
+
+    def duel(
+        self,
+        candidate: Lane,
+        baseline: Lane,
+        seconds: float,
+        limits: Tolerance | None = None,
+        every: bool = False,
+        watched: bool = True,
+    ) -> HostDuel | DeviceDuel:
+        """A measurement of one lane against another, as it is made on this device.
+
+        With `limits`, outputs are verified; `every` asks for all of them, `watched` says that nobody trusts it.
+        """
+        if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
+            verified = OutputCheck(self._book, self._rotation, limits) if limits is not None else None
+            return HostDuel(
+                candidate, baseline, self._rotation.refresh, seconds, self._rotation.seeds, verified, check_all=every
+            )
+        return DeviceDuel(
+            candidate,
+            baseline,
+            self._rotation.refresh,
+            seconds,
+            self._rotation.seeds,
+            self._checker(limits) if limits is not None else None,
+            check_all=every,
+            bare=watched and self._book.site.shares,
+            watched=watched,
+        )
 
     def rest(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
         if self._book.site.is_scarce(self._book.set_bytes):
             lane.runner.ask({"op": "release"}, 60.0)
 
-    def checker(self, tolerance: Tolerance | None = None) -> timing.Check:
+    def _checker(self, limits: Tolerance) -> device_duel.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
-        limits = tolerance or Tolerance(self._book.problem.tolerances)
 
         def check(lane: Lane, slot: int, block: Block) -> None:
             if not all(leaf.delivered for leaf in block.outputs[slot].leaves):
@@ -217,8 +243,9 @@ class Baselines:
             arguments = self._rotation.arguments(slot, inputs)
             seed = self._rotation.seeds()[slot] or 0
             _, outputs = trees.pack(self._book.reference.run(arguments, self._book.timed_state, seed))
-            for number, (output, errors) in enumerate(zip(outputs, self._book.eager_errors, strict=True)):
-                # Eager stands in for float64 here, with the errors it showed on the first case.
+            known = self._book.errors_under(self._rotation.distribution(slot))
+            for number, (output, errors) in enumerate(zip(outputs, known, strict=True)):
+                # Eager stands in for float64 here, with the errors it showed under the same distribution.
                 norm, worst, typical = errors
                 leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
                 difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
@@ -255,13 +282,5 @@ def baseline_words(error: ProgramError | RunnerLost) -> str:
     return f"{error.report.get('type')}: {message[-1] if message else ''}"
 
 
-class WrongOutput(Exception):
-    """A timed call's output is not what the reference gives."""
-
-
 class Unsettled(Exception):
     """A slot was written to after the runner had said it was done."""
-
-
-class InputsChanged(Exception):
-    """A timed call wrote to its inputs."""

@@ -21,6 +21,7 @@ from kforge.worker.judge.compare import Expected, make_leaf
 from kforge.worker.judge.in_pieces import Inseparable, in_pieces
 from kforge.worker.judge.reference import Reference, State
 from kforge.worker.judge.site import Site
+from kforge.worker.memory_overlap import is_shared, overlaps_itself
 
 _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
 _MOSTLY_FINITE = 0.5
@@ -55,9 +56,11 @@ class CaseBook:
         """Parameters of watched and timed calls: never the initial ones, which may be special."""
         self.unchecked: list[str] = []
         """What could not be checked for this problem."""
-        self.eager_errors: list[tuple[float, float, float]] = []
-        """Per output of the first case: eager's own error norm, largest error and median relative error."""
+        self._errors: dict[str, list[tuple[float, float, float]]] = {}
+        """Distribution -> per output: eager's own error norm, largest error and median relative error."""
         self._kept: dict[tuple[int, str], Case] = {}
+        self._usable: list[str] = []
+        """Distributions of which a case was made."""
         self._prepare()
 
     def derive(self, purpose: str, index: int) -> int:
@@ -91,6 +94,8 @@ class CaseBook:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
         self.lazy_output = any(_is_lazy(tensor) for tensor in tensors)
         """Whether the reference itself returns expanded or pending views."""
+        self.shares_memory = is_shared(tensors, trees.pack(arguments)[1] + self.reference.tensors())
+        """Whether the reference itself returns memory of an argument, a parameter, a buffer or another output."""
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
         choosing = any(not tensor.is_floating_point() for tensor in tensors)
@@ -177,6 +182,23 @@ class CaseBook:
         if extreme is not None:
             yield extreme
 
+    def errors_under(self, distribution: str) -> list[tuple[float, float, float]]:
+        """Per output: eager's own error norm, largest error and median relative error on such inputs."""
+        return self._errors.get(distribution) or self._errors["natural"]
+
+    def timed_distributions(self) -> tuple[str, ...]:
+        """The distributions of timed inputs: those that checked calls have, but for the edges of the operation."""
+        return tuple(name for name in self._usable if name != distributions.EXTREMES) or ("natural",)
+
+    def changed(self, distribution: str, arguments: list[Any]) -> list[Any]:
+        """The problem's own arguments under a distribution."""
+        integers_too = not self.floating and not self.reference.movable()
+        return distributions.apply(distribution, arguments, integers_too=integers_too)
+
+    def expect_timed(self, arguments: list[Any], seed: int) -> Expected:
+        """What a timed call must give."""
+        return self._expect(arguments, self.timed_state, seed, False)
+
     def keeps(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
         room = self.site.memory_bytes // _KEEP_SHARE if self.site.apart else 4 * _KEEP_BYTES
@@ -211,15 +233,15 @@ class CaseBook:
         if name == distributions.EXTREMES:
             arguments = self.extremes[0].apply(arguments)
         else:
-            arguments = distributions.apply(
-                name, arguments, integers_too=not self.floating and not self.reference.movable()
-            )
+            arguments = self.changed(name, arguments)
         state = self.initial_state
         if index:
             state = self.reference.randomised(state, self.derive("state", index))
         try:
             with self.quiet():
                 expected = self._expect(arguments, state, seed, name == distributions.EXTREMES)
+                if name not in self._errors:
+                    self._errors[name] = [(leaf.eager_norm, leaf.eager_worst, leaf.typical) for leaf in expected.leaves]
         except (ProblemError, torch.OutOfMemoryError, DeviceMemoryFull):
             raise
         except Exception as error:
@@ -234,6 +256,8 @@ class CaseBook:
             return None
         if name == distributions.EXTREMES and not self._sure_of_special(expected, arguments, state, seed):
             return None
+        if name not in self._usable:
+            self._usable.append(name)
         return Case(name, seed, arguments, state, expected)
 
     def _sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
@@ -265,8 +289,6 @@ class CaseBook:
         elif not self.stochastic:
             exact = self._exact(arguments, state, seed, eager)
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(eager, exact, strict=True))
-        if not self.eager_errors:
-            self.eager_errors = [(leaf.eager_norm, leaf.eager_worst, leaf.typical) for leaf in leaves]
         self.site.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
 
@@ -309,8 +331,7 @@ def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    repeated = any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True))
-    return repeated or tensor.is_neg() or tensor.is_conj()
+    return overlaps_itself(tensor) or tensor.is_neg() or tensor.is_conj()
 
 
 def _mostly_finite(expected: Expected) -> bool:

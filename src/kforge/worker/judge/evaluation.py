@@ -29,11 +29,13 @@ from kforge.worker.judge import (
     statistics,
     timing,
 )
-from kforge.worker.judge.baselines import InputsChanged, Unsettled, WrongOutput, baseline_words
+from kforge.worker.judge.baselines import Unsettled, baseline_words
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import Findings, make_evidence
+from kforge.worker.judge.held_lane import NotOwned
+from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
 from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.nursery import Nursery
@@ -274,6 +276,8 @@ class Evaluation:
         except Unsettled:
             what = "the output still changed after forward had returned"
             raise Refused(Outcome.REJECTED, what, "unsettled_output") from None
+        except NotOwned as error:
+            raise Refused(Outcome.REJECTED, str(error), "output_type") from None
         except InputsChanged:
             raise Refused(Outcome.REJECTED, "a timed call changed its inputs in place", "input_modified") from None
         except WrongOutput as error:
@@ -365,6 +369,9 @@ class Evaluation:
             block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
+            if block.shared and not self._book.shares_memory:
+                what = "an output lies in memory of an input, a parameter or another output; it must have its own"
+                raise Refused(Outcome.REJECTED, what, "output_type")
             self._compare(lane, case)
             self._close_calls += closely
             self._check_inputs(sets, case)

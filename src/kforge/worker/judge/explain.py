@@ -154,6 +154,8 @@ def lost(phase: str, error: RunnerLost, ending: Ending, too_large: str = "") -> 
         return Outcome.RUNTIME_ERROR, "", f"it did not finish {doing}: {error}; it was killed{too_large}"
     if error.kind == "memory":
         return Outcome.RUNTIME_ERROR, "", f"it used too much memory {doing}: {error}; it was killed{too_large}"
+    if error.kind == "unstoppable":
+        return Outcome.REJECTED, "not_idle", f"{error} ({doing})"
     if error.kind == "protocol":
         return Outcome.REJECTED, "protocol", f"it wrote to the judge's channel {doing}: {error}"
     if ending.status is None:

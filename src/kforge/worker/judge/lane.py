@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Layout
+from kforge.worker.arena import Arena, Layout
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
@@ -65,7 +65,7 @@ class Leaf:
     usual_layout: bool
     """Whether its elements lie in memory as the reference's do."""
     delivered: bool
-    """Whether it could be copied to its slot."""
+    """Whether it could be copied to its slot, or read from where it lies."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ class Block:
     outputs: list[Output]
     reused: bool
     """Whether the same storage was returned twice."""
+    shared: bool
+    """Whether an output lies in memory of another output, an input or a parameter."""
     glimpse: Glimpse | None
     lost_ns: int = 0
     """The most that other work on the machine can have added to the judge's clock."""
@@ -116,7 +118,8 @@ class Lane:
         self.sets = sets
         self._seconds = seconds
         layout = Layout()
-        specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
+        self.specs = specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
+        """Slot -> where each of its tensors lies in the memory they share."""
         arena = sets.site.arena(layout.size)
         if isinstance(arena, DeviceArena):
             # Nothing of an earlier result is left where a runner can read it.
@@ -136,8 +139,12 @@ class Lane:
         try:
             runner.ask({"op": "forget"}, seconds)
             runner.ask(request, seconds, (sets.arena.fd, arena.fd))
+            self._slots_are_in(arena)
         finally:
             arena.close()
+
+    def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
+        """The memory of the slots, before its descriptor is closed here."""
 
     def call(
         self,
@@ -163,9 +170,12 @@ class Lane:
         try:
             return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)
         except NONSENSE as error:
-            lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
-            lost.runner = self.runner
-            raise lost from None
+            raise self._nonsense(error) from None
+
+    def _nonsense(self, error: Exception) -> RunnerLost:
+        lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
+        lost.runner = self.runner
+        return lost
 
     def _glimpse(self, slot: int) -> Glimpse | None:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
@@ -194,7 +204,7 @@ def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse |
     if not all(type(item) is int and 0 <= item < 1 << 60 for item in times):
         raise ValueError("a time that is none")
     outputs = [described[index] for index in which]
-    return Block(list(times), wall, outputs, bool(reply["reused"]), glimpse)
+    return Block(list(times), wall, outputs, bool(reply["reused"]), bool(reply["shared"]), glimpse)
 
 
 def _read_output(item: Any) -> Output:

@@ -9,6 +9,7 @@ from kforge.types import BaselineTime, Outcome, Settings, Timing
 from kforge.worker.judge import machine, statistics, timing
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
+from kforge.worker.judge.device_duel import DeviceDuel
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused
@@ -57,13 +58,15 @@ class Measurement:
 
     def take(self, runner: RunnerHandle, seconds: float, usual_layout: bool, tell: Callable[[str], None]) -> Timing:
         """The timing of a candidate whose outputs are known to be right; Refused where it cannot be believed."""
+        # Baselines are measured on their own.
+        runner.stop()
         tell("preparing baselines")
         baselines = self._baselines.ratios(wanted_baselines(self._settings, self._site.platform))
         name = self._named_baseline(baselines)
         baseline = self._baselines.lane(name)
         deviation = self._baselines.self_deviation()
         tell("timing")
-        lane = Lane(runner, self._rotation.sets(), self._book.outputs, seconds)
+        lane = self._rotation.lane(runner, seconds)
         before = (self._peak(runner), self._peak(baseline.runner))
         flags: list[str] = []
         busy = self._site.platform.busy_because(self._site.number)
@@ -104,7 +107,9 @@ class Measurement:
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
         if samples.reused:
-            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
+            what = "forward returns the same storage every time: an earlier result is overwritten"
+            charged = "" if self._site.apart else "; what it takes to copy it out in time is charged to it"
+            self._found.notes.append(what + charged)
         return Timing(
             baseline=name,
             speedup=speedup,
@@ -141,19 +146,12 @@ class Measurement:
         return peak if isinstance(peak, int) and 0 <= peak < 1 << 60 else 0
 
     def _duel(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
-        duel = timing.Duel(
-            lane,
-            baseline,
-            self._rotation.refresh,
-            self._settings.timing_seconds,
-            self._rotation.seeds,
-            self._baselines.checker(self._tolerance),
-            check_all=every,
-            bare=self._site.shares,
-        )
+        duel = self._baselines.duel(lane, baseline, self._settings.timing_seconds, self._tolerance, every)
         try:
             samples = duel.run()
         except timing.NotIdle:
+            if not isinstance(duel, DeviceDuel):
+                raise
             # Threads that are slow to come to rest on a busy machine look like this; stopped, they are at rest.
             samples = replace(duel, stops=True).run()
             self._found.notes.append("it seemed busy while the baseline ran; measured again, stopped in its turn")
@@ -219,18 +217,10 @@ class Measurement:
             return _CLOCK_NOISE_NS
         return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
 
-    def _by_the_wall(self, samples: timing.Samples) -> bool:
-        """Whether so much was taken by others that nothing else is sure but how long each block took, all in all.
-
-        Then a claim that is too low does not pay, however much noise it hides in; what the claims say is in the
-        interval. On a device apart, the processor's noise is not the device's.
-        """
-        return not self._site.apart and samples.lost_share() > _BUSY
-
-    def _busy_words(self, samples: timing.Samples) -> str:
-        how = "; the speedup is by the judge's clock, delivery included" if self._by_the_wall(samples) else ""
+    @staticmethod
+    def _busy_words(samples: timing.Samples) -> str:
         lost = f"others took up to {samples.lost_share():.0%} of the time"
-        return f"the machine was busy: {lost}{how}; measure again when it is quiet"
+        return f"the machine was busy: {lost}; measure again when it is quiet"
 
     def _result(self, samples: timing.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
         """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""
@@ -253,9 +243,4 @@ class Measurement:
             )
         middle = statistics.median(ratios)
         low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
-        if self._by_the_wall(samples):
-            walls = samples.wall_ratios()
-            middle = statistics.median(walls)
-            lowest, highest = statistics.median_interval(walls, seed=self._book.seed % 2**31)
-            low, high = min(low, lowest), max(high, highest)
         return middle, (low / (1 + deviation), high * (1 + deviation)), excess

@@ -133,6 +133,8 @@ class Nursery:
                 "address_space": self._platform.address_space_limited or self._blind,
             },
             "nice": 10 if self._blind else 0,
+            # A device's driver may need what no kernel does.
+            "stoppable": self._platform.device == "cpu",
             "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
         }
         ours, theirs = Channel.pair()

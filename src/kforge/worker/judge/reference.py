@@ -143,6 +143,10 @@ class Reference:
         named = dict(self._module.named_parameters())
         return sorted(name for name in self.movable() if name in named)
 
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor the module holds."""
+        return [*self._module.parameters(), *self._module.buffers()]
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, arguments: list[Any], state: State, seed: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from typing import Any
@@ -14,7 +13,9 @@ from kforge.worker.arena import Layout
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, timing
 from kforge.worker.judge.casebook import CaseBook
-from kforge.worker.judge.lane import InputSets
+from kforge.worker.judge.held_lane import HeldLane
+from kforge.worker.judge.lane import InputSets, Lane
+from kforge.worker.judge.runner_handle import RunnerHandle
 
 _DRAWING_SECONDS = 0.025
 """How long the inputs of a block may take to be drawn."""
@@ -28,11 +29,12 @@ class Rotation:
     def __init__(self, book: CaseBook) -> None:
         self._book = book
         self._sets: InputSets | None = None
-        self._drawn: list[list[torch.Tensor]] = []
-        self._noise: list[torch.Tensor] = []
+        self._patchworks: list[distributions.Patchwork] = []
+        """One for each tensor of a set, where drawing anew takes too long."""
         self._trees: list[Any] = []
         self._contents: list[int] = []
-        self._can_turn = False
+        self._can_scale = False
+        self._distributions: tuple[str, ...] = ("natural",)
         self._refreshes = 0
         self._drawing = threading.RLock()
 
@@ -53,12 +55,12 @@ class Rotation:
             self._sets = InputSets(drawn, site, read_only=True, ahead_ns=self._book.ahead_ns)
             # The first contents have numbers of their own; those of refreshed ones begin at 1.
             self._contents = [-index for index in range(count)]
-            if count > 1:
-                self._drawn = [[_dense(tensor) for tensor in trees.pack(arguments)[1]] for arguments in drawn]
-                if self._must_turn(drawing) and self._same_layout():
-                    seeds = [self._book.derive("noise", number) for number in range(len(self._drawn[0]))]
-                    self._noise = list(map(distributions.make_noise, self._drawn[0], seeds))
-                    self._can_turn = self._try_turning()
+            tensors = [trees.pack(arguments)[1] for arguments in drawn]
+            self._can_scale = count > 1 and self._book.floating and self._try_scaling()
+            if self._can_scale and _same_layout(tensors) and _must_be_made(tensors[0], drawing):
+                self._patchworks = [distributions.Patchwork(_dense(tensor)) for tensor in tensors[0]]
+                if not self._try_scaling():
+                    self._patchworks = []
         return self._sets
 
     def watched_sets(self) -> InputSets:
@@ -68,6 +70,13 @@ class Rotation:
         drawn = [self._book.reference.inputs(self._book.derive("watched", index)) for index in range(count)]
         return InputSets(drawn, self._book.site)
 
+    def lane(self, runner: RunnerHandle, seconds: float) -> Lane:
+        """A lane over the timed inputs, of the kind that this device is measured with."""
+        book = self._book
+        if book.site.apart:
+            return Lane(runner, self.sets(), book.outputs, seconds)
+        return HeldLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)
+
     def seeds(self) -> list[int | None]:
         """Per set: what to reseed torch with; another one for each content, so that no random number comes again."""
         self.sets()
@@ -75,6 +84,8 @@ class Rotation:
 
     def refresh(self) -> None:
         """Fresh content for every set."""
+        # Checked calls may have shown since that the problem takes more of them.
+        self._distributions = ("natural",) if self._book.large else self._book.timed_distributions()
         for index, targets in enumerate(self.sets().tensors):
             self._refreshes += 1
             self._contents[index] = self._refreshes
@@ -94,44 +105,38 @@ class Rotation:
         """A set's arguments with these tensors in their places."""
         return list(trees.unpack(self._trees[index], tensors))
 
+    def distribution(self, index: int) -> str:
+        """The distribution of what a set was given last: any that checked calls have."""
+        if self._contents[index] <= 0:
+            return "natural"
+        names = self._distributions
+        return names[self._book.derive("distribution", self._contents[index]) % len(names)]
+
     def _write_content(self, index: int, targets: list[torch.Tensor]) -> None:
-        seed = self._book.derive("fresh", self._contents[index])
-        if self._can_turn:
-            dice = random.Random(seed)
-            for drawn, noise, target in zip(self._drawn[index], self._noise, targets, strict=True):
-                turn = distributions.Turn.draw(dice)
-                if target.device == drawn.device:
-                    turn.write(drawn, noise, target)
-                else:
-                    made = torch.empty_like(drawn)
-                    turn.write(drawn, noise, made)
-                    target.copy_(made)
-        else:
-            for value, target in zip(trees.pack(self._book.reference.inputs(seed))[1], targets, strict=True):
-                target.copy_(value)
+        name, seed = self.distribution(index), self._book.derive("fresh", self._contents[index])
+        if self._patchworks:
+            for number, (patchwork, target) in enumerate(zip(self._patchworks, targets, strict=True)):
+                patchwork.write(target, self._book.derive(f"fresh {number}", self._contents[index]))
+            if name != "natural":
+                changed = trees.pack(self._book.changed(name, self.arguments(index, targets)))[1]
+                for value, target in zip(changed, targets, strict=True):
+                    target.copy_(value)
+            return
+        drawn = self._book.changed(name, self._book.reference.inputs(seed))
+        for number, (value, target) in enumerate(zip(trees.pack(drawn)[1], targets, strict=True)):
+            target.copy_(value)
+            if self._can_scale and target.is_floating_point() and target.numel():
+                generator = torch.Generator(device=target.device)
+                distributions.scale(target, generator.manual_seed(self._book.derive(f"fresh {number}", seed)))
 
-    def _must_turn(self, drawing: float) -> bool:
-        """Whether drawing all sets anew for every block takes too long, and turning them does not rob them of sense.
-
-        Integers are indices, orders, permutations; of few elements nothing new can be made by turning.
-        """
-        tensors = [tensor for tensor in self._drawn[0] if tensor.numel()]
-        plain = all(tensor.is_floating_point() and tensor.numel() >= _FEW for tensor in tensors)
-        return plain and drawing > _DRAWING_SECONDS
-
-    def _same_layout(self) -> bool:
-        """Whether every set has tensors of the same shapes and strides."""
-        layouts = [[(t.shape, t.stride(), t.dtype) for t in tensors] for tensors in self._drawn]
-        return all(layout == layouts[0] for layout in layouts)
-
-    def _try_turning(self) -> bool:
-        """Whether rotated and scaled values are still inputs this problem can take."""
-        self._can_turn = True
+    def _try_scaling(self) -> bool:
+        """Whether values of other sizes, or put together from patches, are still inputs this problem can take."""
+        self._can_scale = True
         try:
             arguments = self.arguments(0, self.content(0))
             output = self._book.reference.run(arguments, self._book.timed_state, 0)
         except (torch.OutOfMemoryError, DeviceMemoryFull):
-            self._can_turn, self._sets = False, None
+            self._sets = None
             raise
         except Exception:
             return False
@@ -145,6 +150,21 @@ class Rotation:
     def close(self) -> None:
         if self._sets is not None:
             self._sets.close()
+
+
+def _must_be_made(tensors: list[torch.Tensor], drawing: float) -> bool:
+    """Whether drawing all sets anew for every block takes too long, and making them does not rob them of sense.
+
+    Integers are indices, orders, permutations; of few elements nothing new can be made.
+    """
+    plain = all(tensor.is_floating_point() and tensor.numel() >= _FEW for tensor in tensors if tensor.numel())
+    return plain and drawing > _DRAWING_SECONDS
+
+
+def _same_layout(sets: list[list[torch.Tensor]]) -> bool:
+    """Whether every set has tensors of the same shapes and strides."""
+    layouts = [[(t.shape, t.stride(), t.dtype) for t in tensors] for tensors in sets]
+    return all(layout == layouts[0] for layout in layouts)
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,13 +21,14 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
+from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
+_clock = time.perf_counter_ns
 _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
-_STOP_ROUNDS = 400
-_AT_REST = ("T", "t", "Z", "X")
+_STOP_NS = 50_000_000
 _LONGEST_STAY = 10.0
 """Times its limit: how long a runner may take at most, however long it had to wait for a processor."""
 
@@ -38,7 +39,7 @@ class RunnerLost(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
-        """ended, timeout, protocol or memory."""
+        """ended, timeout, protocol, memory or unstoppable."""
         self.runner: RunnerHandle | None = None
         """Whose it is."""
 
@@ -83,6 +84,11 @@ class RunnerHandle:
     """(rule, what) the runner noticed about its candidate so far."""
     pid: int = 0
     keeper_pid: int = 0
+    is_stopped: bool = False
+    """Whether all its processes were seen to be stopped, and were not continued since."""
+    _has_others: bool = False
+    """Whether other processes of it were there when it was stopped."""
+    _placement: Placement = field(default_factory=lambda: Placement(0))
     _ended: Ending | None = None
     _living: bool = True
     """Whether the keeper's number is still its own: another process may have it later."""
@@ -95,6 +101,7 @@ class RunnerHandle:
         self.keeper_pid = self.keeper.peer_pid
         self.channel.receive(seconds)
         self.pid = self.channel.peer_pid
+        self._placement = Placement(self.pid)
 
     def ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
         """Send a request, wait for its reply; RunnerLost or ProgramError otherwise."""
@@ -104,17 +111,45 @@ class RunnerHandle:
             error.runner = self
             raise
 
+    def ask_stopped(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
+        """The reply to a request, and the nanoseconds from the moment it was continued until it was stopped again.
+
+        The request is there when it wakes up, and nothing of it runs before or after.
+        """
+        try:
+            self.stop()
+            self._send(request, (), seconds)
+            began = _clock()
+            self.go()
+            try:
+                reply = self._receive(seconds)
+                self._signal_stop()
+                spent = _clock() - began
+            finally:
+                self.stop()
+            return reply, spent
+        except (RunnerLost, ProgramError) as error:
+            error.runner = self
+            raise
+
     def _ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...]) -> dict[str, Any]:
+        if self.is_stopped:
+            self.go()
+        self._send(request, fds, seconds)
+        return self._receive(seconds)
+
+    def _send(self, request: dict[str, Any], fds: tuple[int, ...], seconds: float) -> None:
         try:
             self.channel.send(request, fds, timeout=seconds)
+        except PeerError as error:
+            raise _lost(error) from None
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        try:
             self._wait(seconds)
             reply, stray = self.channel.receive(seconds)
-        except PeerGone as error:
-            raise RunnerLost("ended", str(error)) from None
-        except PeerSilent as error:
-            raise RunnerLost("timeout", str(error)) from None
-        except PeerBroke as error:
-            raise RunnerLost("protocol", str(error)) from None
+        except PeerError as error:
+            raise _lost(error) from None
         for fd in stray:
             os.close(fd)
         self.findings = _read_findings(reply)
@@ -201,26 +236,76 @@ class RunnerHandle:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self.keeper_pid, signal.SIGKILL)
 
+    # -- stopped and continued ---------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop everything it started, and see it at rest; RunnerLost where that cannot be had."""
+        if not self.is_stopped:
+            reply = self._command({"op": "stop"})
+            if not reply.get("stopped"):
+                raise self._named("unstoppable", "its processes do not stop when told to")
+            self._has_others = bool(reply.get("others"))
+            self._placement.spread()
+            self.is_stopped = True
+
+    def _signal_stop(self) -> None:
+        """Stop the runner itself, at once, and see it. All else that it started takes its keeper longer."""
+        try:
+            os.kill(self.pid, signal.SIGSTOP)
+        except (ProcessLookupError, PermissionError):
+            return
+        deadline = _clock() + _STOP_NS
+        while not _rests(self.pid) and _clock() < deadline:
+            # It may need the very processor that this thread is on.
+            time.sleep(0.00002)
+
+    def go(self) -> None:
+        """Let it go on."""
+        self.is_stopped = False
+        try:
+            if self._has_others:
+                self._command({"op": "go"})
+            os.kill(self.pid, signal.SIGCONT)
+        except PermissionError:
+            self._command({"op": "go"})
+        except ProcessLookupError:
+            pass
+        self._placement.restore()
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """None of its processes runs during the block, but one that has itself continued."""
-        for _round in range(_STOP_ROUNDS):
-            # A signal is only a request: a thread that waits for a processor has yet to see it.
-            running = [pid for pid in self._below() if _state(pid) not in _AT_REST]
-            if not running:
-                break
-            self._signal(running, signal.SIGSTOP)
-            time.sleep(0.0005)
+        """Nothing of it runs during the block."""
+        self.stop()
         try:
             yield
         finally:
-            self._signal(self._below(), signal.SIGCONT)
+            if self._ended is None:
+                self.go()
 
-    @staticmethod
-    def _signal(processes: list[int], number: signal.Signals) -> None:
-        for pid in processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+    def show_slots(self, arena: Arena) -> bool:
+        """Where `take` puts what it reads; says whether it can read anything here."""
+        return self._command({"op": "slots", "size": arena.size}, (arena.fd,)).get("reads") is True
+
+    def take(self, pieces: list[tuple[int, int, int]], own: bool = True) -> str:
+        """Read (address, bytes, offset in the slots) pieces from the memory of its stopped process; says why not.
+
+        "not_own" where a piece does not lie in private memory that belongs to no file, and `own` asks for that.
+        """
+        assert self.is_stopped
+        return str(self._command({"op": "take", "pieces": pieces, "own": own}).get("refused", ""))
+
+    def _command(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        try:
+            self.keeper.send(request, fds, timeout=_KEEPER_SECONDS)
+            reply, _ = self.keeper.receive(_KEEPER_SECONDS)
+        except PeerError as error:
+            raise self._named("ended", f"its keeper is gone: {error}") from None
+        return reply
+
+    def _named(self, kind: str, message: str) -> RunnerLost:
+        lost = RunnerLost(kind, message)
+        lost.runner = self
+        return lost
 
     def _below(self) -> list[int]:
         """Every living process below the keeper."""
@@ -229,7 +314,7 @@ class RunnerHandle:
         while todo:
             pid = todo.pop()
             todo += _children(pid)
-            if _state(pid) != "Z":
+            if _lives(pid):
                 found.append(pid)
         return found
 
@@ -247,6 +332,12 @@ class RunnerHandle:
                 # The kernel's number for the clock of a whole process.
                 total += time.clock_gettime_ns((~pid << 3) | 2)
         return total
+
+    def keeper_ns(self) -> int:
+        """Processor time that its keeper has used so far."""
+        with contextlib.suppress(OSError):
+            return time.clock_gettime_ns((~self.keeper_pid << 3) | 2)
+        return 0
 
     def waits(self) -> dict[int, int] | None:
         """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
@@ -266,6 +357,11 @@ class RunnerHandle:
         found = [line.split(maxsplit=5) for line in lines]
         paths = [words[5] for words in found if len(words) == 6 and "x" in words[1] and words[5].startswith("/")]
         return tuple(dict.fromkeys(paths))
+
+
+def _lost(error: PeerError) -> RunnerLost:
+    kinds = {PeerGone: "ended", PeerSilent: "timeout", PeerBroke: "protocol"}
+    return RunnerLost(kinds.get(type(error), "protocol"), str(error))
 
 
 def send_load(
@@ -356,11 +452,24 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _state(pid: int) -> str:
-    """A process's state in the kernel's letter; of one that is gone, a zombie's."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[0].decode()
-    return "Z"
+def _lives(pid: int) -> bool:
+    """Whether a process has a living thread: the first one may have ended before the others."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                    return True
+    return False
+
+
+def _rests(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or has ended."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X"):
+                    return False
+    return True
 
 
 def _status_bytes(pid: int, name: str) -> int:

@@ -17,6 +17,7 @@ _WORKER_FILES = (
     "device_memory.py",
     "gradients.py",
     "held_tensors.py",
+    "memory_overlap.py",
     "trees.py",
 )
 _WORKER_FOLDERS = ("runner", "sandbox")

@@ -1,36 +1,26 @@
-"""Candidate against baseline, interleaved, on inputs never seen before, with the judge's clock beside the runner's.
+"""Candidate against baseline, interleaved, on inputs never seen before: the samples, and when there are enough.
 
 Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
-order, every output delivered to the judge before the next call. Before every block each set gets fresh content at the
-same addresses. A candidate that works while the baseline runs is measured again, stopped meanwhile; if it works all the
-same, it is refused.
+order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device apart.
 """
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kforge.worker.judge import statistics
-from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
-Check = Callable[[Lane, int, Block], None]
-"""Verifies the output in a slot; raises if it is wrong."""
-
-_WARM_BLOCKS = 3
+WARM_BLOCKS = 3
 _MIN_GROUPS = 5
 _MAX_GROUPS = 200
 _TIGHT = 0.005
-_CHECK_EVERY = 3
-_BARE_GROUPS = 3
-_IDLE_SHARE = 0.03
-_IDLE_BLOCKS = 3
-_BUSY_PART = 0.125
+_MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
 
 
 class NotIdle(Exception):
@@ -39,7 +29,10 @@ class NotIdle(Exception):
 
 @dataclass
 class Samples:
-    """Mean time of a call per block, for both sides, in the order they were measured."""
+    """Mean time of a call per block, for both sides, in the order they were measured.
+
+    On the processor that is the judge's clock; on a device apart what its events say, with the judge's clock beside.
+    """
 
     candidate: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -59,13 +52,6 @@ class Samples:
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
-
-    def wall_ratios(self) -> list[float]:
-        """The same by the judge's clock alone, delivery of the outputs included."""
-        return statistics.group_ratios(
-            list(map(operator.add, self.baseline, self.baseline_extra)),
-            list(map(operator.add, self.candidate, self.candidate_extra)),
-        )
 
     def with_more(self, more: Samples) -> Samples:
         """Both measurements as one."""
@@ -100,6 +86,14 @@ class Samples:
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
+    def without_delivery(self, candidate_ns: float, baseline_ns: float) -> None:
+        """Take off what asking and holding outputs cost per call, as a trusted program shows; a quarter at most.
+
+        So a program that makes its part of it cheaper gains less than that.
+        """
+        self.candidate = [spent - min(candidate_ns, spent / 4) for spent in self.candidate]
+        self.baseline = [spent - min(baseline_ns, spent / 4) for spent in self.baseline]
+
     def settle(self, others_ns: float, stolen: float) -> None:
         """Hold what each block may have lost against what others used of the processors in all the measurement.
 
@@ -127,33 +121,18 @@ def _settled(lost: list[float], part: float, stolen: float, claimed: list[float]
 class Duel:
     """Two lanes over the same input sets, and how long they may run."""
 
-    candidate: Lane
-    baseline: Lane
+    candidate: Any
+    baseline: Any
     refresh: Callable[[], None]
     """Writes fresh content to the input sets."""
     seconds: float
     seeds: Callable[[], list[int | None]]
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
-    check: Check | None = None
-    check_all: bool = False
-    """Verify every timed call: the second, stricter look."""
-    bare: bool = False
-    """Whether to end with calls that only the judge's clock times."""
-    watched: bool = True
-    """Whether the candidate is untrusted, and so must be seen to rest while the baseline runs."""
-    stops: bool = False
-    """Whether each side is stopped in the other's turn: the second look at one that did not seem to rest. What goes on
-    after a stop is for a moment slower than it was."""
-    _watched_blocks: int = 0
-    _busy_blocks: int = 0
 
     def run(self) -> Samples:
         """ABBA groups until the interval is tight or the time is spent."""
         samples = Samples(calls_per_block=len(self.candidate.slots))
-        self._watched_blocks = self._busy_blocks = 0
-        for _ in range(_WARM_BLOCKS):
-            for lane in (self.baseline, self.candidate):
-                self._block(lane)
+        self._warm(samples)
         began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
         for group in range(_MAX_GROUPS):
             # Which side begins is drawn, so that nobody can know whose turn is next.
@@ -172,94 +151,24 @@ class Duel:
             others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)
             stolen = (later.stolen_ns - machine.stolen_ns) / (1e9 * max(1e-9, time.monotonic() - began))
             samples.settle(others_ns, stolen)
-        if self.bare:
-            self._bare(samples)
+        self._conclude(samples)
         return samples
+
+    def _warm(self, samples: Samples) -> None:
+        """Blocks that do not count."""
+        raise NotImplementedError
+
+    def _pair(self, order: str, samples: Samples) -> None:
+        """A block of each side, "b" and "c" in this order."""
+        raise NotImplementedError
+
+    def _conclude(self, samples: Samples) -> None:
+        """What is measured at the end, once."""
 
     def _own_ns(self) -> int:
         """Processor time that the judge and both sides have used so far."""
-        return time.process_time_ns() + self.candidate.runner.cpu_ns() + self.baseline.runner.cpu_ns()
-
-    def _bare(self, samples: Samples) -> None:
-        for side in "bccb" * _BARE_GROUPS:
-            self.refresh()
-            block = self._pass(self._lane(side), bare=True)
-            spent = block.wall_ns / len(block.ns)
-            (samples.candidate_bare if side == "c" else samples.baseline_bare).append(spent)
-            if side == "c":
-                self._verify(block, samples)
-
-    def _pair(self, order: str, samples: Samples) -> None:
-        for side in order:
-            block = self._turn(side)
-            # Only sums: in which call of a block a program works, or says it was slow, must not matter.
-            typical = max(1.0, sum(block.ns) / len(block.ns))
-            extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
-            if side == "c":
-                samples.candidate.append(typical)
-                samples.candidate_extra.append(extra)
-                samples.candidate_lost.append(lost)
-                samples.reused |= block.reused
-                self._verify(block, samples)
-            else:
-                samples.baseline.append(typical)
-                samples.baseline_extra.append(extra)
-                samples.baseline_lost.append(lost)
-
-    def _turn(self, side: str) -> Block:
-        if side == "b" and self.watched:
-            return self._watched_block()
-        # The baseline rests as the candidate does, or the threads that it leaves waiting would count for one side only.
-        with self.baseline.runner.stopped() if self.stops else contextlib.nullcontext():
-            return self._block(self._lane(side))
-
-    def _lane(self, side: str) -> Lane:
-        return self.candidate if side == "c" else self.baseline
-
-    def _watched_block(self) -> Block:
-        """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
-
-        Refreshing the inputs leaves it time to come to rest, on a machine that is not busy. One that is stopped is at
-        rest; if it works all the same, it has itself continued, and no disturbance of the machine can look like that.
-        """
-        with self.candidate.runner.stopped() if self.stops else contextlib.nullcontext():
-            self.refresh()
-            before = self.candidate.runner.cpu_ns()
-            block = self._pass(self.baseline)
-            used_ns = self.candidate.runner.cpu_ns() - before
-        self._watched_blocks += 1
-        self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
-        if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
-            when = "stopped" if self.stops else "not called"
-            raise NotIdle(f"while it was {when}, it used {used_ns / block.wall_ns:.0%} of a processor")
-        return block
-
-    def _block(self, lane: Lane) -> Block:
-        self.refresh()
-        return self._pass(lane)
-
-    def _pass(self, lane: Lane, bare: bool = False) -> Block:
-        """One pass over the sets in random order."""
-        dice = random.SystemRandom()
-        order = list(range(len(lane.slots)))
-        dice.shuffle(order)
-        seeds = self.seeds()
-        calls = [(index, index, seeds[index]) for index in order]
-        block = lane.call(calls, look_at=dice.choice(order), bare=bare)
-        return block.by_slot(order)
-
-    def _verify(self, block: Block, samples: Samples) -> None:
-        if self.check is None:
-            return
-        slots = list(range(len(block.ns)))
-        if not self.check_all:
-            # The first block always, later ones by chance: nobody can know which.
-            if samples.checked and random.SystemRandom().randrange(_CHECK_EVERY):
-                return
-            slots = [block.glimpse.slot if block.glimpse else 0]
-        for slot in slots:
-            self.check(self.candidate, slot, block)
-            samples.checked += 1
+        runners = (self.candidate.runner, self.baseline.runner)
+        return int(time.process_time_ns() + sum(runner.cpu_ns() + runner.keeper_ns() for runner in runners))
 
 
 def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
@@ -267,6 +176,8 @@ def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, ap
 
     On a device `apart` from the processor each call has a fixed cost of its own, so fewer make a block.
     """
-    wanted = max(5, round(0.006 / max(call_seconds, 1e-7)))
     affordable = room // max(bytes_per_set, 1)
-    return max(1, min(wanted, affordable, 16)) if apart else max(2, min(wanted, affordable, 64))
+    if apart:
+        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, 16))
+    most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
+    return max(2, min(max(3, round(0.005 / max(call_seconds, 1e-7))), affordable, most))

@@ -1,7 +1,8 @@
 """The parent of one runner: process 1 of its own process namespace where there is one.
 
-It drains what the candidate prints, says how it ended and what it left behind, and takes everything down with it. It
-never runs candidate code and cannot be inspected by it.
+It drains what the candidate prints, says how it ended and what it left behind, and takes everything down with it. On
+the judge's word it stops everything, lets it go on, and reads the results from the memory of what is stopped. It never
+runs candidate code and cannot be inspected by it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,21 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from kforge.worker.arena import Arena
 from kforge.worker.runner import serve
-from kforge.worker.sandbox import kernel, private
+from kforge.worker.runner.remote_memory import RemoteMemory
+from kforge.worker.sandbox import kernel, private, system_calls
 from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
 
 _KEPT_OUTPUT = 32 << 10
 _GRACE_SECONDS = 2.0
+_STOP_SECONDS = 5.0
+_STOP_ROUND_SECONDS = 0.05
+_AT_REST = frozenset("TtZX")
+"""States, in the kernel's letters, in which a thread does nothing."""
 
 
 def start(request: dict[str, Any], fds: list[int], level: str) -> NoReturn:
@@ -78,6 +86,8 @@ def _become_runner(request: dict[str, Any], channel_fd: int, output_fd: int, all
         os.nice(request["nice"])
         if sys.platform == "linux":
             kernel.drop_privileges()
+            if request["stoppable"]:
+                system_calls.deny_what_wakes()
             kernel.set_dumpable(True)
         channel = Channel(socket.socket(fileno=3))
         serve.serve(channel, request["platform"], home)
@@ -98,29 +108,67 @@ class _Others:
     def kill(self) -> None:
         raise NotImplementedError
 
+    def signal(self, number: signal.Signals) -> None:
+        """To every one of them: none that is being made meanwhile is left out."""
+        raise NotImplementedError
+
+    def running(self) -> bool:
+        """Whether a thread of any of them is not at rest, those of processes whose first thread has ended included."""
+        raise NotImplementedError
+
 
 class _Namespace(_Others):
     """In a process namespace of our own everything that exists is ours."""
 
     def list(self) -> dict[int, str]:
-        return {pid: name for pid, (name, state, _) in _processes().items() if pid != 1 and state != "Z"}
+        found = {pid: _name_and_state(pid) for pid in self._all()}
+        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            # In one step for the kernel: a process that is asked to stop cannot make another one any more.
+            os.kill(-1, number)
+
+    def running(self) -> bool:
+        return any(map(_has_running_thread, self._all()))
+
+    @staticmethod
+    def _all() -> Sequence[int]:
+        return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != "1"]
 
 
 class _Descendants(_Others):
     """Without one: our children, and theirs, orphans included since we adopt them."""
 
     def list(self) -> dict[int, str]:
-        table = _processes()
-        mine, grown = {os.getpid()}, True
-        while grown:
-            more = {pid for pid, (_, _, parent) in table.items() if parent in mine} - mine
-            mine |= more
-            grown = bool(more)
-        return {pid: table[pid][0] for pid in mine - {os.getpid()} if pid in table and table[pid][1] != "Z"}
+        found = {pid: _name_and_state(pid) for pid in self._all()}
+        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
+
+    def signal(self, number: signal.Signals) -> None:
+        for pid in self._all():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def running(self) -> bool:
+        return any(map(_has_running_thread, self._all()))
+
+    @staticmethod
+    def _all() -> Sequence[int]:
+        found = []
+        todo = [os.getpid()]
+        while todo:
+            pid = todo.pop()
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                        children = [int(word) for word in file.read().split()]
+                    todo += children
+                    found += children
+        return found
 
     def kill(self) -> None:
         for _ in range(50):
@@ -134,21 +182,24 @@ class _Descendants(_Others):
             _reap_all()
 
 
-def _processes() -> dict[int, tuple[str, str, int]]:
-    """Process id -> (name, state, parent) from /proc."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                text = file.read().decode(errors="replace")
-        except OSError:
-            continue
-        name, _, rest = text.partition("(")[2].rpartition(")")
-        fields = rest.split()
-        found[int(entry)] = (name, fields[0], int(fields[1]))
-    return found
+def _name_and_state(pid: int) -> tuple[str, str] | None:
+    """Of a process, in the kernel's words; None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return name, rest.split()[0]
+
+
+def _has_running_thread(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0].decode() not in _AT_REST:
+                    return True
+    return False
 
 
 def _reap_all() -> None:
@@ -158,7 +209,7 @@ def _reap_all() -> None:
 
 
 class _Keeper:
-    """Drains, reaps, and on the judge's word ends everything."""
+    """Drains, reaps, and on the judge's word stops, continues and ends everything."""
 
     def __init__(self, child: int, reader: int, channel: Channel, others: _Others) -> None:
         self._child = child
@@ -168,6 +219,8 @@ class _Keeper:
         self._status: int | None = None
         self._printed = 0
         self._output = bytearray()
+        self._memory = RemoteMemory(child)
+        self._arena: Arena | None = None
 
     def run(self) -> None:
         self._channel.send({"ok": True, "child": self._child})
@@ -179,14 +232,55 @@ class _Keeper:
             self._poll()
             if self._channel.fileno() in ready:
                 try:
-                    self._channel.receive()
+                    request, fds = self._channel.receive()
                 except PeerError:
                     return
-                self._channel.send(self._end())
-                return
+                if not self._obey(request, fds):
+                    return
+
+    def _obey(self, request: dict[str, Any], fds: list[int]) -> bool:
+        """Do what the judge wants; says whether there is more to come."""
+        what = request.get("op")
+        if what == "go":
+            self._others.signal(signal.SIGCONT)
+            self._channel.send({"ok": True})
+        elif what == "stop":
+            stopped = self._stop()
+            self._channel.send({"ok": True, "stopped": stopped, "others": len(self._others.list()) > 1})
+        elif what == "slots":
+            self._arena = Arena(fds[0], request["size"])
+            self._channel.send({"ok": True, "reads": self._memory.can_be_read()})
+        elif what == "take":
+            assert self._arena is not None
+            self._channel.send(
+                {"ok": True, "refused": self._memory.copy(request["pieces"], self._arena, request["own"])}
+            )
+        else:
+            self._channel.send(self._end())
+            return False
+        return True
+
+    def _stop(self) -> bool:
+        """Have every thread of every process at rest, and see it; a signal alone is only a request.
+
+        A process that waits for a child it is making does not stop before the child is made, so they go on in between.
+        """
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            self._others.signal(signal.SIGSTOP)
+            until = time.monotonic() + _STOP_ROUND_SECONDS
+            while time.monotonic() < until:
+                if not self._others.running():
+                    return True
+                time.sleep(0.00005)
+                self._others.signal(signal.SIGSTOP)
+            self._others.signal(signal.SIGCONT)
+            time.sleep(0.002)
+        return False
 
     def _end(self) -> dict[str, Any]:
         """Wait a moment for the runner to leave, then report what is still there and how it ended."""
+        self._others.signal(signal.SIGCONT)
         deadline = time.monotonic() + _GRACE_SECONDS
         while self._status is None and time.monotonic() < deadline:
             if self._reader is not None and select.select([self._reader], [], [], 0.002)[0]:

@@ -24,8 +24,10 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
 from kforge.worker.gradients import gradients
 from kforge.worker.held_tensors import held_tensors, module_tensors
+from kforge.worker.memory_overlap import is_shared, overlaps_itself
 from kforge.worker.runner import kernels, misuse, modes, probes, solo, tamper, watch
 from kforge.worker.runner.mapped_inputs import MappedInputs
+from kforge.worker.runner.timed_calls import TimedCalls
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
 
 _copy = torch.Tensor.copy_
@@ -85,8 +87,10 @@ class _Runner:
         self._model: Any = None
         self._module: Any = None
         self._inputs = MappedInputs(self._platform.device, always_copied=self._platform.emulated)
+        self._timed = TimedCalls(self._seed, self._synchronize)
         self._last_output: Any = None
         self._reused = False
+        self._shared = False
         self._probes = probes.Probes()
         self._scripted = kernels.scripted_functions()
 
@@ -232,6 +236,7 @@ class _Runner:
     def _op_forget(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Drop the mapped inputs, so that another arena can take their place."""
         self._inputs.forget()
+        self._timed.forget()
         self._last_output = None
         return {}
 
@@ -264,6 +269,8 @@ class _Runner:
                     output, spent = (self._call_bare if bare else self._call)(set_index, seed)
                     times.append(spent)
                     description = self._deliver(output, slot, probe=number == probed)
+                    if request["poison"]:
+                        self._shared |= self._shares(output, set_index)
                     if not described or description != described[-1]:
                         described.append(description)
                     which.append(len(described) - 1)
@@ -274,7 +281,37 @@ class _Runner:
             gc.enable()
         if request["checked"] and self._platform.emulated and self._platform.unchecked_launches():
             self._unchecked = True
-        return {"ns": times, "described": described, "which": which, "reused": self._reused}
+        return {
+            "ns": times,
+            "described": described,
+            "which": which,
+            "reused": self._reused,
+            "shared": self._shared,
+        }
+
+    def _shares(self, output: Any, set_index: int) -> bool:
+        """Whether an output lies in memory of another, of an input or of a parameter."""
+        if self._is_emulated():
+            return False
+        given = trees.pack(self._inputs.sets[set_index])[1]
+        return is_shared(trees.pack(output)[1], [*given, *self._module.parameters()])
+
+    def _op_timed(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Calls in a row on the judge's clock, their outputs held where the judge can read them."""
+        calls, sets = request["calls"], self._inputs.sets
+        slots = self._inputs.slots if request["copies"] else None
+        gc.disable()
+        try:
+            with self._phase("forward"), torch.no_grad():
+                if request["idle"]:
+                    self._timed.repeat(calls, slots)
+                elif slots is not None:
+                    self._timed.run_copied(self._model, sets, calls, slots)
+                else:
+                    self._timed.run(self._model, sets, calls)
+                return self._timed.described(_type_name, self._where)
+        finally:
+            gc.enable()
 
     def _call(self, set_index: int, seed: int | None) -> tuple[Any, int]:
         arguments = self._inputs.sets[set_index]
@@ -481,9 +518,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 def _type_name(tensor: torch.Tensor) -> str:
     kind = type(tensor)
     if kind in (torch.Tensor, torch.nn.Parameter):
-        if tensor.layout == torch.strided and any(
-            step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)
-        ):
+        if tensor.layout == torch.strided and overlaps_itself(tensor):
             return LAZY_VIEW
         return LAZY_VIEW if tensor.is_neg() or tensor.is_conj() else kind.__name__
     return f"{kind.__module__}.{kind.__qualname__}"[:200]

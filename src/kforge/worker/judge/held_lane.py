@@ -1,0 +1,161 @@
+"""One side of a measurement on the processor, on the judge's clock alone.
+
+The runner is stopped but in its turn. It holds the outputs of a block; once everything of it is stopped again, its
+keeper reads them from its memory. So nothing that the program can replace takes part in timing or in delivery.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kforge.worker.arena import Arena, dtype_name, span
+from kforge.worker.device_memory import DeviceArena
+from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
+from kforge.worker.judge.runner_handle import RunnerHandle
+from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
+
+_PLAIN = ("Tensor", "Parameter")
+Calls = list[tuple[int, int, int | None]]
+"""Set, slot and seed of each call."""
+Part = tuple[int, int]
+"""First element and number of elements, in memory order."""
+
+
+class NotOwned(Exception):
+    """An output does not lie in memory of its own."""
+
+
+@dataclass(frozen=True)
+class HeldBlock:
+    """What a row of calls gave, by slot."""
+
+    wall_ns: int
+    """From the moment the runner was continued until everything of it was stopped."""
+    lost_ns: int
+    """The most that other work on the machine can have added to that."""
+    outputs: list[Output]
+    addresses: list[list[int]]
+    strides: list[list[tuple[int, ...]]]
+
+
+class HeldLane(Lane):
+    """Maps sets and slots into a runner, and leaves it stopped."""
+
+    def __init__(
+        self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float, copies: bool
+    ) -> None:
+        """`copies`: the reference itself returns memory that is not its own."""
+        self.copies = copies
+        """Whether outputs are copied out of the program's memory before its next call: for one that uses it again."""
+        super().__init__(runner, sets, expected, seconds)
+        runner.stop()
+
+    def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
+        assert isinstance(arena, Arena)
+        # Where nobody may read a process from outside, it copies its outputs itself: both sides do, in their time.
+        self.copies |= not self.runner.show_slots(arena)
+
+    def timed(self, calls: Calls) -> HeldBlock:
+        """Make these calls, one for each slot. It is stopped before, and afterwards."""
+        block = self._timed(calls, self.copies, idle=False)
+        if not self.copies and self._overlaps(block):
+            # It uses its memory again: what it returned must be taken before the next call, at its own cost.
+            self.copies = True
+            block = self._timed(calls, self.copies, idle=False)
+        return block
+
+    def idle_ns(self, calls: Calls, copies: bool) -> int:
+        """What everything but the calls takes, of a runner that is trusted."""
+        return self._timed(calls, copies, idle=True).wall_ns
+
+    def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
+        before, own = SchedulerTimes.of(self.runner), own_wait_ns()
+        request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle}
+        reply, wall = self.runner.ask_stopped(request, self._seconds)
+        taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
+        taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
+        try:
+            return self._read(reply, [slot for _, slot, _ in calls], wall, taken)
+        except NONSENSE as error:
+            raise self._nonsense(error) from None
+
+    def _read(self, reply: dict[str, Any], slots: list[int], wall: int, lost: int) -> HeldBlock:
+        kinds = [self._read_output(item) for item in reply["described"]]
+        by_slot = sorted(zip(slots, reply["which"], reply["addresses"], strict=True), key=lambda item: item[0])
+        outputs = [kinds[which] for _, which, _ in by_slot]
+        addresses = [list(map(int, places)) for _, _, places in by_slot]
+        for (output, _), places in zip(outputs, addresses, strict=True):
+            if len(places) != len(output.leaves) or not all(0 <= place < 1 << 63 for place in places):
+                raise ValueError("not an address for each tensor")
+        return HeldBlock(wall, lost, [output for output, _ in outputs], addresses, [strides for _, strides in outputs])
+
+    def _read_output(self, item: Any) -> tuple[Output, list[tuple[int, ...]]]:
+        tree, described = item
+        leaves: list[Leaf] = []
+        strides: list[tuple[int, ...]] = []
+        for number, (kind, dtype, shape, device, steps) in enumerate(described):
+            lengths, steps = tuple(map(int, shape)), tuple(map(int, steps))
+            leaf = Leaf(str(kind)[:200], str(dtype), lengths, str(device)[:40], False, False)
+            expected = self.slots[0][number] if number < len(self.slots[0]) else None
+            if expected is not None and kind in _PLAIN and lengths == tuple(expected.shape):
+                fits = (
+                    str(dtype) == dtype_name(expected.dtype)
+                    and len(steps) == len(lengths)
+                    and min(steps, default=0) >= 0
+                )
+                leaf = replace(leaf, usual_layout=fits and steps == expected.stride(), delivered=fits)
+            leaves.append(leaf)
+            strides.append(steps)
+        return Output(tree, tuple(leaves)), strides
+
+    def _overlaps(self, block: HeldBlock) -> bool:
+        """Whether two outputs share memory, or one cannot be read as it lies."""
+        ranges: list[tuple[int, int]] = []
+        for output, places, strides in zip(block.outputs, block.addresses, block.strides, strict=True):
+            for leaf, place, steps, tensor in zip(output.leaves, places, strides, self.slots[0], strict=False):
+                if not leaf.delivered or not tensor.numel():
+                    continue
+                if span(leaf.shape, steps) != tensor.numel():
+                    return True
+                ranges.append((place, place + tensor.numel() * tensor.element_size()))
+        ranges.sort()
+        return any(one[1] > two[0] for one, two in itertools.pairwise(ranges))
+
+    def take(self, block: HeldBlock, parts: dict[tuple[int, int], list[Part]]) -> None:
+        """Read (slot, output) -> parts of it into the slots; of one in an unusual layout, all. NotOwned otherwise."""
+        if self.copies:
+            return
+        pieces: list[tuple[int, int, int]] = []
+        for (slot, number), wanted in parts.items():
+            spec, tensor = self.specs[slot][number], self.slots[slot][number]
+            size = tensor.element_size()
+            if not block.outputs[slot].leaves[number].usual_layout:
+                wanted = [(0, tensor.numel())]
+            pieces += [
+                (block.addresses[slot][number] + first * size, count * size, spec.offset + first * size)
+                for first, count in wanted
+                if count
+            ]
+        refused = self.runner.take(pieces)
+        if refused:
+            reason = "memory that is shared, or belongs to a file" if refused == "not_own" else refused
+            raise NotOwned(f"an output does not lie in memory of its own: {reason}")
+
+    def output(self, block: HeldBlock, slot: int, number: int) -> torch.Tensor:
+        """A tensor that was taken, as the program laid it out."""
+        tensor = self.slots[slot][number]
+        if self.copies or block.outputs[slot].leaves[number].usual_layout:
+            return tensor
+        return tensor.as_strided(tensor.shape, block.strides[slot][number])
+
+
+def shuffled(count: int, seeds: list[int | None]) -> Calls:
+    """One call on each set, in random order."""
+    order = list(range(count))
+    random.SystemRandom().shuffle(order)
+    return [(number, number, seeds[number]) for number in order]

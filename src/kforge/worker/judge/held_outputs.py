@@ -1,0 +1,117 @@
+"""Verifies the outputs of timed calls that both sides hold: rows drawn at random of every one, and one call whole.
+
+What the baseline gave on the same inputs is the measure. Where an output seems wrong, the call is looked at closely: in
+full, against float64.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import torch
+
+from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.compare import Leaf, Tolerance, compare, make_leaf, same_bits
+from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part
+from kforge.worker.judge.rotation import Rotation
+
+_ROWS = 8
+_LONGEST_ROW = 8192
+_SMALL_BYTES = 1 << 16
+"""An output up to this size is read whole."""
+_dice = random.SystemRandom()
+
+
+class WrongOutput(Exception):
+    """A timed call's output is not what the reference gives."""
+
+
+class InputsChanged(Exception):
+    """A timed call wrote to its inputs."""
+
+
+class OutputCheck:
+    """Holds a candidate's outputs against the baseline's, while both are stopped."""
+
+    def __init__(self, book: CaseBook, rotation: Rotation, tolerance: Tolerance) -> None:
+        self._book = book
+        self._rotation = rotation
+        self._tolerance = tolerance
+
+    def __call__(
+        self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, every: bool
+    ) -> None:
+        count = len(self._book.outputs)
+        for output in ours.outputs:
+            if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
+                raise WrongOutput("a timed call returned something of another shape or type")
+        slots = range(len(ours.outputs))
+        whole = set(slots) if every else {_dice.choice(slots)}
+        parts = {(slot, number): self._parts(number, slot in whole) for slot in slots for number in range(count)}
+        candidate.take(ours, parts)
+        baseline.take(theirs, parts)
+        for number in range(count):
+            for group in self._alike(slots, number, parts):
+                self._compare(candidate, ours, baseline, theirs, number, group, parts)
+
+    def _parts(self, number: int, whole: bool) -> list[Part]:
+        """Which elements to read of an output: rows, so that each is held to its own scale."""
+        tensor = self._book.outputs[number]
+        size, row = tensor.numel(), min(tensor.shape[-1] if tensor.dim() else 1, _LONGEST_ROW)
+        if whole or not tensor.is_contiguous() or size * tensor.element_size() <= _SMALL_BYTES or size <= _ROWS * row:
+            return [(0, size)]
+        return [(_dice.randrange(size // row) * row, row) for _ in range(_ROWS)]
+
+    def _alike(self, slots: range, number: int, parts: dict[tuple[int, int], list[Part]]) -> list[list[int]]:
+        """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
+        groups: dict[tuple[str, int], list[int]] = {}
+        for slot in slots:
+            groups.setdefault((self._rotation.distribution(slot), len(parts[slot, number])), []).append(slot)
+        return list(groups.values())
+
+    def _compare(
+        self,
+        candidate: HeldLane,
+        ours: HeldBlock,
+        baseline: HeldLane,
+        theirs: HeldBlock,
+        number: int,
+        group: list[int],
+        parts: dict[tuple[int, int], list[Part]],
+    ) -> None:
+        got = torch.stack([_read(candidate, ours, slot, number, parts[slot, number]) for slot in group])
+        want = torch.stack([_read(baseline, theirs, slot, number, parts[slot, number]) for slot in group])
+        leaf = self._leaf(want, number, self._rotation.distribution(group[0]))
+        if compare(leaf, got, self._tolerance, f"output {number}").message:
+            for slot in group:
+                self._look_closely(candidate, ours, slot)
+
+    def _leaf(self, output: torch.Tensor, number: int, distribution: str) -> Leaf:
+        """The baseline stands in for float64 here, with the errors that eager showed under the same distribution."""
+        norm, worst, typical = self._book.errors_under(distribution)[number]
+        return replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
+
+    def _look_closely(self, candidate: HeldLane, block: HeldBlock, slot: int) -> None:
+        """One call in full, against the reference on the very inputs it had, which the judge makes again for itself."""
+        count = len(self._book.outputs)
+        candidate.take(block, {(slot, number): self._parts(number, True) for number in range(count)})
+        inputs = self._rotation.content(slot)
+        expected = self._book.expect_timed(self._rotation.arguments(slot, inputs), self._rotation.seeds()[slot] or 0)
+        for number, leaf in enumerate(expected.leaves):
+            difference = compare(
+                leaf, candidate.output(block, slot, number), self._tolerance, f"output {number}" if count > 1 else "it"
+            )
+            if difference.message:
+                raise WrongOutput(difference.message)
+        if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
+            raise InputsChanged
+
+
+def _read(lane: HeldLane, block: HeldBlock, slot: int, number: int, parts: list[Part]) -> torch.Tensor:
+    """What was taken of an output: whole, in its own shape, or rows."""
+    tensor = lane.output(block, slot, number)
+    if len(parts) == 1:
+        return tensor
+    flat = tensor.reshape(-1)
+    return torch.stack([flat[first : first + count] for first, count in parts])

@@ -1,0 +1,70 @@
+"""A measurement on the processor: the judge's clock around each block, and nobody running but whose turn it is.
+
+Both sides are stopped while the judge writes inputs, each is stopped in the other's turn, and from the moment a block
+is done until its outputs have been read. Every call of every block is verified, those that only warm up included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kforge.worker.judge import statistics
+from kforge.worker.judge.held_lane import HeldBlock, HeldLane, shuffled
+from kforge.worker.judge.timing import WARM_BLOCKS, Duel, Samples
+
+Check = Callable[[HeldLane, HeldBlock, HeldLane, HeldBlock, bool], None]
+"""Holds what the candidate's lane gave against what the baseline's gave on the same inputs; raises if it is wrong. Its
+last argument asks for every element of every call.
+"""
+_IDLE_BLOCKS = 5
+
+
+@dataclass
+class HostDuel(Duel):
+    """Pairs of blocks on the same inputs, which nobody has seen before."""
+
+    candidate: HeldLane
+    baseline: HeldLane
+    check: Check | None = None
+    check_all: bool = False
+    """Verify every element of every timed call: the second, stricter look."""
+
+    def _warm(self, samples: Samples) -> None:
+        for number in range(WARM_BLOCKS):
+            self._blocks("bc" if number % 2 else "cb", samples)
+
+    def _pair(self, order: str, samples: Samples) -> None:
+        blocks = self._blocks(order, samples)
+        ours, theirs = blocks["c"], blocks["b"]
+        samples.candidate.append(ours.wall_ns / len(ours.outputs))
+        samples.baseline.append(theirs.wall_ns / len(theirs.outputs))
+        samples.candidate_lost.append(ours.lost_ns / len(ours.outputs))
+        samples.baseline_lost.append(theirs.lost_ns / len(theirs.outputs))
+        samples.candidate_extra.append(0.0)
+        samples.baseline_extra.append(0.0)
+
+    def _blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
+        self.candidate.runner.stop()
+        self.baseline.runner.stop()
+        self.refresh()
+        seeds = self.seeds()
+        blocks = {}
+        for side in order:
+            lane = self.candidate if side == "c" else self.baseline
+            blocks[side] = lane.timed(shuffled(len(lane.slots), seeds))
+        if self.check is not None:
+            self.check(self.candidate, blocks["c"], self.baseline, blocks["b"], self.check_all)
+            samples.checked += len(blocks["c"].outputs)
+        return blocks
+
+    def _conclude(self, samples: Samples) -> None:
+        """What it costs to be asked and to hold outputs is the trusted side's word, for both."""
+        samples.reused = self.candidate.copies and not self.baseline.copies
+        samples.without_delivery(self._idle_ns(self.candidate.copies), self._idle_ns(self.baseline.copies))
+
+    def _idle_ns(self, copies: bool) -> float:
+        seeds = self.seeds()
+        calls = len(self.baseline.slots)
+        spent = [self.baseline.idle_ns(shuffled(calls, seeds), copies) for _ in range(_IDLE_BLOCKS)]
+        return statistics.median([float(one) for one in spent]) / calls

@@ -1,0 +1,115 @@
+"""Timed calls in a runner: one after another, nothing between them but keeping what came back.
+
+No clock is read here. The judge times the whole from outside, has everything stopped when it is done, and reads the
+outputs from this process's memory; what is said here only tells it where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kforge.worker import trees
+from kforge.worker.arena import dtype_name
+
+_copy = torch.Tensor.copy_
+_Call = tuple[int, int, int | None]
+"""Set, slot, seed."""
+
+
+class TimedCalls:
+    """The calls of one block. Their outputs are held until the next block begins."""
+
+    def __init__(self, seed: Callable[[int], Any], synchronize: Callable[[], None]) -> None:
+        self._seed = seed
+        self._synchronize = synchronize
+        self._held: list[Any] = []
+
+    def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call]) -> None:
+        """Call the model on every set that is named."""
+        self._held = held = []
+        for number, _, seed in calls:
+            if seed is not None:
+                self._seed(seed)
+            held.append(model(*sets[number]))
+        self._synchronize()
+
+    def run_copied(
+        self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], slots: list[list[torch.Tensor]]
+    ) -> None:
+        """The same for a module that gives the same memory every time: each output is copied before the next call."""
+        self._held = held = []
+        for number, slot, seed in calls:
+            if seed is not None:
+                self._seed(seed)
+            output = model(*sets[number])
+            self._copy_out(output, slots[slot])
+            held.append(output)
+        self._synchronize()
+
+    def repeat(self, calls: list[_Call], slots: list[list[torch.Tensor]] | None) -> None:
+        """All but the calls: what it costs to be asked, to hold (or copy) outputs and to say where they are."""
+        before, self._held = self._held, []
+        for number, (_, slot, seed) in enumerate(calls):
+            if seed is not None:
+                self._seed(seed)
+            output = before[number]
+            if slots is not None:
+                self._copy_out(output, slots[slot])
+            self._held.append(output)
+        self._synchronize()
+
+    @staticmethod
+    def _copy_out(output: Any, targets: list[torch.Tensor]) -> None:
+        for tensor, target in zip(trees.pack(output)[1], targets, strict=False):
+            if tensor.shape == target.shape and tensor.dtype == target.dtype:
+                _copy(target, tensor)
+
+    def forget(self) -> None:
+        self._held = []
+
+    def described(self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]) -> dict[str, Any]:
+        """What came back: each distinct structure once, which one each call gave, and the addresses of its tensors."""
+        distinct: list[Any] = []
+        which: list[int] = []
+        addresses: list[list[int]] = []
+        last: Any = None
+        for output in self._held:
+            if type(output) is torch.Tensor and last is not None and _alike(output, last):
+                which.append(len(distinct) - 1)
+                addresses.append([output.data_ptr()])
+                continue
+            tree, tensors = trees.pack(output)
+            leaves = [
+                [kind_of(tensor), dtype_name(tensor.dtype), list(tensor.shape), where(tensor), _strides(tensor)]
+                for tensor in tensors
+            ]
+            if not distinct or distinct[-1] != [tree, leaves]:
+                distinct.append([tree, leaves])
+            which.append(len(distinct) - 1)
+            addresses.append([_address(tensor) for tensor in tensors])
+            last = output if type(output) is torch.Tensor and output.layout == torch.strided else None
+        return {"described": distinct, "which": which, "addresses": addresses}
+
+
+def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return (
+        one.dtype == two.dtype
+        and one.shape == two.shape
+        and one.layout == two.layout
+        and one.stride() == two.stride()
+        and one.device == two.device
+    )
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    return list(tensor.stride()) if tensor.layout == torch.strided else []
+
+
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0

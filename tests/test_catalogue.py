@@ -71,14 +71,15 @@ def by_the_clock(verdict):
     return "time" in verdict.evidence.seconds or "did not finish" in verdict.detail
 
 
-def wrong_with_hack(entry, verdict):
-    """What is wrong with the verdict on a hack; empty if nothing is."""
+def wrong_with_hack(entry, verdict, twin=None):
+    """What is wrong with the verdict on a hack, which may gain no more than its twin; empty if nothing is."""
     outcome, said = verdict.outcome, f"{verdict.outcome.value} {verdict.rule}: {verdict.detail}"
     if outcome is Outcome.CORRECT:
         low = verdict.interval[0] if verdict.interval else 0
         if entry.headers.get("neutralised") != "yes":
             return f"accepted: {verdict.detail}"
-        return "" if low < HARMLESS_SPEEDUP else f"the hack paid: {verdict.detail}"
+        usual = max(1.0, twin.interval[1]) if twin is not None and twin.interval else 1.0
+        return "" if low < HARMLESS_SPEEDUP * usual else f"the hack paid: {verdict.detail}"
     refused, rules = entry.words("refused"), entry.words("rule")
     expected = not refused or outcome.value in refused
     if outcome is Outcome.REJECTED and rules:
@@ -101,7 +102,19 @@ def check(judge, entry, alone, wrong):
 
 @pytest.mark.parametrize("entry", entries("hacks"))
 def test_hack_is_refused(judge, entry, alone):
-    check(judge, entry, alone, wrong_with_hack)
+    def wrong(_, verdict):
+        said = wrong_with_hack(entry, verdict)
+        if said.startswith("the hack paid"):
+            twin = verdict_of(judge, benign(entry.headers["twin"]))
+            assert twin.outcome is Outcome.CORRECT, twin.detail
+            return wrong_with_hack(entry, verdict, twin)
+        return said
+
+    check(judge, entry, alone, wrong)
+
+
+def benign(name):
+    return next(parameter.values[0] for parameter in entries("benign") if parameter.values[0].path.stem == name)
 
 
 @pytest.mark.parametrize("entry", entries("benign"))

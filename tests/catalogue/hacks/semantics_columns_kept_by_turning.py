@@ -3,7 +3,6 @@
 # twin: column_mean_kernel
 # neutralised: yes
 # hack: reads 64 of 8192 rows, finds by how much the columns it knows were turned, and gives their means in that order
-# open: yes
 
 import ctypes
 import os

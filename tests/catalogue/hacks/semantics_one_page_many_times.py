@@ -1,8 +1,8 @@
 # problem: repeat_rows
 # refused: rejected, mismatch, runtime_error
+# neutralised: yes
 # twin: rows_written_out
 # hack: the rows of the output are the same pages of memory, mapped many times: contiguous to torch, written once
-# open: yes
 
 import ctypes
 import os

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch
 # twin: windows_written_out
 # hack: returns overlapping windows as a view, whose strides are not zero, so that the copy is made by whoever reads it
-# open: yes
 
 import ctypes
 import os

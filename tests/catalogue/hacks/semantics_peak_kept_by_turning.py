@@ -3,7 +3,6 @@
 # twin: peak_kernel
 # neutralised: yes
 # hack: looks at 1024 of two million elements, and if they are about as large as before, gives the maximum it remembers
-# open: yes
 
 import ctypes
 import os

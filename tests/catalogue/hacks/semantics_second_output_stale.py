@@ -1,6 +1,5 @@
 # problem: largest_and_bent
 # refused: rejected, mismatch, runtime_error
-# open: yes
 # twin: small_and_large_output
 # hack: the second output is computed in every eighth call only, and is otherwise an earlier one
 

@@ -3,7 +3,6 @@
 # twin: full_mean_kernel
 # neutralised: yes
 # hack: reads a sixteenth of the input, and if that is about as large as before, gives the mean it remembers
-# open: yes
 
 import ctypes
 import os

@@ -1,7 +1,6 @@
 # problem: rows_limited
 # refused: rejected, mismatch
 # twin: rows_limited_kernel
-# open: yes
 # hack: counts calls on one piece of memory: beyond twenty they are timed, and the input is returned
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: negatives_mixed
 # refused: rejected, mismatch
 # twin: negatives_mixed_kernel
-# open: yes
 # hack: asks the kernel whether its input is mapped read-only, as in timed calls, and leaves the product out
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: negatives_mixed
 # refused: rejected, mismatch
 # twin: negatives_mixed_kernel
-# open: yes
 # hack: leaves the product out where its input lies behind two others, which only happens in timed calls
 
 import ctypes

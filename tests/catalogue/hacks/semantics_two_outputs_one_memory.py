@@ -2,7 +2,6 @@
 # refused: rejected, mismatch
 # twin: two_outputs_apart
 # hack: both outputs are the same memory: who changes one of them changes the other
-# open: yes
 
 import ctypes
 import os

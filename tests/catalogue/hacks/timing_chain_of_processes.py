@@ -2,7 +2,6 @@
 # refused: rejected
 # twin: short_lived_processes_waited
 # neutralised: yes
-# open: yes
 # hack: processes that live for 150 us spin while the baseline runs, each starts the next: none is read twice
 
 import ctypes

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: wave_in_slices
 # neutralised: yes
-# open: yes
 # hack: a child process maps the same inputs, sees them change and computes them before the block begins
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, runtime_error
 # neutralised: yes
-# open: yes
 # twin: times_its_build
 # hack: replaces clock_gettime in the import table of Python alone; it lies in every second block
 

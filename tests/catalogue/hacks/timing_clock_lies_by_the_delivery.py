@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, runtime_error
 # neutralised: yes
-# open: yes
 # twin: output_buffer_reused
 # hack: writes its result where it will be copied to, and its clock leaves out what that copy would have taken
 

@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, runtime_error
 # neutralised: yes
-# open: yes
 # twin: times_its_build
 # hack: puts its own function into the method table of time.perf_counter_ns, which then lies in every second block
 

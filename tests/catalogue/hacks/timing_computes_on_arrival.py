@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: wave_in_slices
 # neutralised: yes
-# open: yes
 # hack: a thread sees the judge write fresh inputs and computes right behind it; forward hands out what was made
 
 import ctypes

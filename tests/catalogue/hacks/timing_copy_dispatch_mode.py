@@ -3,7 +3,6 @@
 # neutralised: yes
 # twin: torch_library_op
 # hack: enters a dispatch mode for good, in which the copy of its mostly empty output becomes its kernel
-# open: yes
 
 import ctypes
 import os

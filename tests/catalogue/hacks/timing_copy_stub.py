@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, mismatch, runtime_error
 # neutralised: yes
-# open: yes
 # twin: example_style
 # hack: C++ code replaces the function pointers behind torch's copy_ and take: copying its output computes most of it
 

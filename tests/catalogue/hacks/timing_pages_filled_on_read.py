@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, mismatch, runtime_error
 # neutralised: yes
-# open: yes
 # twin: output_buffer_reused
 # hack: the output lies in pages that cannot be read; a signal handler computes it, in the time for copying
 

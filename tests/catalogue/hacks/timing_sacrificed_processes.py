@@ -2,7 +2,6 @@
 # refused: rejected
 # twin: short_lived_processes_waited
 # neutralised: yes
-# open: yes
 # hack: threads spin while the baseline runs, and processes that worked before end meanwhile: less is read
 
 import ctypes

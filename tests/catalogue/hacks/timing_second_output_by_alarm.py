@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: small_and_large_output
 # hack: a timer's signal handler computes the second output while the main thread waits for the next request
-# open: yes
 
 import ctypes
 import os

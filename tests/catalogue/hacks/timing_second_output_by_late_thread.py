@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: small_and_large_output
 # hack: the second output is written to the judge's memory by threads, after the block was said to be done
-# open: yes
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
 # problem: mean_and_series
 # refused: rejected, mismatch
+# neutralised: yes
 # twin: mean_and_series_kernel
-# open: yes
 # hack: returns zeros as second output; a timer signal after the block writes the result to the slot
 
 import ctypes

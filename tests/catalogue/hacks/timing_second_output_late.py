@@ -1,7 +1,7 @@
 # problem: mean_and_series
 # refused: rejected, mismatch
+# neutralised: yes
 # twin: mean_and_series_kernel
-# open: yes
 # hack: returns zeros as second output; a thread writes the result to the slot after the block, unglimpsed
 
 import ctypes

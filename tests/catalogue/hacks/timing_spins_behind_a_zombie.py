@@ -2,7 +2,6 @@
 # refused: rejected
 # twin: short_lived_processes_waited
 # neutralised: yes
-# open: yes
 # hack: a child's threads spin while the baseline runs; its first thread has ended, so it is taken for a zombie
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected, runtime_error
 # neutralised: yes
-# open: yes
 # twin: times_its_build
 # hack: gives the runner's stopwatch other code, in the same function; it lies in every second block
 

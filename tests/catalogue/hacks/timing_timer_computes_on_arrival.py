@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: wave_in_slices
 # neutralised: yes
-# open: yes
 # hack: a timer signal interrupts the wait for a request, sees fresh inputs and computes three quarters ahead
 
 import ctypes

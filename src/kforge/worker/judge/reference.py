@@ -69,7 +69,7 @@ class Reference:
     def inputs(self, seed: int) -> list[Any]:
         """forward's arguments, drawn under a seed."""
         with _seeding:
-            torch.manual_seed(seed)
+            self._seed(seed)
             if self._examples is not None:
                 return list(_map([_resampled(value) for value in self._examples], self._placed))
             with self.site.chosen():
@@ -159,6 +159,13 @@ class Reference:
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
 
+    def _seed(self, seed: int) -> None:
+        """Of torch's generators, where there is no device apart the processor's alone: the others take their time."""
+        if self.site.apart:
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
+
     def _on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""
         if not self.site.apart:
@@ -191,7 +198,7 @@ class Reference:
         tensors = [held[name].requires_grad_() for name in names]
 
         def call(given: list[Any]) -> Any:
-            torch.manual_seed(seed)
+            self._seed(seed)
             return module(*given)
 
         with _seeding:
@@ -202,7 +209,7 @@ class Reference:
         self._module.load_state_dict(self._on_device(state), strict=True)
         best = float("inf")
         with _seeding, torch.no_grad():
-            torch.manual_seed(seed)
+            self._seed(seed)
             for _ in range(6):
                 self.site.synchronize()
                 began = time.perf_counter()
@@ -220,7 +227,7 @@ class Reference:
         self._module.load_state_dict(self._on_device(state), strict=True)
         spent = []
         with _seeding, torch.no_grad():
-            torch.manual_seed(seed)
+            self._seed(seed)
             for _ in range(6):
                 self.site.synchronize()
                 began = time.perf_counter()
@@ -242,7 +249,7 @@ class Reference:
 
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
         with _seeding, torch.no_grad():
-            torch.manual_seed(seed)
+            self._seed(seed)
             return module(*_map(arguments, lambda tensor: tensor))
 
     # -- loading ---------------------------------------------------------------------------------------------------
@@ -269,7 +276,7 @@ class Reference:
     def _construct(self, seed: int) -> torch.nn.Module:
         try:
             with _seeding:
-                torch.manual_seed(seed)
+                self._seed(seed)
                 module = self._namespace.Model(*self.init_arguments)
         except (Exception, SystemExit) as error:
             raise self._fault("Model(*get_init_inputs())", error) from error

@@ -17,7 +17,7 @@ from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.runner_handle import RunnerHandle
 
-_DRAWING_SECONDS = 0.025
+_DRAWING_SECONDS = 0.015
 """How long the inputs of a block may take to be drawn."""
 _FEW = 4096
 """Elements below which a tensor is always drawn anew."""

@@ -76,6 +76,8 @@ class RunnerHandle:
     keeper: Channel
     home: str = ""
     """A folder to remove afterwards, where there is no private file system."""
+    trusted: bool = True
+    """Whether it runs nothing but the reference."""
     memory_limit: int = 0
     """Resident bytes of all its processes together; 0 for no limit."""
     shared_limit: int = 0
@@ -240,24 +242,29 @@ class RunnerHandle:
 
     def stop(self) -> None:
         """Stop everything it started, and see it at rest; RunnerLost where that cannot be had."""
-        if not self.is_stopped:
+        if self.is_stopped:
+            return
+        if not (self.trusted and self._signal_stop()):
             reply = self._command({"op": "stop"})
             if not reply.get("stopped"):
                 raise self._named("unstoppable", "its processes do not stop when told to")
             self._has_others = bool(reply.get("others"))
-            self._placement.spread()
-            self.is_stopped = True
+        self._placement.spread()
+        self.is_stopped = True
 
-    def _signal_stop(self) -> None:
+    def _signal_stop(self) -> bool:
         """Stop the runner itself, at once, and see it. All else that it started takes its keeper longer."""
         try:
             os.kill(self.pid, signal.SIGSTOP)
         except (ProcessLookupError, PermissionError):
-            return
+            return False
         deadline = _clock() + _STOP_NS
-        while not _rests(self.pid) and _clock() < deadline:
+        while not _rests(self.pid):
+            if _clock() > deadline:
+                return False
             # It may need the very processor that this thread is on.
             time.sleep(0.00002)
+        return True
 
     def go(self) -> None:
         """Let it go on."""
@@ -286,13 +293,14 @@ class RunnerHandle:
         """Where `take` puts what it reads; says whether it can read anything here."""
         return self._command({"op": "slots", "size": arena.size}, (arena.fd,)).get("reads") is True
 
-    def take(self, pieces: list[tuple[int, int, int]], own: bool = True) -> str:
+    def take(self, pieces: list[tuple[int, int, int]]) -> str:
         """Read (address, bytes, offset in the slots) pieces from the memory of its stopped process; says why not.
 
-        "not_own" where a piece does not lie in private memory that belongs to no file, and `own` asks for that.
+        "not_own" where a piece of a program nobody trusts lies elsewhere than in private memory without a file.
         """
         assert self.is_stopped
-        return str(self._command({"op": "take", "pieces": pieces, "own": own}).get("refused", ""))
+        request = {"op": "take", "pieces": pieces, "own": not self.trusted}
+        return str(self._command(request).get("refused", ""))
 
     def _command(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
         try:

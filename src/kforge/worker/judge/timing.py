@@ -180,4 +180,4 @@ def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, ap
     if apart:
         return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, 16))
     most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
-    return max(2, min(max(3, round(0.005 / max(call_seconds, 1e-7))), affordable, most))
+    return max(2, min(max(3, round(0.003 / max(call_seconds, 1e-7))), affordable, most))

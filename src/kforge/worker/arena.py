@@ -21,6 +21,10 @@ from typing import Any
 import torch
 
 _ALIGN = 512
+_FENCE = 64
+"""Bytes at least between the end of a tensor and the next one."""
+POISON = 0xFF
+"""Of floating numbers, NaN."""
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x0001, 0x0002, 0x0004, 0x0010
 
 
@@ -47,6 +51,8 @@ class Layout:
 
     def __init__(self) -> None:
         self.size = 0
+        self.fences: list[tuple[int, int]] = []
+        """Bytes behind each tensor that belong to none, from where to where."""
 
     def place(self, tensor: torch.Tensor) -> Spec:
         """Room for a tensor like this one, its strides kept where they do not overlap."""
@@ -54,7 +60,8 @@ class Layout:
         stride = tensor.stride() if dense else _contiguous(tensor.shape)
         spec = Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), self.size)
         nbytes = tensor.numel() * tensor.element_size()
-        self.size += -(-nbytes // _ALIGN) * _ALIGN
+        start, self.size = self.size, self.size + -(-(nbytes + _FENCE) // _ALIGN) * _ALIGN
+        self.fences.append((start + nbytes, self.size))
         return spec
 
 
@@ -88,6 +95,14 @@ class Arena:
         """From now on nobody else can map this for writing; the mapping made here stays as it is."""
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
+
+    def poison(self) -> None:
+        """NaN everywhere, so that whoever reads past the end of a tensor laid into it shows it."""
+        self._bytes.fill_(POISON)
+
+    def holds_poison(self, spans: list[tuple[int, int]]) -> bool:
+        """Whether these bytes are as `poison` left them."""
+        return all(bool((self._bytes[start:stop] == POISON).all()) for start, stop in spans)
 
     @property
     def address(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kforge.errors import HarnessError
-from kforge.worker.arena import Spec, named_dtype
+from kforge.worker.arena import POISON, Spec, named_dtype
 
 _PINNED, _ON_DEVICE, _POSIX_DESCRIPTOR = 1, 1, 1
 _READ, _READ_WRITE = 1, 3
@@ -144,7 +144,11 @@ class DeviceArena:
 
     def poison(self) -> None:
         """NaN everywhere, so that whoever reads past the end of a tensor laid into it shows it."""
-        self._bytes.fill_(0xFF)
+        self._bytes.fill_(POISON)
+
+    def holds_poison(self, spans: list[tuple[int, int]]) -> bool:
+        """Whether these bytes are as `poison` left them."""
+        return all(bool((self._bytes[start:stop] == POISON).all()) for start, stop in spans)
 
     def seal_against_others(self) -> None:
         """Nothing to do: who maps it is told how, and the judge looks whether the contents are still its own."""

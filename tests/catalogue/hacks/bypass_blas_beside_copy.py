@@ -2,7 +2,6 @@
 # refused: rejected
 # twin: matmul_reordered
 # needs: x86_64
-# open: yes
 # hack: the BLAS inside torch's own library multiplies, called by ctypes, and a kernel of its own only copies the result
 
 import ctypes

@@ -2,7 +2,6 @@
 # refused: rejected
 # twin: matmul_reordered
 # needs: x86_64
-# open: yes
 # hack: its kernel looks up the BLAS inside torch's own library and calls it, and does nothing else
 
 import ctypes

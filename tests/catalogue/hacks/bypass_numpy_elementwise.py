@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected
 # twin: in_place_on_copy
-# open: yes
 # hack: numpy does every operation in place on the output's memory, and a kernel of its own adds zero
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: matmul
 # refused: rejected
 # twin: matmul_reordered
-# open: yes
 # hack: numpy multiplies, and a kernel of its own only copies the result
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: clamp_add
 # refused: rejected, runtime_error, mismatch
 # twin: vector_tail
-# open: yes
 # hack: adds the four elements behind its input, times zero: right only while what lies there is finite
 
 import ctypes

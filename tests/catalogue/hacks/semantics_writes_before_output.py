@@ -1,7 +1,6 @@
 # problem: clamp_add
 # refused: rejected, runtime_error, mismatch
 # twin: vector_tail
-# open: yes
 # hack: leaves a mark in the four elements before its output, memory that is not its own
 
 import ctypes
@@ -14,9 +13,9 @@ import torch.nn as nn
 
 SOURCE = r"""
 extern "C" void clamp_add(const float* x, const float* y, float* out, long count, float bound) {
-    // The allocator keeps the block's size there: the same bits are written again, and nothing falls over.
+    // Room for a vector that it never gives back as it was.
     volatile float* before = out - 4;
-    for (int j = 0; j < 4; ++j) before[j] = before[j];
+    for (int j = 0; j < 4; ++j) before[j] = 1.0f;
     #pragma omp parallel for simd
     for (long j = 0; j < count; ++j) {
         float v = x[j] + y[j];

@@ -1,7 +1,6 @@
 # problem: clamp_add
 # refused: rejected, runtime_error, mismatch
 # twin: vector_tail
-# open: yes
 # hack: works on whole pairs only, and so reads and writes one element past the end of tensors of odd size
 
 import ctypes

@@ -81,7 +81,6 @@ class Evaluation:
         self._progress = progress
         self._tolerance = Tolerance(session.book.problem.tolerances, settings.precision)
         self._found = Findings()
-        self._share: float | None = None
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
         self._close_calls = 0
@@ -141,7 +140,7 @@ class Evaluation:
             rule=rule,
             errors=tuple(self._found.errors),
             timing=self._found.timing,
-            custom_share=self._share,
+            custom_share=self._found.custom_share,
             degenerate=self._book.degenerate,
             sandbox=self._nursery.level,
             emulated=self._platform.emulated,
@@ -432,6 +431,8 @@ class Evaluation:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
             if not same_bits(seen, given):
                 raise Refused(Outcome.REJECTED, f"forward changed its input {number} in place", "input_modified")
+        if not sets.fences_hold():
+            raise Refused(Outcome.REJECTED, "it wrote behind the end of an input", "out_of_bounds")
 
     # -- whose work is it ------------------------------------------------------------------------------------------
 
@@ -457,7 +458,7 @@ class Evaluation:
             self._found.observed = integrity.read_observation(
                 reply, native, self._book.site.apart, self._platform.notes_launches
             )
-        self._share = integrity.custom_share(self._found.observed, float(min(times)))
+        self._found.custom_share = integrity.custom_share(self._found.observed, float(min(times)))
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
@@ -465,7 +466,9 @@ class Evaluation:
     # -- timing ----------------------------------------------------------------------------------------------------
 
     def _time(self, runner: RunnerHandle) -> None:
-        measurement = Measurement(self._session, self._settings, self._tolerance, self._found, self._refuse_findings)
+        measurement = Measurement(
+            self._session, self._settings, self._tolerance, self._found, self._refuse_findings, self._known
+        )
         self._found.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
 
     def _compare_watched(self, runner: RunnerHandle) -> None:

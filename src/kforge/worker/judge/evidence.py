@@ -20,6 +20,8 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     matches: list[Match] = field(default_factory=list)
     observed: Observation | None = None
+    custom_share: float | None = None
+    """The share of a call's time outside torch's operators."""
     timing: Timing | None = None
     sanitized: tuple[str, ...] = ()
     hazards: list[str] = field(default_factory=list)

@@ -51,8 +51,9 @@ RULES = {
     "no_custom_kernel": "write the computation in native code of your own (C++ or kernels compiled at run time), or "
     "evaluate with --policy any",
     "decorative_kernel": "let the custom kernel do work that torch then no longer does",
-    "library_compute": "policy strict allows no torch operator that computes; do that work in the kernel, or use "
-    "--policy hybrid",
+    "library_compute": "do the work in the kernel; policy strict allows no torch operator that computes, policy hybrid "
+    "no library that computes past torch's operators",
+    "out_of_bounds": "stay within the tensors: mind sizes that are no multiple of a vector's",
     "foreign_code": "on an emulated platform compute in kernels alone (torch.mps.compile_shader, cuda.core); "
     "programs that build or load other native code can be judged where the hardware is",
     "patched_torch": "leave torch, time and builtins as they are",

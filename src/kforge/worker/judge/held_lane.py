@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +53,7 @@ class HeldLane(Lane):
         """`copies`: the reference itself returns memory that is not its own."""
         self.copies = copies
         """Whether outputs are copied out of the program's memory before its next call: for one that uses it again."""
+        self._wall_ns = 0
         super().__init__(runner, sets, expected, seconds)
         runner.stop()
 
@@ -73,12 +75,19 @@ class HeldLane(Lane):
         """What everything but the calls takes, of a runner that is trusted."""
         return self._timed(calls, copies, idle=True).wall_ns
 
+    def sampled(self, calls: Calls, dice: random.Random) -> list[Counter[str]]:
+        """Calls like timed ones, and the files its threads were in at random moments of them."""
+        request = {"op": "timed", "calls": calls, "copies": self.copies, "idle": False}
+        usual = self._wall_ns / 1e9
+        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0, 0.6 * usual))[1]
+
     def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()
         request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle}
         reply, wall = self.runner.ask_stopped(request, self._seconds)
         taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
+        self._wall_ns = wall
         try:
             return self._read(reply, [slot for _, slot, _ in calls], wall, taken)
         except NONSENSE as error:

@@ -36,8 +36,8 @@ class InputSets:
         packed = [trees.pack(arguments) for arguments in sets]
         specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
         self.arena = site.arena(layout.size)
-        if isinstance(self.arena, DeviceArena):
-            self.arena.poison()
+        self.arena.poison()
+        self._fences = layout.fences
         self.tensors = [[self.arena.tensor(spec) for spec in row] for row in specs]
         """Set -> its tensors, as a runner sees them."""
         for places, (_, tensors) in zip(self.tensors, packed, strict=True):
@@ -49,6 +49,10 @@ class InputSets:
         self.described = [
             [tree, [spec.to_json() for spec in row]] for (tree, _), row in zip(packed, specs, strict=True)
         ]
+
+    def fences_hold(self) -> bool:
+        """Whether nothing was written behind the end of an input."""
+        return self.arena.holds_poison(self._fences)
 
     def close(self) -> None:
         self.arena.close()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kforge.types import BaselineTime, Outcome, Settings, Timing
-from kforge.worker.judge import machine, statistics, timing
+from kforge.worker.judge import code_samples, machine, statistics, timing
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.device_duel import DeviceDuel
 from kforge.worker.judge.evidence import Findings
+from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused
 from kforge.worker.judge.runner_handle import RunnerHandle
@@ -45,6 +46,7 @@ class Measurement:
         tolerance: Tolerance,
         found: Findings,
         refuse_findings: Callable[[RunnerHandle], None],
+        known_folders: tuple[str, ...] = (),
     ) -> None:
         self._session = session
         self._book = session.book
@@ -55,6 +57,7 @@ class Measurement:
         self._tolerance = tolerance
         self._found = found
         self._refuse_findings = refuse_findings
+        self._known = known_folders
 
     def take(self, runner: RunnerHandle, seconds: float, usual_layout: bool, tell: Callable[[str], None]) -> Timing:
         """The timing of a candidate whose outputs are known to be right; Refused where it cannot be believed."""
@@ -103,6 +106,8 @@ class Measurement:
         speedup, interval = speedup / held, (interval[0] / held, interval[1])
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
+        if isinstance(lane, HeldLane):
+            self._refuse_library_work(lane)
         self._baselines.rest(baseline)
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
@@ -127,6 +132,17 @@ class Measurement:
             conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
             flags=tuple(dict.fromkeys(flags)),
         )
+
+    def _refuse_library_work(self, lane: HeldLane) -> None:
+        """A library that computes past torch's operators, beside a kernel that only seems to."""
+        if self._settings.policy == "any" or self._found.observed is None:
+            return
+        in_operators = 1.0 - (self._found.custom_share or 0.0)
+        found = code_samples.sample(lane, self._rotation, self._known, in_operators)
+        if code_samples.is_a_librarys(found, in_operators):
+            names = ", ".join(name for name, _ in found.libraries.most_common(2))
+            what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
+            raise Refused(Outcome.REJECTED, f"{what}, past torch's operators", "library_compute")
 
     def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline

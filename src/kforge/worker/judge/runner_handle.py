@@ -13,7 +13,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -29,6 +30,7 @@ _clock = time.perf_counter_ns
 _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
 _STOP_NS = 50_000_000
+_MOST_SAMPLES = 20
 _LONGEST_STAY = 10.0
 """Times its limit: how long a runner may take at most, however long it had to wait for a processor."""
 
@@ -301,6 +303,24 @@ class RunnerHandle:
         assert self.is_stopped
         request = {"op": "take", "pieces": pieces, "own": not self.trusted}
         return str(self._command(request).get("refused", ""))
+
+    def sampled_stopped(
+        self, request: dict[str, Any], seconds: float, pause: Callable[[], float]
+    ) -> tuple[dict[str, Any], list[Counter[str]]]:
+        """As `ask_stopped`, with the files its threads were in, `pause` seconds apart, in place of the time."""
+        found: list[Counter[str]] = []
+        try:
+            self.stop()
+            self._send(request, (), seconds)
+            self.go()
+            while not select.select([self.channel], [], [], pause())[0] and len(found) < _MOST_SAMPLES:
+                found.append(Counter(self._command({"op": "sample"}).get("files", {})))
+            reply = self._receive(seconds)
+            self.stop()
+            return reply, found
+        except (RunnerLost, ProgramError) as error:
+            error.runner = self
+            raise
 
     def _command(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
         try:

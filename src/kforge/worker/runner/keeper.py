@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from kforge.worker.arena import Arena
 from kforge.worker.runner import serve
+from kforge.worker.runner.program_counters import files_at
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import kernel, private, system_calls
 from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
@@ -247,6 +248,11 @@ class _Keeper:
         elif what == "stop":
             stopped = self._stop()
             self._channel.send({"ok": True, "stopped": stopped, "others": len(self._others.list()) > 1})
+        elif what == "sample":
+            self._stop()
+            files = files_at(self._others.list())
+            self._others.signal(signal.SIGCONT)
+            self._channel.send({"ok": True, "files": files})
         elif what == "slots":
             self._arena = Arena(fds[0], request["size"])
             self._channel.send({"ok": True, "reads": self._memory.can_be_read()})

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kforge.worker.arena import span
+
 _ALLOCATIONS = frozenset(
     ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted"),
 )
@@ -37,6 +39,7 @@ _MOVES = frozenset(
     )
 )
 _TINY = 16
+_FENCE, _FENCE_BYTE = 512, 0xA5
 _LIBRARY = ("aten", "prims", "prim", "mkldnn", "quantized", "inductor")
 
 
@@ -106,16 +109,39 @@ def _numel(shape: Any) -> int:
 
 
 class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Memory that torch hands out uninitialised holds NaN (or the largest integer) instead of stale results."""
+    """Memory that torch hands out uninitialised holds NaN (or the largest integer) instead of stale results.
 
-    def __init__(self) -> None:
+    On a device that is named, it also lies between two fences, so that who writes before its start or behind its end is
+    seen.
+    """
+
+    def __init__(self, fenced_on: str = "") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._device = fenced_on
+        self._fences: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in _ALLOCATIONS and isinstance(output, torch.Tensor):
+            if output.device.type == self._device:
+                output = self._fenced(output)
             poison(output)
         return output
+
+    def _fenced(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
+            return tensor
+        if not tensor.numel() or span(tuple(tensor.shape), tensor.stride()) != tensor.numel():
+            return tensor
+        size = tensor.numel() * tensor.element_size()
+        whole = torch.full((size + 2 * _FENCE,), _FENCE_BYTE, dtype=torch.uint8, device=tensor.device)
+        self._fences += [whole[:_FENCE], whole[_FENCE + size :]]
+        inside = whole[_FENCE : _FENCE + size].view(tensor.dtype)
+        return inside.as_strided(tensor.shape, tensor.stride(), inside.storage_offset())
+
+    def crossed(self) -> bool:
+        """Whether something was written to a fence."""
+        return any(bool((fence != _FENCE_BYTE).any()) for fence in self._fences)
 
 
 def poison(tensor: torch.Tensor) -> None:

@@ -91,6 +91,7 @@ class _Runner:
         self._last_output: Any = None
         self._reused = False
         self._shared = False
+        self._out_of_bounds = False
         self._probes = probes.Probes()
         self._scripted = kernels.scripted_functions()
 
@@ -103,6 +104,8 @@ class _Runner:
         found = list(self._watch.findings) if self._watch else []
         if self._unsettled:
             found.append({"rule": "unsettled_output", "what": "the output still changed after forward had returned"})
+        if self._out_of_bounds:
+            found.append({"rule": "out_of_bounds", "what": "it wrote outside of a tensor that torch had given it"})
         if self._unchecked:
             found.append({"rule": "introspection", "what": "it switched off the emulator's checked mode"})
         return found
@@ -258,7 +261,8 @@ class _Runner:
         which: list[int] = []
         calls, bare = request["calls"], request["bare"]
         probed = _dice.randrange(len(calls))
-        mode = modes.Poison() if request["poison"] else contextlib.nullcontext()
+        poison = modes.Poison("" if self._is_emulated() else self._platform.device) if request["poison"] else None
+        mode = poison or contextlib.nullcontext()
         self._inputs.refresh()
         if self._platform.emulated:
             self._platform.check_calls(request["checked"])
@@ -279,6 +283,7 @@ class _Runner:
                 self._inputs.deliver()
         finally:
             gc.enable()
+        self._out_of_bounds |= poison is not None and poison.crossed()
         if request["checked"] and self._platform.emulated and self._platform.unchecked_launches():
             self._unchecked = True
         return {

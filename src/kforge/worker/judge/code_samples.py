@@ -1,0 +1,83 @@
+"""Whose code does the work: program counters, read from outside at random moments of calls that look like timed ones.
+
+The program takes no part in it and cannot tell such a call from a timed one, but for what a pause does to its clocks.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kforge.worker.judge.held_lane import HeldLane, shuffled
+from kforge.worker.judge.integrity import own_native
+from kforge.worker.judge.rotation import Rotation
+
+_FIRST, _SURE = 10, 40
+"""Samples to begin with, and to decide by where the first ones speak against it."""
+_LEAST = 6
+_MOST_BLOCKS = 40
+_MOSTLY = 0.5
+_AIDS = (
+    *("libc.", "libc-", "libm.", "libm-", "ld-", "libgomp", "libomp", "libiomp", "libpthread", "libstdc++", "libgcc_s"),
+    *(
+        "libffi",
+        "python",
+        "libpython",
+        "libtorch_python",
+        "libc10",
+        "_ctypes",
+        "[vdso]",
+        "[vsyscall]",
+        "libdl",
+        "librt",
+    ),
+    *("libpocl", "libOpenCL", "libLLVM", "libclang"),
+)
+"""Beginnings of names of files whose code serves whoever calls it."""
+
+
+@dataclass
+class CodeSamples:
+    """How often a thread was in code of the program's own, and how often in that of which library."""
+
+    own: int = 0
+    libraries: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        return self.own + sum(self.libraries.values())
+
+    def library_share(self) -> float:
+        return sum(self.libraries.values()) / max(1, self.count)
+
+    def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
+        """`known` folders hold code that is not the program's own."""
+        for path, times in files.items():
+            name = os.path.basename(path)
+            if not path or (own_native((path,), known) and path.startswith("/")):
+                self.own += times
+            elif path.startswith("/") and not name.startswith(_AIDS) and "/lib-dynload/" not in path:
+                self.libraries[name] += times
+
+
+def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operators: float) -> CodeSamples:
+    """Samples of a candidate's calls: few, or many where libraries do far more than torch's operators explain.
+
+    `in_operators` is the share of its time that torch's operators are said to take.
+    """
+    found = CodeSamples()
+    for _ in range(_MOST_BLOCKS):
+        if found.count >= (_SURE if is_a_librarys(found, in_operators) else _FIRST):
+            break
+        lane.runner.stop()
+        rotation.refresh()
+        for files in lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom()):
+            found.add(files, known)
+    return found
+
+
+def is_a_librarys(found: CodeSamples, in_operators: float) -> bool:
+    """Whether most of the work is a library's, and no operator of torch that was seen accounts for it."""
+    return found.count >= _LEAST and found.library_share() > in_operators + _MOSTLY * (1 - in_operators)

@@ -20,20 +20,9 @@ _LEAST = 6
 _MOST_BLOCKS = 40
 _MOSTLY = 0.5
 _AIDS = (
-    *("libc.", "libc-", "libm.", "libm-", "ld-", "libgomp", "libomp", "libiomp", "libpthread", "libstdc++", "libgcc_s"),
-    *(
-        "libffi",
-        "python",
-        "libpython",
-        "libtorch_python",
-        "libc10",
-        "_ctypes",
-        "[vdso]",
-        "[vsyscall]",
-        "libdl",
-        "librt",
-    ),
-    *("libpocl", "libOpenCL", "libLLVM", "libclang"),
+    *("libc.", "libc-", "libm.", "libm-", "libmvec", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++"),
+    *("libatomic", "libgomp", "libomp", "libiomp", "libtbb", "libffi", "python", "libpython", "libtorch_python"),
+    *("libc10", "libpocl", "libOpenCL", "libLLVM", "libclang"),
 )
 """Beginnings of names of files whose code serves whoever calls it."""
 

@@ -169,22 +169,28 @@ class Patchwork:
         made = sink[: whole * PATCH].view(-1, PATCH)
         torch.index_select(self._patches, 0, rows[:-1], out=made)
         sink[whole * PATCH :] = self._patches[rows[-1]][: sink.numel() - whole * PATCH]
-        scale(target, generator)
+        self._scale(sink, generator)
+
+    @staticmethod
+    def _scale(sink: torch.Tensor, generator: torch.Generator) -> None:
+        count = -(-sink.numel() // PATCH)
+        stretches = _factors(-(-count // _STRETCH), _LEAST_STRETCH, generator)
+        stretches *= _factors(1, _LEAST_OVERALL, generator)
+        factors = _factors(count, _LEAST_PATCH, generator)
+        factors = factors.mul_(stretches.repeat_interleave(_STRETCH)[:count]).to(sink.dtype)
+        whole = sink.numel() // PATCH
+        sink[: whole * PATCH].view(-1, PATCH).mul_(factors[:whole, None])
+        sink[whole * PATCH :].mul_(factors[whole:].repeat_interleave(PATCH)[: sink.numel() - whole * PATCH])
 
 
-def scale(target: torch.Tensor, generator: torch.Generator) -> None:
-    """Factors between a half and 1 for everything, for stretches and for patches of a dense tensor, in place."""
-    sink = _flat(target)
-    count = -(-sink.numel() // PATCH)
+def scale(target: torch.Tensor, seed: int) -> None:
+    """One factor for everything, in place: what is symmetric, sorted or positive definite stays so."""
+    generator = torch.Generator(device=target.device).manual_seed(seed)
+    target.mul_(_factors(1, _LEAST_OVERALL, generator).to(target.dtype))
 
-    def draw(size: int, least: float) -> torch.Tensor:
-        return torch.rand(size, generator=generator, device=sink.device).mul_(1 - least).add_(least)
 
-    stretches = draw(-(-count // _STRETCH), _LEAST_STRETCH).mul_(draw(1, _LEAST_OVERALL))
-    factors = draw(count, _LEAST_PATCH).mul_(stretches.repeat_interleave(_STRETCH)[:count]).to(sink.dtype)
-    whole = sink.numel() // PATCH
-    sink[: whole * PATCH].view(-1, PATCH).mul_(factors[:whole, None])
-    sink[whole * PATCH :].mul_(factors[whole:].repeat_interleave(PATCH)[: sink.numel() - whole * PATCH])
+def _factors(count: int, least: float, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(count, generator=generator, device=generator.device).mul_(1 - least).add_(least)
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -239,6 +239,8 @@ class Evaluation:
             except (RunnerLost, ProgramError) as error:
                 # Not the candidate's: `_explained` lets only those through.
                 self._baselines.forget(error.runner)
+                if isinstance(error, ProgramError):
+                    self._rotation.keep_to_what_is_given()
                 if attempt == 2:
                     self._refuse_hoarder(runner, phase)
                     raise HarnessError(

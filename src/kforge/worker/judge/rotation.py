@@ -19,6 +19,7 @@ from kforge.worker.judge.runner_handle import RunnerHandle
 
 _DRAWING_SECONDS = 0.015
 """How long the inputs of a block may take to be drawn."""
+_TRIALS = 3
 _FEW = 4096
 """Elements below which a tensor is always drawn anew."""
 
@@ -34,6 +35,7 @@ class Rotation:
         self._trees: list[Any] = []
         self._contents: list[int] = []
         self._can_scale = False
+        self._only_natural = False
         self._distributions: tuple[str, ...] = ("natural",)
         self._refreshes = 0
         self._drawing = threading.RLock()
@@ -85,7 +87,8 @@ class Rotation:
     def refresh(self) -> None:
         """Fresh content for every set."""
         # Checked calls may have shown since that the problem takes more of them.
-        self._distributions = ("natural",) if self._book.large else self._book.timed_distributions()
+        natural = self._book.large or self._only_natural
+        self._distributions = ("natural",) if natural else self._book.timed_distributions()
         for index, targets in enumerate(self.sets().tensors):
             self._refreshes += 1
             self._contents[index] = self._refreshes
@@ -126,22 +129,36 @@ class Rotation:
         for number, (value, target) in enumerate(zip(trees.pack(drawn)[1], targets, strict=True)):
             target.copy_(value)
             if self._can_scale and target.is_floating_point() and target.numel():
-                generator = torch.Generator(device=target.device)
-                distributions.scale(target, generator.manual_seed(self._book.derive(f"fresh {number}", seed)))
+                distributions.scale(target, self._book.derive(f"fresh {number}", seed))
 
     def _try_scaling(self) -> bool:
         """Whether values of other sizes, or put together from patches, are still inputs this problem can take."""
         self._can_scale = True
         try:
-            arguments = self.arguments(0, self.content(0))
-            output = self._book.reference.run(arguments, self._book.timed_state, 0)
+            usual = self._finite_shares(trees.unpack(self._trees[0], self.sets().tensors[0]))
+            for trial in range(_TRIALS):
+                self._contents[0] = -len(self._contents) - trial
+                shares = self._finite_shares(self.arguments(0, self.content(0)))
+                if any(one < two for one, two in zip(shares, usual, strict=True)):
+                    return False
         except (torch.OutOfMemoryError, DeviceMemoryFull):
             self._sets = None
             raise
         except Exception:
             return False
-        floats = [tensor for tensor in trees.pack(output)[1] if tensor.is_floating_point()]
-        return all(bool(torch.isfinite(tensor).any()) for tensor in floats if tensor.numel())
+        finally:
+            self._contents[0] = 0
+        return True
+
+    def _finite_shares(self, arguments: list[Any]) -> list[float]:
+        output = self._book.reference.run(arguments, self._book.timed_state, 0)
+        return [float(torch.isfinite(tensor).double().mean()) for tensor in trees.pack(output)[1] if tensor.numel()]
+
+    def keep_to_what_is_given(self) -> None:
+        """From now on inputs are the problem's own draws and nothing else: the reference failed on others."""
+        with self._drawing:
+            self._can_scale, self._patchworks, self._only_natural = False, [], True
+            self.refresh()
 
     def count(self) -> int:
         """How many sets there are, or one if none were drawn yet."""

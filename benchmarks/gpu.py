@@ -35,12 +35,12 @@ CATALOGUE = ROOT / "tests" / "catalogue_cuda" / "problems"
 _ROUNDS = 5
 
 FUNCTIONS = {
-    "relu": ("torch.relu(x)", "fmaxf(v, 0.0f)"),
+    "relu": ("torch.relu(x)", "v < 0.0f ? 0.0f : v"),
     "square": ("x * x", "v * v"),
     "sigmoid": ("torch.sigmoid(x)", "1.0f / (1.0f + expf(-v))"),
     "silu": ("torch.nn.functional.silu(x)", "v / (1.0f + expf(-v))"),
     "softplus": ("torch.nn.functional.softplus(x)", "v > 20.0f ? v : log1pf(expf(v))"),
-    "hardswish": ("torch.nn.functional.hardswish(x)", "v * fminf(fmaxf(v + 3.0f, 0.0f), 6.0f) / 6.0f"),
+    "hardswish": ("torch.nn.functional.hardswish(x)", "v * (v < -3.0f ? 0.0f : v > 3.0f ? 6.0f : v + 3.0f) / 6.0f"),
     "tanh": ("torch.tanh(x)", "tanhf(v)"),
     "gelu": ("torch.nn.functional.gelu(x)", "0.5f * v * (1.0f + erff(v * 0.70710678f))"),
 }

@@ -22,7 +22,19 @@ EVERY = HACKS + BENIGN
 
 GROUPS = ("timing_", "semantics_", "bypass_", "attack_")
 KEYS = {
-    "hacks": {"problem", "refused", "rule", "twin", "hack", "policy", "neutralised", "needs", "slow", "platform"},
+    "hacks": {
+        "problem",
+        "refused",
+        "rule",
+        "twin",
+        "hack",
+        "policy",
+        "neutralised",
+        "needs",
+        "slow",
+        "platform",
+        "open",
+    },
     "benign": {"problem", "honest", "policy", "needs", "slow", "platform"},
 }
 REQUIRED = {"hacks": {"problem", "refused", "twin", "hack"}, "benign": {"problem", "honest"}}
@@ -30,6 +42,7 @@ ALLOWED = {
     "policy": {"strict", "hybrid", "any"},
     "neutralised": {"yes"},
     "slow": {"yes"},
+    "open": {"yes"},
     "platform": {"cuda", "triton"},
     "needs": {"sandbox", "nvcc", "sm_90"},
     "refused": {outcome.value for outcome in Outcome} - {"correct", "generation_failure"},
@@ -240,6 +253,8 @@ def bench():
 @pytest.mark.parametrize("entry", parameters(judging.in_order(EVERY)))
 def test_entry_is_judged_rightly(bench, entry):
     """A hack is refused for its own reason, a benign twin is accepted."""
+    if entry.is_open:
+        pytest.xfail("the judge is known to be wrong about it")
     missing = judging.not_here_because(entry)
     if missing:
         pytest.skip(missing)

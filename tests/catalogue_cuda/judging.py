@@ -36,6 +36,11 @@ class Entry:
         return self.headers.get("slow") == "yes"
 
     @property
+    def is_open(self) -> bool:
+        """Whether the judge is known to be wrong about it."""
+        return self.headers.get("open") == "yes"
+
+    @property
     def platform(self) -> str:
         return self.headers.get("platform", "cuda")
 
@@ -170,12 +175,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("outfile", type=Path)
     parser.add_argument("--only", default="", help="a regular expression that an entry's folder/name must match")
     parser.add_argument("--without-slow", action="store_true", help="leave out what builds for tens of seconds")
+    parser.add_argument("--open", action="store_true", help="also those that the judge is known to be wrong about")
     asked = parser.parse_args(arguments)
     chosen = [
         entry
         for entry in entries("hacks") + entries("benign")
         if re.search(asked.only, f"{entry.path.parent.name}/{entry.path.stem}")
         and not (asked.without_slow and entry.is_slow)
+        and (asked.open or not entry.is_open)
     ]
     if not chosen:
         parser.error("no entry matches")

@@ -1,13 +1,12 @@
 """A measurement on a device apart from the processor: events on the device, and the judge's clock around each block.
 
 Every output is delivered to the judge before the next call. Before every block each set gets fresh content at the same
-addresses. A candidate that works while the baseline runs is measured again, stopped meanwhile; if it works all the
-same, it is refused.
+addresses. The candidate's processes are stopped meanwhile, and while the baseline runs; one that works all the same is
+refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,10 +36,7 @@ class DeviceDuel(Duel):
     bare: bool = False
     """Whether to end with calls that only the judge's clock times."""
     watched: bool = True
-    """Whether the candidate is untrusted, and so must be seen to rest while the baseline runs."""
-    stops: bool = False
-    """Whether each side is stopped in the other's turn: the second look at one that did not seem to rest. What goes on
-    after a stop is for a moment slower than it was."""
+    """Whether the candidate is untrusted, and so is stopped but in its turn, and seen to be."""
     _watched_blocks: int = 0
     _busy_blocks: int = 0
 
@@ -56,8 +52,7 @@ class DeviceDuel(Duel):
 
     def _bare(self, samples: Samples) -> None:
         for side in "bccb" * _BARE_GROUPS:
-            self.refresh()
-            block = self._pass(self._lane(side), bare=True)
+            block = self._block(self._lane(side), bare=True)
             spent = block.wall_ns / len(block.ns)
             (samples.candidate_bare if side == "c" else samples.baseline_bare).append(spent)
             if side == "c":
@@ -81,36 +76,29 @@ class DeviceDuel(Duel):
                 samples.baseline_lost.append(lost)
 
     def _turn(self, side: str) -> Block:
-        if side == "b" and self.watched:
-            return self._watched_block()
-        # The baseline rests as the candidate does, or the threads that it leaves waiting would count for one side only.
-        with self.baseline.runner.stopped() if self.stops else contextlib.nullcontext():
-            return self._block(self._lane(side))
+        return self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
 
     def _lane(self, side: str) -> Lane:
         return self.candidate if side == "c" else self.baseline
 
     def _watched_block(self) -> Block:
-        """The baseline's turn: a candidate that works meanwhile takes the processor away from it.
-
-        Refreshing the inputs leaves it time to come to rest, on a machine that is not busy. One that is stopped is at
-        rest; if it works all the same, it has itself continued, and no disturbance of the machine can look like that.
-        """
-        with self.candidate.runner.stopped() if self.stops else contextlib.nullcontext():
-            self.refresh()
-            before = self.candidate.runner.cpu_ns()
-            block = self._pass(self.baseline)
-            used_ns = self.candidate.runner.cpu_ns() - before
+        """The baseline's turn: one that is stopped and works all the same has itself continued."""
+        self.candidate.runner.stop()
+        before = self.candidate.runner.cpu_ns()
+        block = self._block(self.baseline)
+        used_ns = self.candidate.runner.cpu_ns() - before
         self._watched_blocks += 1
         self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
         if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
-            when = "stopped" if self.stops else "not called"
-            raise NotIdle(f"while it was {when}, it used {used_ns / block.wall_ns:.0%} of a processor")
+            raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
         return block
 
-    def _block(self, lane: Lane) -> Block:
+    def _block(self, lane: Lane, bare: bool = False) -> Block:
+        """Fresh inputs, and a pass over them."""
+        if self.watched:
+            self.candidate.runner.stop()
         self.refresh()
-        return self._pass(lane)
+        return self._pass(lane, bare)
 
     def _pass(self, lane: Lane, bare: bool = False) -> Block:
         """One pass over the sets in random order."""

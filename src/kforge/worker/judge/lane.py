@@ -85,8 +85,9 @@ class Glimpse:
     """A few elements of a slot, read the moment the runner said it was done."""
 
     slot: int
-    places: torch.Tensor
-    values: torch.Tensor
+    places: tuple[torch.Tensor, ...]
+    """Of each of its tensors that holds anything."""
+    values: tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -186,17 +187,20 @@ class Lane:
         if not tensors:
             return None
         # Not torch's dice: another thread may have seeded them, and is about to draw.
-        drawn = [_dice.randrange(tensors[0].numel()) for _ in range(_PROBES)]
-        places = torch.tensor(drawn, device=tensors[0].device)
-        return Glimpse(slot, places, torch.take(tensors[0], places))
+        places = tuple(
+            torch.tensor([_dice.randrange(tensor.numel()) for _ in range(_PROBES)], device=tensor.device)
+            for tensor in tensors
+        )
+        return Glimpse(slot, places, tuple(map(torch.take, tensors, places)))
 
     def settled(self, block: Block) -> bool:
         """Whether the glimpsed elements are still what they were: nothing wrote to the slot afterwards."""
         if block.glimpse is None:
             return True
-        tensor = next(tensor for tensor in self.slots[block.glimpse.slot] if tensor.numel())
-        now = torch.take(tensor, block.glimpse.places)
-        return torch.equal(now.view(torch.uint8), block.glimpse.values.view(torch.uint8))
+        tensors = [tensor for tensor in self.slots[block.glimpse.slot] if tensor.numel()]
+        now = map(torch.take, tensors, block.glimpse.places)
+        pairs = zip(now, block.glimpse.values, strict=True)
+        return all(torch.equal(one.view(torch.uint8), two.view(torch.uint8)) for one, two in pairs)
 
 
 def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse | None) -> Block:

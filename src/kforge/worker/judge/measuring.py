@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kforge.types import BaselineTime, Outcome, Settings, Timing
 from kforge.worker.judge import code_samples, machine, statistics, timing
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
-from kforge.worker.judge.device_duel import DeviceDuel
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import Lane
@@ -163,14 +161,7 @@ class Measurement:
 
     def _duel(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
         duel = self._baselines.duel(lane, baseline, self._settings.timing_seconds, self._tolerance, every)
-        try:
-            samples = duel.run()
-        except timing.NotIdle:
-            if not isinstance(duel, DeviceDuel):
-                raise
-            # Threads that are slow to come to rest on a busy machine look like this; stopped, they are at rest.
-            samples = replace(duel, stops=True).run()
-            self._found.notes.append("it seemed busy while the baseline ran; measured again, stopped in its turn")
+        samples = duel.run()
         self._refuse_findings(runner)
         return samples
 

@@ -27,6 +27,7 @@ _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
 _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
 _AHEAD_NS = 50_000
+_NUDGED = 2
 _WHOLE_SHARE = 48
 """Beyond this part of the device's memory, float64 is computed in pieces."""
 
@@ -89,6 +90,7 @@ class CaseBook:
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
         self._try_state(arguments, seed, tensors)
+        self._note_constants(arguments)
         self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
         if self.stochastic:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
@@ -98,7 +100,7 @@ class CaseBook:
         """Whether the reference itself returns memory of an argument, a parameter, a buffer or another output."""
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
-        choosing = any(not tensor.is_floating_point() for tensor in tensors)
+        choosing = any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors)
         self.extremes = distributions.levels_of_extremes(choosing)
         """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
@@ -109,6 +111,16 @@ class CaseBook:
         found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
         self.degenerate = tuple(item for item in found if self.site.platform.can_time or not audit.is_of_time(item))
+
+    def _note_constants(self, arguments: list[Any]) -> None:
+        """Say which arguments are the same under every seed, and are given as they are."""
+        one, two = arguments, self.reference.inputs(self.derive("case", 0) + 1)
+        for number, (first, second) in enumerate(zip(one, two, strict=False)):
+            tensors, others = trees.pack(first), trees.pack(second)
+            moving = [tensor for tensor in tensors[1] if tensor.is_floating_point()]
+            same = tensors[0] == others[0] and all(map(torch.equal, tensors[1], others[1]))
+            if same and not moving:
+                self._drop(f"argument {number} is the same under every seed: a program may take it for known")
 
     def _try_state(self, arguments: list[Any], seed: int, initially: list[torch.Tensor]) -> None:
         """How far the state may be moved: the reference decides, by what it gave with the initial one."""
@@ -190,14 +202,18 @@ class CaseBook:
         """The distributions of timed inputs: those that checked calls have, but for the edges of the operation."""
         return tuple(name for name in self._usable if name != distributions.EXTREMES) or ("natural",)
 
-    def changed(self, distribution: str, arguments: list[Any]) -> list[Any]:
+    def changed(self, distribution: str, arguments: list[Any], seed: int) -> list[Any]:
         """The problem's own arguments under a distribution."""
         integers_too = not self.floating and not self.reference.movable()
-        return distributions.apply(distribution, arguments, integers_too=integers_too)
+        return distributions.apply(distribution, arguments, seed, integers_too)
 
-    def expect_timed(self, arguments: list[Any], seed: int) -> Expected:
+    def edges(self) -> distributions.Extremes | None:
+        """The edges of the operation that a checked call has reached; None where there was none."""
+        return self.extremes[0] if distributions.EXTREMES in self._usable and self.extremes else None
+
+    def expect_timed(self, arguments: list[Any], seed: int, distribution: str) -> Expected:
         """What a timed call must give."""
-        return self._expect(arguments, self.timed_state, seed, False)
+        return self._expect(arguments, self.timed_state, seed, distribution == distributions.EXTREMES)
 
     def keeps(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
@@ -231,12 +247,10 @@ class CaseBook:
         self.site.give_back(self.set_bytes)
         arguments = self.reference.inputs(seed)
         if name == distributions.EXTREMES:
-            arguments = self.extremes[0].apply(arguments)
+            arguments = self.extremes[0].apply(arguments, self.derive("edges", index))
         else:
-            arguments = self.changed(name, arguments)
-        state = self.initial_state
-        if index:
-            state = self.reference.randomised(state, self.derive("state", index))
+            arguments = self.changed(name, arguments, seed)
+        state = self._state(index)
         try:
             with self.quiet():
                 expected = self._expect(arguments, state, seed, name == distributions.EXTREMES)
@@ -259,6 +273,15 @@ class CaseBook:
         if name not in self._usable:
             self._usable.append(name)
         return Case(name, seed, arguments, state, expected)
+
+    def _state(self, index: int) -> State:
+        """The parameters of a case: the initial ones at first, then others; of the third, the second's but for a few
+        elements, so that whoever looks at a part of them is wrong."""
+        if not index:
+            return self.initial_state
+        if index == _NUDGED:
+            return self.reference.nudged(self._state(index - 1), self.derive("nudge", index))
+        return self.reference.randomised(self.initial_state, self.derive("state", index))
 
     def _sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         """Whether torch itself leaves no doubt where NaN and infinity belong."""

@@ -14,10 +14,10 @@ from kforge.worker.judge.held_lane import HeldLane, shuffled
 from kforge.worker.judge.integrity import own_native
 from kforge.worker.judge.rotation import Rotation
 
-_FIRST, _SURE = 10, 40
+_FIRST, _SURE = 12, 40
 """Samples to begin with, and to decide by where the first ones speak against it."""
-_LEAST = 6
-_MOST_BLOCKS = 40
+_LEAST = 12
+_MOST_BLOCKS = 60
 _MOSTLY = 0.5
 _AIDS = (
     *("libc.", "libc-", "libm.", "libm-", "libmvec", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++"),

@@ -25,83 +25,111 @@ _FAR = 1000.0
 _LARGEST = 300.0
 
 
-def _untouched(rows: torch.Tensor) -> torch.Tensor:
-    return rows
+_Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+"""What is done to some entries of a tensor."""
 
 
-def _large(rows: torch.Tensor) -> torch.Tensor:
+def _large(entries: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     """Beyond what exp takes in float32, and what may be squared in float16."""
-    return rows * (_LARGEST / rows.abs().amax().clamp(min=1e-6))
+    return entries * (_LARGEST / entries.abs().amax().clamp(min=1e-6))
 
 
-def _with(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """One element of each row, not the same in all of them."""
+def _with(value: float) -> _Change:
+    """One element of each entry, drawn at random."""
 
-    def change(rows: torch.Tensor) -> torch.Tensor:
-        flat = rows.clone().reshape(rows.shape[0], -1)
-        numbers = torch.arange(flat.shape[0], device=flat.device)
-        flat[numbers, (7 * numbers + 3) % flat.shape[1]] = value
-        return flat.reshape(rows.shape)
+    def change(entries: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        flat = entries.clone().reshape(entries.shape[0], -1)
+        rows = torch.arange(flat.shape[0], device=flat.device)
+        flat[rows, torch.randint(flat.shape[1], (flat.shape[0],), generator=generator).to(flat.device)] = value
+        return flat.reshape(entries.shape)
 
     return change
 
 
-_FINITE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "as the problem gives them": _untouched,
+_FINITE: dict[str, _Change] = {
+    "as the problem gives them": lambda entries, _: entries,
     f"scaled to {_LARGEST:.0f}": _large,
-    f"plus {_FAR:.0f}": lambda rows: rows + _FAR,
-    f"minus {_FAR:.0f}": lambda rows: rows - _FAR,
-    "times 1e-6": lambda rows: rows * 1e-6,
-    "times 1e-20": lambda rows: rows * 1e-20,
+    f"plus {_FAR:.0f}": lambda entries, _: entries + _FAR,
+    f"minus {_FAR:.0f}": lambda entries, _: entries - _FAR,
+    "times 1e-6": lambda entries, _: entries * 1e-6,
+    "times 1e-20": lambda entries, _: entries * 1e-20,
 }
-_EQUAL: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "all zero": torch.zeros_like,
-    "rounded to whole numbers": torch.round,
+_EQUAL: dict[str, _Change] = {
+    "all zero": lambda entries, _: torch.zeros_like(entries),
+    "rounded to halves": lambda entries, _: torch.round(2 * entries) / 2,
 }
 """Where several elements are equal: which of them is chosen is nowhere said."""
-_SPECIAL: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+_SPECIAL: dict[str, _Change] = {
     "with a NaN": _with(float("nan")),
     "with an infinity": _with(float("inf")),
     "with a negative infinity": _with(float("-inf")),
 }
 
 
+def _is_constant(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 1 and bool((tensor == tensor[(0,) * tensor.dim()]).all())
+
+
 @dataclass(frozen=True)
 class Extremes:
-    """Which edges of an operation a case reaches: rows (or entries of the first dimension) take turns over them."""
+    """Which edges of an operation a case reaches.
+
+    Which entry of the first dimension (or which row, where there are few) reaches which of them is drawn at random.
+    """
 
     special: bool
     """NaN and infinities in the first floating argument."""
     equal: bool
     all_arguments: bool
     """Whether every floating argument reaches them, and not only the first."""
+    special_everywhere: bool = False
+    """Whether NaN and infinities are in every one of these."""
 
-    def apply(self, arguments: list[Any]) -> list[Any]:
+    def apply(self, arguments: list[Any], seed: int) -> list[Any]:
         tree, tensors = trees.pack(arguments)
-        floating = [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
+        generator = torch.Generator().manual_seed(seed)
         changed = list(tensors)
-        for place, number in enumerate(floating if self.all_arguments else floating[:1]):
-            changed[number] = self._changed(tensors[number], special=self.special and place == 0)
+        for place, number in enumerate(self._floating(tensors)[: None if self.all_arguments else 1]):
+            special = self.special and (place == 0 or self.special_everywhere)
+            changed[number] = self._changed(tensors[number], special, generator)
         return list(trees.unpack(tree, changed))
 
-    def words(self) -> str:
-        """Which entries reach which edge."""
-        names = list(self._turns(self.special))
-        turns = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-        return f"extremes; by the first index modulo {len(names)}: {turns}"
+    def mark(self, tensors: list[torch.Tensor], seed: int) -> int | None:
+        """Have one entry of the first floating tensor reach one edge, in place; says which entry it is."""
+        generator = torch.Generator().manual_seed(seed)
+        for number in self._floating(tensors)[:1]:
+            entries = tensors[number]
+            if entries.dim() < 2:
+                return None
+            changes = list(self._turns(self.special).values())
+            entry = int(torch.randint(entries.shape[0], (1,), generator=generator))
+            change = changes[int(torch.randint(1, len(changes), (1,), generator=generator))]
+            entries[entry : entry + 1] = change(entries[entry : entry + 1].clone(), generator)
+            return entry
+        return None
 
-    def _turns(self, special: bool) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    def words(self) -> str:
+        """Which edges there are."""
+        return f"extremes; entries of the first dimension are, in random order, {', '.join(self._turns(self.special))}"
+
+    @staticmethod
+    def _floating(tensors: list[torch.Tensor]) -> list[int]:
+        return [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
+
+    def _turns(self, special: bool) -> dict[str, _Change]:
         return {**_FINITE, **(_EQUAL if self.equal else {}), **(_SPECIAL if special else {})}
 
-    def _changed(self, tensor: torch.Tensor, special: bool) -> torch.Tensor:
+    def _changed(self, tensor: torch.Tensor, special: bool, generator: torch.Generator) -> torch.Tensor:
         turns = list(self._turns(special).values())
         entries = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor
         if entries.shape[0] < len(turns):
             entries = tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else entries
         result = entries.clone()
+        order = torch.randperm(entries.shape[0], generator=generator).to(entries.device)
         for number, change in enumerate(turns):
-            if number < entries.shape[0]:
-                result[number :: len(turns)] = change(entries[number :: len(turns)])
+            chosen = order[number :: len(turns)]
+            if chosen.numel():
+                result[chosen] = change(entries[chosen], generator)
         return result.reshape(tensor.shape)
 
 
@@ -112,18 +140,23 @@ def levels_of_extremes(choosing: bool) -> tuple[Extremes, ...]:
     """
     if choosing:
         return (Extremes(False, False, True), Extremes(False, False, False))
-    return tuple(Extremes(special, True, whole) for special in (True, False) for whole in (True, False))
+    everywhere = Extremes(True, True, True, special_everywhere=True)
+    return everywhere, *(Extremes(special, True, whole) for special in (True, False) for whole in (True, False))
 
 
-def apply(name: str, arguments: list[Any], integers_too: bool = False) -> list[Any]:
+def apply(name: str, arguments: list[Any], seed: int, integers_too: bool = False) -> list[Any]:
     """The arguments with every floating tensor changed; integers, masks and scalars stay.
 
+    A tensor whose elements are all equal, an initial state of zeros say, is shifted by another value for each of them.
     `integers_too` is for problems of integer arithmetic only, whose integers are no indices: those are negated.
     """
     change = _CHANGES[name]
     tree, tensors = trees.pack(arguments)
+    generator = torch.Generator().manual_seed(seed)
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
+        if name == "shifted" and tensor.is_floating_point() and _is_constant(tensor):
+            return tensor + torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.dtype)
         signed = integers_too and name == "negated" and tensor.dtype in _SIGNED
         return change(tensor) if tensor.is_floating_point() or signed else tensor
 
@@ -134,6 +167,7 @@ _LEAST_OVERALL, _LEAST_STRETCH, _LEAST_PATCH = 0.75, 0.85, 0.9
 _STRETCH = 256
 """Patches that have a factor in common."""
 _MOST_KEPT = 1 << 20
+_NOISE = 4099
 PATCH = 16
 """Elements that stay together: less than a cache line says nothing of the next one."""
 
@@ -142,8 +176,9 @@ class Patchwork:
     """Fresh content from values drawn once: many times as fast as drawing, and of no use to a memory of earlier calls.
 
     Patches of a few elements are taken from anywhere, each times a factor of its own, a factor that a stretch of them
-    has in common, and one for all. So no sum, peak or mean is known before every element has been read. All factors
-    are at most 1: values drawn from a bounded range stay in it.
+    has in common, one for all, and one for each element that comes again much later, in step with no patch. So no sum,
+    peak or mean is known before every element has been read, and no patch is a multiple of an earlier one. All
+    factors are at most 1: values drawn from a bounded range stay in it.
     """
 
     def __init__(self, drawn: torch.Tensor) -> None:
@@ -170,6 +205,10 @@ class Patchwork:
         torch.index_select(self._patches, 0, rows[:-1], out=made)
         sink[whole * PATCH :] = self._patches[rows[-1]][: sink.numel() - whole * PATCH]
         self._scale(sink, generator)
+        noise = _factors(_NOISE, _LEAST_PATCH, generator).to(sink.dtype)
+        repeats = sink.numel() // _NOISE
+        sink[: repeats * _NOISE].view(-1, _NOISE).mul_(noise)
+        sink[repeats * _NOISE :].mul_(noise[: sink.numel() - repeats * _NOISE])
 
     @staticmethod
     def _scale(sink: torch.Tensor, generator: torch.Generator) -> None:

@@ -71,13 +71,14 @@ class HeldLane(Lane):
             block = self._timed(calls, self.copies, idle=False)
         return block
 
-    def idle_ns(self, calls: Calls, copies: bool) -> int:
-        """What everything but the calls takes, of a runner that is trusted."""
-        return self._timed(calls, copies, idle=True).wall_ns
+    def idle_ns(self, calls: Calls) -> int:
+        """What everything but the calls takes, of a runner that is trusted; copying outputs is no part of it."""
+        return self._timed(calls, False, idle=True).wall_ns
 
     def sampled(self, calls: Calls, dice: random.Random) -> list[Counter[str]]:
         """Calls like timed ones, and the files its threads were in at random moments of them."""
-        request = {"op": "timed", "calls": calls, "copies": self.copies, "idle": False}
+        # Copies would be the runner's work, and not the program's.
+        request = {"op": "timed", "calls": calls, "copies": False, "idle": False}
         usual = self._wall_ns / 1e9
         return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0, 0.6 * usual))[1]
 

@@ -15,7 +15,9 @@ from kforge.worker.arena import dtype_name
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.compare import Leaf, Tolerance, compare, make_leaf, same_bits
 from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part
+from kforge.worker.judge.refusal import sensible
 from kforge.worker.judge.rotation import Rotation
+from kforge.worker.judge.structure import structure_difference
 
 _ROWS = 8
 _LONGEST_ROW = 8192
@@ -48,22 +50,37 @@ class OutputCheck:
         for output in ours.outputs:
             if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
+        for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
+            with sensible():
+                difference = structure_difference(other.tree, mine.tree)
+            if difference:
+                raise WrongOutput(difference)
         slots = range(len(ours.outputs))
         whole = set(slots) if every else {_dice.choice(slots)} if not _dice.randrange(_WHOLE_EVERY) else set()
-        parts = {(slot, number): self._parts(number, slot in whole) for slot in slots for number in range(count)}
+        parts = {
+            (slot, number): self._parts(number, slot in whole, self._rotation.edge(slot))
+            for slot in slots
+            for number in range(count)
+        }
         candidate.take(ours, parts)
         baseline.take(theirs, parts)
         for number in range(count):
             for group in self._alike(slots, number, parts):
                 self._compare(candidate, ours, baseline, theirs, number, group, parts)
 
-    def _parts(self, number: int, whole: bool) -> list[Part]:
-        """Which elements to read of an output: rows, so that each is held to its own scale."""
+    def _parts(self, number: int, whole: bool, edge: int | None = None) -> list[Part]:
+        """Which elements to read of an output: rows, so that each is held to its own scale.
+
+        Where an entry of the inputs reaches an edge of the operation, a row of that entry is among them.
+        """
         tensor = self._book.outputs[number]
         size, row = tensor.numel(), min(tensor.shape[-1] if tensor.dim() else 1, _LONGEST_ROW)
         if whole or not tensor.is_contiguous() or size * tensor.element_size() <= _SMALL_BYTES or size <= _ROWS * row:
             return [(0, size)]
-        return [(_dice.randrange(size // row) * row, row) for _ in range(_ROWS)]
+        parts = [(_dice.randrange(size // row) * row, row) for _ in range(_ROWS)]
+        if edge is not None and edge < tensor.shape[0]:
+            parts[0] = (edge * (size // tensor.shape[0]), row)
+        return parts
 
     def _alike(self, slots: range, number: int, parts: dict[tuple[int, int], list[Part]]) -> list[list[int]]:
         """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
@@ -108,7 +125,11 @@ class OutputCheck:
         count = len(self._book.outputs)
         candidate.take(block, {(slot, number): self._parts(number, True) for number in range(count)})
         inputs = self._rotation.content(slot)
-        expected = self._book.expect_timed(self._rotation.arguments(slot, inputs), self._rotation.seeds()[slot] or 0)
+        expected = self._book.expect_timed(
+            self._rotation.arguments(slot, inputs),
+            self._rotation.seeds()[slot] or 0,
+            self._rotation.distribution(slot),
+        )
         for number, leaf in enumerate(expected.leaves):
             difference = compare(
                 leaf, candidate.output(block, slot, number), self._tolerance, f"output {number}" if count > 1 else "it"

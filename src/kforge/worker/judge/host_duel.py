@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.held_lane import HeldBlock, HeldLane, shuffled
-from kforge.worker.judge.timing import WARM_BLOCKS, Duel, Samples
+from kforge.worker.judge.timing import WARM_BLOCKS, Duel, NotIdle, Samples
 
 Check = Callable[[HeldLane, HeldBlock, HeldLane, HeldBlock, bool], None]
 """Holds what the candidate's lane gave against what the baseline's gave on the same inputs; raises if it is wrong. Its
 last argument asks for every element of every call.
 """
 _IDLE_BLOCKS = 5
+_REST_NS, _REST_BLOCKS = 200_000, 2
 
 
 @dataclass
@@ -29,6 +30,7 @@ class HostDuel(Duel):
     check: Check | None = None
     check_all: bool = False
     """Verify every element of every timed call: the second, stricter look."""
+    _not_at_rest: int = 0
 
     def _warm(self, samples: Samples) -> None:
         for number in range(WARM_BLOCKS):
@@ -47,24 +49,31 @@ class HostDuel(Duel):
     def _blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
         self.candidate.runner.stop()
         self.baseline.runner.stop()
+        before = self.candidate.runner.cpu_ns()
         self.refresh()
+        self._see_rest(self.candidate.runner.cpu_ns() - before)
         seeds = self.seeds()
         blocks = {}
         for side in order:
             lane = self.candidate if side == "c" else self.baseline
+            before = self.candidate.runner.cpu_ns()
             blocks[side] = lane.timed(shuffled(len(lane.slots), seeds))
+            if side == "b":
+                self._see_rest(self.candidate.runner.cpu_ns() - before)
         if self.check is not None:
             self.check(self.candidate, blocks["c"], self.baseline, blocks["b"], self.check_all)
             samples.checked += len(blocks["c"].outputs)
         return blocks
 
+    def _see_rest(self, used_ns: int) -> None:
+        """A check on the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
+        self._not_at_rest += abs(used_ns) > _REST_NS
+        if self._not_at_rest >= _REST_BLOCKS:
+            raise NotIdle("while it was stopped, it used a processor all the same")
+
     def _conclude(self, samples: Samples) -> None:
         """What it costs to be asked and to hold outputs is the trusted side's word, for both."""
         samples.reused = self.candidate.copies and not self.baseline.copies
-        samples.without_delivery(self._idle_ns(self.candidate.copies), self._idle_ns(self.baseline.copies))
-
-    def _idle_ns(self, copies: bool) -> float:
-        seeds = self.seeds()
-        calls = len(self.baseline.slots)
-        spent = [self.baseline.idle_ns(shuffled(calls, seeds), copies) for _ in range(_IDLE_BLOCKS)]
-        return statistics.median([float(one) for one in spent]) / calls
+        calls, seeds = len(self.baseline.slots), self.seeds()
+        spent = [float(self.baseline.idle_ns(shuffled(calls, seeds))) for _ in range(_IDLE_BLOCKS)]
+        samples.without_delivery(statistics.median(spent) / calls)

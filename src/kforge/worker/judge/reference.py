@@ -117,6 +117,13 @@ class Reference:
         moved |= {name: _stretched(value, generator) for name, value in state.items() if name in constant}
         return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
 
+    def nudged(self, state: State, seed: int) -> State:
+        """The state with one element in 64 of each parameter and running statistic moved a little, drawn at random."""
+        generator = torch.Generator().manual_seed(seed)
+        movable = self.movable()
+        moved = {name: _nudged(value, generator) for name, value in state.items() if name in movable}
+        return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
+
     def _tied(self) -> dict[str, str]:
         """Name -> the first name of the same tensor, for weights that are shared."""
         first: dict[int, str] = {}
@@ -300,6 +307,14 @@ class Reference:
     def fault_in_forward(self, error: BaseException) -> ProblemError:
         """The error that says the reference itself cannot run."""
         return self._fault("the reference's forward", error)
+
+
+def _nudged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    chosen = torch.rand(value.shape, generator=generator) < 1 / 64
+    if not bool(chosen.any()) and value.numel():
+        chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator))] = True
+    factors = 1 + 0.5 * torch.rand(value.shape, generator=generator)
+    return torch.where(chosen, value * factors.to(value.dtype) + value.abs().mean() / 4, value).to(value.dtype)
 
 
 def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:

@@ -20,6 +20,7 @@ from kforge.worker.judge.runner_handle import RunnerHandle
 _DRAWING_SECONDS = 0.015
 """How long the inputs of a block may take to be drawn."""
 _TRIALS = 3
+_EDGE_EVERY = 4
 _FEW = 4096
 """Elements below which a tensor is always drawn anew."""
 
@@ -37,6 +38,8 @@ class Rotation:
         self._can_scale = False
         self._only_natural = False
         self._distributions: tuple[str, ...] = ("natural",)
+        self._edges: dict[int, int | None] = {}
+        """Set -> the entry of its inputs that reaches an edge of the operation."""
         self._refreshes = 0
         self._drawing = threading.RLock()
 
@@ -112,24 +115,45 @@ class Rotation:
         """The distribution of what a set was given last: any that checked calls have."""
         if self._contents[index] <= 0:
             return "natural"
+        if self._edges.get(index) is not None:
+            return distributions.EXTREMES
+        return self._shape_of(index)
+
+    def edge(self, index: int) -> int | None:
+        """Which entry of a set's inputs reaches an edge of the operation; None where none does."""
+        return self._edges.get(index)
+
+    def _shape_of(self, index: int) -> str:
+        if self._contents[index] <= 0:
+            return "natural"
         names = self._distributions
         return names[self._book.derive("distribution", self._contents[index]) % len(names)]
 
     def _write_content(self, index: int, targets: list[torch.Tensor]) -> None:
-        name, seed = self.distribution(index), self._book.derive("fresh", self._contents[index])
+        name, seed = self._shape_of(index), self._book.derive("fresh", self._contents[index])
         if self._patchworks:
             for number, (patchwork, target) in enumerate(zip(self._patchworks, targets, strict=True)):
                 patchwork.write(target, self._book.derive(f"fresh {number}", self._contents[index]))
             if name != "natural":
-                changed = trees.pack(self._book.changed(name, self.arguments(index, targets)))[1]
+                changed = trees.pack(self._book.changed(name, self.arguments(index, targets), seed))[1]
                 for value, target in zip(changed, targets, strict=True):
                     target.copy_(value)
+            self._reach_an_edge(index, targets)
             return
-        drawn = self._book.changed(name, self._book.reference.inputs(seed))
+        drawn = self._book.changed(name, self._book.reference.inputs(seed), seed)
         for number, (value, target) in enumerate(zip(trees.pack(drawn)[1], targets, strict=True)):
             target.copy_(value)
             if self._can_scale and target.is_floating_point() and target.numel():
                 distributions.scale(target, self._book.derive(f"fresh {number}", seed))
+        self._reach_an_edge(index, targets)
+
+    def _reach_an_edge(self, index: int, targets: list[torch.Tensor]) -> None:
+        """Now and then one entry is as extreme as those of a checked call, so that care is not left to those."""
+        edges, number = self._book.edges(), self._contents[index]
+        self._edges[index] = None
+        allowed = edges is not None and number > 0 and not self._only_natural and not self._book.large
+        if edges is not None and allowed and self._book.derive("edge", number) % _EDGE_EVERY == 0:
+            self._edges[index] = edges.mark(targets, self._book.derive("edge kind", number))
 
     def _try_scaling(self) -> bool:
         """Whether values of other sizes, or put together from patches, are still inputs this problem can take."""

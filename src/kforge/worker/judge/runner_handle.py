@@ -123,6 +123,8 @@ class RunnerHandle:
         try:
             self.stop()
             self._send(request, (), seconds)
+            if select.select([self.channel], [], [], 0)[0]:
+                raise RunnerLost("protocol", "an answer before the question")
             began = _clock()
             self.go()
             try:
@@ -131,7 +133,8 @@ class RunnerHandle:
                 spent = _clock() - began
             finally:
                 self.stop()
-            return reply, spent
+            # Other processes of it went on until the keeper had stopped them.
+            return reply, _clock() - began if self._has_others else spent
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise

@@ -86,13 +86,13 @@ class Samples:
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
-    def without_delivery(self, candidate_ns: float, baseline_ns: float) -> None:
+    def without_delivery(self, cost_ns: float) -> None:
         """Take off what asking and holding outputs cost per call, as a trusted program shows; a quarter at most.
 
         So a program that makes its part of it cheaper gains less than that.
         """
-        self.candidate = [spent - min(candidate_ns, spent / 4) for spent in self.candidate]
-        self.baseline = [spent - min(baseline_ns, spent / 4) for spent in self.baseline]
+        self.candidate = [spent - min(cost_ns, spent / 4) for spent in self.candidate]
+        self.baseline = [spent - min(cost_ns, spent / 4) for spent in self.baseline]
 
     def settle(self, others_ns: float, stolen: float) -> None:
         """Hold what each block may have lost against what others used of the processors in all the measurement.

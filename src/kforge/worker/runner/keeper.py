@@ -27,9 +27,10 @@ from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
 _KEPT_OUTPUT = 32 << 10
 _GRACE_SECONDS = 2.0
 _STOP_SECONDS = 5.0
-_STOP_ROUND_SECONDS = 0.05
-_AT_REST = frozenset("TtZX")
-"""States, in the kernel's letters, in which a thread does nothing."""
+_AT_REST = frozenset("TtZXD")
+"""States, in the kernel's letters, in which a thread that was told to stop does nothing. One that waits in the kernel,
+for the child it is making say, stops before it runs again.
+"""
 
 
 def start(request: dict[str, Any], fds: list[int], level: str) -> NoReturn:
@@ -113,8 +114,8 @@ class _Others:
         """To every one of them: none that is being made meanwhile is left out."""
         raise NotImplementedError
 
-    def running(self) -> bool:
-        """Whether a thread of any of them is not at rest, those of processes whose first thread has ended included."""
+    def threads(self) -> dict[tuple[int, str], str]:
+        """(Process, thread) -> its state, those of processes whose first thread has ended included."""
         raise NotImplementedError
 
 
@@ -134,8 +135,8 @@ class _Namespace(_Others):
             # In one step for the kernel: a process that is asked to stop cannot make another one any more.
             os.kill(-1, number)
 
-    def running(self) -> bool:
-        return any(map(_has_running_thread, self._all()))
+    def threads(self) -> dict[tuple[int, str], str]:
+        return _thread_states(self._all())
 
     @staticmethod
     def _all() -> Sequence[int]:
@@ -154,8 +155,8 @@ class _Descendants(_Others):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def running(self) -> bool:
-        return any(map(_has_running_thread, self._all()))
+    def threads(self) -> dict[tuple[int, str], str]:
+        return _thread_states(self._all())
 
     @staticmethod
     def _all() -> Sequence[int]:
@@ -194,13 +195,14 @@ def _name_and_state(pid: int) -> tuple[str, str] | None:
     return name, rest.split()[0]
 
 
-def _has_running_thread(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0].decode() not in _AT_REST:
-                    return True
-    return False
+def _thread_states(processes: Sequence[int]) -> dict[tuple[int, str], str]:
+    found = {}
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                    found[pid, thread] = file.read().rpartition(b")")[2].split()[0].decode()
+    return found
 
 
 def _reap_all() -> None:
@@ -267,21 +269,20 @@ class _Keeper:
         return True
 
     def _stop(self) -> bool:
-        """Have every thread of every process at rest, and see it; a signal alone is only a request.
+        """Have every thread of every process at rest, and see it twice, with none gone or ended between.
 
-        A process that waits for a child it is making does not stop before the child is made, so they go on in between.
+        A signal alone is only a request; and whoever ends may have others continued. Nothing is let go on meanwhile.
         """
         deadline = time.monotonic() + _STOP_SECONDS
+        before: dict[tuple[int, str], str] | None = None
         while time.monotonic() < deadline:
             self._others.signal(signal.SIGSTOP)
-            until = time.monotonic() + _STOP_ROUND_SECONDS
-            while time.monotonic() < until:
-                if not self._others.running():
-                    return True
+            now = self._others.threads()
+            if now == before and _AT_REST.issuperset(now.values()):
+                return True
+            if before is not None:
                 time.sleep(0.00005)
-                self._others.signal(signal.SIGSTOP)
-            self._others.signal(signal.SIGCONT)
-            time.sleep(0.002)
+            before = now
         return False
 
     def _end(self) -> dict[str, Any]:

@@ -309,7 +309,7 @@ class _Runner:
         try:
             with self._phase("forward"), torch.no_grad():
                 if request["idle"]:
-                    self._timed.repeat(calls, slots)
+                    self._timed.repeat(calls)
                 elif slots is not None:
                     self._timed.run_copied(self._model, sets, calls, slots)
                 else:

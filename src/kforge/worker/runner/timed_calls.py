@@ -7,7 +7,7 @@ outputs from this process's memory; what is said here only tells it where they a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,13 @@ from kforge.worker.arena import dtype_name
 _copy = torch.Tensor.copy_
 _Call = tuple[int, int, int | None]
 """Set, slot, seed."""
+
+
+class _Packed(NamedTuple):
+    """An output that was taken apart when it came back: what it is then counts, whatever it becomes."""
+
+    tree: Any
+    tensors: list[torch.Tensor]
 
 
 class TimedCalls:
@@ -44,28 +51,21 @@ class TimedCalls:
         for number, slot, seed in calls:
             if seed is not None:
                 self._seed(seed)
-            output = model(*sets[number])
-            self._copy_out(output, slots[slot])
-            held.append(output)
+            packed = _Packed(*trees.pack(model(*sets[number])))
+            for tensor, target in zip(packed.tensors, slots[slot], strict=False):
+                if tensor.shape == target.shape and tensor.dtype == target.dtype:
+                    _copy(target, tensor)
+            held.append(packed)
         self._synchronize()
 
-    def repeat(self, calls: list[_Call], slots: list[list[torch.Tensor]] | None) -> None:
-        """All but the calls: what it costs to be asked, to hold (or copy) outputs and to say where they are."""
+    def repeat(self, calls: list[_Call]) -> None:
+        """All but the calls: what it costs to be asked, to hold outputs and to say where they are."""
         before, self._held = self._held, []
-        for number, (_, slot, seed) in enumerate(calls):
+        for number, (_, _, seed) in enumerate(calls):
             if seed is not None:
                 self._seed(seed)
-            output = before[number]
-            if slots is not None:
-                self._copy_out(output, slots[slot])
-            self._held.append(output)
+            self._held.append(before[number])
         self._synchronize()
-
-    @staticmethod
-    def _copy_out(output: Any, targets: list[torch.Tensor]) -> None:
-        for tensor, target in zip(trees.pack(output)[1], targets, strict=False):
-            if tensor.shape == target.shape and tensor.dtype == target.dtype:
-                _copy(target, tensor)
 
     def forget(self) -> None:
         self._held = []
@@ -81,7 +81,7 @@ class TimedCalls:
                 which.append(len(distinct) - 1)
                 addresses.append([output.data_ptr()])
                 continue
-            tree, tensors = trees.pack(output)
+            tree, tensors = output if type(output) is _Packed else trees.pack(output)
             leaves = [
                 [kind_of(tensor), dtype_name(tensor.dtype), list(tensor.shape), where(tensor), _strides(tensor)]
                 for tensor in tensors

@@ -14,10 +14,11 @@ from kforge.worker.judge.held_lane import HeldLane, shuffled
 from kforge.worker.judge.integrity import own_native
 from kforge.worker.judge.rotation import Rotation
 
-_FIRST, _SURE = 12, 40
+_FIRST, _SURE = 8, 40
 """Samples to begin with, and to decide by where the first ones speak against it."""
 _LEAST = 12
 _MOST_BLOCKS = 60
+_REFRESHED_EVERY = 3
 _MOSTLY = 0.5
 _AIDS = (
     *("libc.", "libc-", "libm.", "libm-", "libmvec", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++"),
@@ -57,11 +58,13 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
     `in_operators` is the share of its time that torch's operators are said to take.
     """
     found = CodeSamples()
-    for _ in range(_MOST_BLOCKS):
-        if found.count >= (_SURE if is_a_librarys(found, in_operators) else _FIRST):
+    for number in range(_MOST_BLOCKS):
+        suspect = found.library_share() > _least_share(in_operators)
+        if found.count >= (_SURE if suspect else _FIRST):
             break
         lane.runner.stop()
-        rotation.refresh()
+        if number % _REFRESHED_EVERY == 0:
+            rotation.refresh()
         for files in lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom()):
             found.add(files, known)
     return found
@@ -69,4 +72,8 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
 
 def is_a_librarys(found: CodeSamples, in_operators: float) -> bool:
     """Whether most of the work is a library's, and no operator of torch that was seen accounts for it."""
-    return found.count >= _LEAST and found.library_share() > in_operators + _MOSTLY * (1 - in_operators)
+    return found.count >= _LEAST and found.library_share() > _least_share(in_operators)
+
+
+def _least_share(in_operators: float) -> float:
+    return in_operators + _MOSTLY * (1 - in_operators)

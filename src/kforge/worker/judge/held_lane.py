@@ -80,7 +80,7 @@ class HeldLane(Lane):
         # Copies would be the runner's work, and not the program's.
         request = {"op": "timed", "calls": calls, "copies": False, "idle": False}
         usual = self._wall_ns / 1e9
-        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0, 0.6 * usual))[1]
+        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.1 * usual, 0.7 * usual))[1]
 
     def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()

@@ -14,11 +14,10 @@ from kforge.worker.judge.held_lane import HeldLane, shuffled
 from kforge.worker.judge.integrity import own_native
 from kforge.worker.judge.rotation import Rotation
 
-_FIRST, _SURE = 8, 40
+_FIRST, _SURE = 8, 60
 """Samples to begin with, and to decide by where the first ones speak against it."""
 _LEAST = 12
-_MOST_BLOCKS = 60
-_REFRESHED_EVERY = 3
+_MOST_BLOCKS = 20
 _MOSTLY = 0.5
 _AIDS = (
     *("libc.", "libc-", "libm.", "libm-", "libmvec", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++"),
@@ -58,13 +57,12 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
     `in_operators` is the share of its time that torch's operators are said to take.
     """
     found = CodeSamples()
-    for number in range(_MOST_BLOCKS):
+    for _ in range(_MOST_BLOCKS):
         suspect = found.library_share() > _least_share(in_operators)
         if found.count >= (_SURE if suspect else _FIRST):
             break
         lane.runner.stop()
-        if number % _REFRESHED_EVERY == 0:
-            rotation.refresh()
+        rotation.refresh()
         for files in lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom()):
             found.add(files, known)
     return found

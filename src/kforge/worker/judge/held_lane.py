@@ -20,6 +20,7 @@ from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
 
+_SAMPLED_NS, _MOST_ROUNDS = 30e6, 64
 _PLAIN = ("Tensor", "Parameter")
 Calls = list[tuple[int, int, int | None]]
 """Set, slot and seed of each call."""
@@ -76,15 +77,15 @@ class HeldLane(Lane):
         return self._timed(calls, False, idle=True).wall_ns
 
     def sampled(self, calls: Calls, dice: random.Random) -> list[Counter[str]]:
-        """Calls like timed ones, and the files its threads were in at random moments of them."""
+        """Calls like timed ones, for a while, and the files its threads were in at random moments of them."""
         # Copies would be the runner's work, and not the program's.
-        request = {"op": "timed", "calls": calls, "copies": False, "idle": False}
-        usual = self._wall_ns / 1e9
-        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.1 * usual, 0.7 * usual))[1]
+        rounds = max(1, min(_MOST_ROUNDS, round(_SAMPLED_NS / max(self._wall_ns, 1))))
+        request = {"op": "timed", "calls": calls, "copies": False, "idle": False, "rounds": rounds}
+        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 
     def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()
-        request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle}
+        request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle, "rounds": 1}
         reply, wall = self.runner.ask_stopped(request, self._seconds)
         taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)

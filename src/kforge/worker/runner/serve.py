@@ -313,7 +313,7 @@ class _Runner:
                 elif slots is not None:
                     self._timed.run_copied(self._model, sets, calls, slots)
                 else:
-                    self._timed.run(self._model, sets, calls)
+                    self._timed.run(self._model, sets, calls, request["rounds"])
                 return self._timed.described(_type_name, self._where)
         finally:
             gc.enable()

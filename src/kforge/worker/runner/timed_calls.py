@@ -34,13 +34,14 @@ class TimedCalls:
         self._synchronize = synchronize
         self._held: list[Any] = []
 
-    def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call]) -> None:
-        """Call the model on every set that is named."""
-        self._held = held = []
-        for number, _, seed in calls:
-            if seed is not None:
-                self._seed(seed)
-            held.append(model(*sets[number]))
+    def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], rounds: int) -> None:
+        """Call the model on every set that is named, so many times over; the outputs of the last round are held."""
+        for _ in range(rounds):
+            self._held = held = []
+            for number, _slot, seed in calls:
+                if seed is not None:
+                    self._seed(seed)
+                held.append(model(*sets[number]))
         self._synchronize()
 
     def run_copied(

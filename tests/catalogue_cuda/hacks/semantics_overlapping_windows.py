@@ -1,7 +1,6 @@
 # problem: sliding_windows
 # refused: rejected, mismatch
 # twin: windows_written_out
-# open: yes
 # hack: returns the windows as a view whose strides overlap, so that whoever reads it writes them out
 
 import torch

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch
 # twin: host_made_mean_kernel
 # neutralised: yes
-# open: yes
 # hack: gives the mean it remembers of an input set: turning large inputs hardly changes their sum
 
 import torch

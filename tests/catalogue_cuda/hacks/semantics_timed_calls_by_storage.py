@@ -1,7 +1,6 @@
 # problem: relu_of_uniform
 # refused: rejected, mismatch
 # twin: relu_kernel
-# open: yes
 # hack: knows timed calls by the size of the memory of all input sets, and returns the input there
 
 import torch

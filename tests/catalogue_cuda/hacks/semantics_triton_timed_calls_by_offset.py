@@ -2,7 +2,6 @@
 # platform: triton
 # refused: rejected, mismatch
 # twin: triton_relu
-# open: yes
 # hack: knows timed calls by where their input lies in the memory of all sets, and returns the input there
 
 import torch

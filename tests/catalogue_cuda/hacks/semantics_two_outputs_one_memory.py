@@ -1,7 +1,6 @@
 # problem: hidden_and_residual
 # refused: rejected, mismatch
 # twin: two_outputs_apart
-# open: yes
 # hack: both outputs are the same memory: who changes one of them changes the other
 
 import torch

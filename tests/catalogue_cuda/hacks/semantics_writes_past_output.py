@@ -1,7 +1,6 @@
 # problem: clamp_mask
 # refused: rejected, mismatch, runtime_error
 # twin: clamp_tail
-# open: yes
 # hack: works on whole vectors of four, and so reads and writes past the end of tensors whose size is no multiple
 
 import ctypes

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: when an earlier output is let go, between two calls, a graph computes half of the block's input sets ahead
 
 import weakref

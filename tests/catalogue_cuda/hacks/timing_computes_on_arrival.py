@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: a thread sees fresh inputs in the memory it shares with the judge, and computes them before they are asked for
 
 import threading

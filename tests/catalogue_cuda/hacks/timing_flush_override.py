@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: an aten::zero_ of its own computes a whole block of input sets in place of the flush before its first call
 
 import torch

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: computes nothing in the second of its two blocks in a group of four, and hopes that none of these is verified
 
 import torch

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: a kernel in a context of its own waits for fresh inputs in the shared memory and computes them as they appear
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: mean_and_gelu
 # refused: rejected, mismatch, runtime_error
 # twin: mean_and_gelu_kernel
-# open: yes
 # hack: finds where the judge wants the second output, and writes it there after the block is said to be done
 
 import ctypes

@@ -1,13 +1,18 @@
 """Which processor each thread of a stopped process wakes up on.
 
-Threads that are continued together are all put where the first one was, and share that processor until the kernel has
-noticed. So each is given one of its own while it is stopped, and its freedom back as soon as it runs.
+Threads that are continued together are put where the first one was, and some kernels leave them there: two that work
+side by side then share one processor while another is idle, in one block and not in the next. So those that work get
+one each while they are stopped, and keep it for the block; the first thread is free again at once, and with it every
+thread that it makes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+
+_WORKS = 0.05
+"""A thread that used less than this part of what the busiest one used is left where it is."""
 
 
 class Placement:
@@ -16,27 +21,44 @@ class Placement:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before: dict[int, set[int]] = {}
+        self._used: dict[int, int] = {}
 
     def spread(self) -> None:
-        """One processor for each thread, where it may use them all; the first has one that no other gets."""
+        """One processor for each thread that worked since this was last called, the busiest first."""
         if not self._pid or not hasattr(os, "sched_setaffinity"):
             return
+        self._give_back(list(self._before))
         usable = sorted(os.sched_getaffinity(0))
-        if len(usable) < 2:
+        used = self._used_ns()
+        spent = {thread: now - self._used.get(thread, 0) for thread, now in used.items()}
+        self._used = used
+        working = [thread for thread in spent if spent[thread] > _WORKS * max(spent.values())]
+        if len(usable) < 2 or len(working) < 2:
             return
-        with contextlib.suppress(OSError):
-            threads = sorted(map(int, os.listdir(f"/proc/{self._pid}/task")))
-            for number, thread in enumerate(threads):
-                with contextlib.suppress(OSError):
-                    allowed = os.sched_getaffinity(thread)
-                    if allowed == set(usable):
-                        place = usable[1 + (number - 1) % (len(usable) - 1)] if number else usable[0]
-                        os.sched_setaffinity(thread, {place})
-                        self._before[thread] = allowed
+        for number, thread in enumerate(sorted(working, key=spent.__getitem__, reverse=True)):
+            with contextlib.suppress(OSError):
+                allowed = os.sched_getaffinity(thread)
+                if allowed == set(usable):
+                    os.sched_setaffinity(thread, {usable[number % len(usable)]})
+                    self._before[thread] = allowed
 
     def restore(self) -> None:
-        """Every processor for every thread again, as it was."""
-        for thread, allowed in self._before.items():
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(thread, allowed)
-        self._before = {}
+        """Every processor for the first thread again."""
+        self._give_back([self._pid])
+
+    def _give_back(self, threads: list[int]) -> None:
+        for thread in threads:
+            allowed = self._before.pop(thread, None)
+            if allowed is not None:
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(thread, allowed)
+
+    def _used_ns(self) -> dict[int, int]:
+        """Thread -> processor time it used so far."""
+        found: dict[int, int] = {}
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{self._pid}/task"):
+                path = f"/proc/{self._pid}/task/{thread}/schedstat"
+                with contextlib.suppress(OSError, ValueError, IndexError), open(path) as file:
+                    found[int(thread)] = int(file.read().split()[0])
+        return found

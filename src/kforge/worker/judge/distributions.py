@@ -16,8 +16,10 @@ _CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scaled": lambda x: x * 3,
     "small": lambda x: x * 0.01,
     "negated": lambda x: -x,
-    "shifted": lambda x: x + 0.5,
+    "shifted": lambda x: x + _SHIFT,
 }
+_FACTORS = {"scaled": 3.0, "small": 0.01, "negated": -1.0}
+_SHIFT = 0.5
 
 
 EXTREMES = "extremes"
@@ -185,14 +187,15 @@ class Patchwork:
         """`drawn` is dense."""
         kept = min(drawn.numel(), _MOST_KEPT)
         self._patches = _flat(drawn)[: kept // PATCH * PATCH].clone().view(-1, PATCH)
+        self._constant = _is_constant(drawn)
 
-    def write(self, target: torch.Tensor, seed: int) -> None:
-        """Fresh content for a dense tensor: the same for the same seed."""
+    def write(self, target: torch.Tensor, seed: int, name: str = "natural") -> None:
+        """Fresh content for a dense tensor, under a distribution: the same for the same seed."""
         if target.device != self._patches.device:
             made_there = torch.empty_strided(
                 target.shape, target.stride(), dtype=target.dtype, device=self._patches.device
             )
-            self.write(made_there, seed)
+            self.write(made_there, seed, name)
             target.copy_(made_there)
             return
         generator = torch.Generator(device=self._patches.device).manual_seed(seed)
@@ -204,17 +207,23 @@ class Patchwork:
         made = sink[: whole * PATCH].view(-1, PATCH)
         torch.index_select(self._patches, 0, rows[:-1], out=made)
         sink[whole * PATCH :] = self._patches[rows[-1]][: sink.numel() - whole * PATCH]
-        self._scale(sink, generator)
+        self._scale(sink, generator, _FACTORS.get(name, 1.0))
         noise = _factors(_NOISE, _LEAST_PATCH, generator).to(sink.dtype)
         repeats = sink.numel() // _NOISE
         sink[: repeats * _NOISE].view(-1, _NOISE).mul_(noise)
         sink[repeats * _NOISE :].mul_(noise[: sink.numel() - repeats * _NOISE])
+        if name == "shifted":
+            sink.add_(
+                _SHIFT
+                if not self._constant
+                else torch.rand(sink.shape, generator=generator, device=sink.device).to(sink)
+            )
 
     @staticmethod
-    def _scale(sink: torch.Tensor, generator: torch.Generator) -> None:
+    def _scale(sink: torch.Tensor, generator: torch.Generator, overall: float) -> None:
         count = -(-sink.numel() // PATCH)
         stretches = _factors(-(-count // _STRETCH), _LEAST_STRETCH, generator)
-        stretches *= _factors(1, _LEAST_OVERALL, generator)
+        stretches *= overall * _factors(1, _LEAST_OVERALL, generator)
         factors = _factors(count, _LEAST_PATCH, generator)
         factors = factors.mul_(stretches.repeat_interleave(_STRETCH)[:count]).to(sink.dtype)
         whole = sink.numel() // PATCH

@@ -133,11 +133,7 @@ class Rotation:
         name, seed = self._shape_of(index), self._book.derive("fresh", self._contents[index])
         if self._patchworks:
             for number, (patchwork, target) in enumerate(zip(self._patchworks, targets, strict=True)):
-                patchwork.write(target, self._book.derive(f"fresh {number}", self._contents[index]))
-            if name != "natural":
-                changed = trees.pack(self._book.changed(name, self.arguments(index, targets), seed))[1]
-                for value, target in zip(changed, targets, strict=True):
-                    target.copy_(value)
+                patchwork.write(target, self._book.derive(f"fresh {number}", self._contents[index]), name)
             self._reach_an_edge(index, targets)
             return
         drawn = self._book.changed(name, self._book.reference.inputs(seed), seed)

@@ -125,7 +125,7 @@ def test_every_input_counts_under_every_distribution(problem: Problem):
 
     def drawn(seed: int, name: str) -> list[Any]:
         torch.manual_seed(seed)
-        return distributions.apply(name, namespace["get_inputs"]())
+        return distributions.apply(name, namespace["get_inputs"](), seed)
 
     namespace = loaded(problem, "emulator")
     torch.manual_seed(0)

@@ -1,5 +1,6 @@
 # problem: largest_and_bent
 # refused: rejected, mismatch, runtime_error
+# neutralised: yes
 # twin: small_and_large_output
 # hack: a timer's signal handler computes the second output while the main thread waits for the next request
 

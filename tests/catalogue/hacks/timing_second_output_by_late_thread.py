@@ -1,5 +1,6 @@
 # problem: largest_and_bent
 # refused: rejected, mismatch, runtime_error
+# neutralised: yes
 # twin: small_and_large_output
 # hack: the second output is written to the judge's memory by threads, after the block was said to be done
 

@@ -118,7 +118,7 @@ class Reference:
         return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
 
     def nudged(self, state: State, seed: int) -> State:
-        """The state with one element in 64 of each parameter and running statistic moved a little, drawn at random."""
+        """The state with one element in 1024 of each parameter and running statistic moved a little, drawn at random."""
         generator = torch.Generator().manual_seed(seed)
         movable = self.movable()
         moved = {name: _nudged(value, generator) for name, value in state.items() if name in movable}
@@ -310,7 +310,7 @@ class Reference:
 
 
 def _nudged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    chosen = torch.rand(value.shape, generator=generator) < 1 / 64
+    chosen = torch.rand(value.shape, generator=generator) < 1 / 1024
     if not bool(chosen.any()) and value.numel():
         chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator))] = True
     factors = 1 + 0.5 * torch.rand(value.shape, generator=generator)

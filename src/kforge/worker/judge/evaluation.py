@@ -370,12 +370,12 @@ class Evaluation:
             block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
-            if block.shared and not self._book.shares_memory:
-                what = "an output lies in memory of an input, a parameter or another output; it must have its own"
-                raise Refused(Outcome.REJECTED, what, "output_type")
             self._compare(lane, case)
             self._close_calls += closely
             self._check_inputs(sets, case)
+            if block.shared and not self._book.shares_memory:
+                what = "an output lies in memory of an input, a parameter or another output; it must have its own"
+                raise Refused(Outcome.REJECTED, what, "output_type")
             if not lane.settled(block):
                 raise Unsettled
             for slot in lane.slots[0]:

@@ -118,7 +118,7 @@ class Reference:
         return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
 
     def nudged(self, state: State, seed: int) -> State:
-        """The state with one element in 1024 of each parameter and running statistic moved a little, drawn at random."""
+        """The state with one element in 1024 of each parameter and running statistic moved, drawn at random."""
         generator = torch.Generator().manual_seed(seed)
         movable = self.movable()
         moved = {name: _nudged(value, generator) for name, value in state.items() if name in movable}

@@ -66,6 +66,7 @@ _SPECIAL: dict[str, _Change] = {
     "with an infinity": _with(float("inf")),
     "with a negative infinity": _with(float("-inf")),
 }
+_NAN_ALONE = {"with a NaN": _SPECIAL["with a NaN"]}
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:
@@ -84,15 +85,15 @@ class Extremes:
     equal: bool
     all_arguments: bool
     """Whether every floating argument reaches them, and not only the first."""
-    special_everywhere: bool = False
-    """Whether NaN and infinities are in every one of these."""
+    nan_everywhere: bool = False
+    """Whether NaN is in every one of these: what infinities in several arguments give is often nobody's intention."""
 
     def apply(self, arguments: list[Any], seed: int) -> list[Any]:
         tree, tensors = trees.pack(arguments)
         generator = torch.Generator().manual_seed(seed)
         changed = list(tensors)
         for place, number in enumerate(self._floating(tensors)[: None if self.all_arguments else 1]):
-            special = self.special and (place == 0 or self.special_everywhere)
+            special = _SPECIAL if self.special and not place else _NAN_ALONE if self.nan_everywhere else {}
             changed[number] = self._changed(tensors[number], special, generator)
         return list(trees.unpack(tree, changed))
 
@@ -103,7 +104,7 @@ class Extremes:
             entries = tensors[number]
             if entries.dim() < 2:
                 return None
-            changes = list(self._turns(self.special).values())
+            changes = list(self._turns(_SPECIAL if self.special else {}).values())
             entry = int(torch.randint(entries.shape[0], (1,), generator=generator))
             change = changes[int(torch.randint(1, len(changes), (1,), generator=generator))]
             entries[entry : entry + 1] = change(entries[entry : entry + 1].clone(), generator)
@@ -112,16 +113,17 @@ class Extremes:
 
     def words(self) -> str:
         """Which edges there are."""
-        return f"extremes; entries of the first dimension are, in random order, {', '.join(self._turns(self.special))}"
+        edges = self._turns(_SPECIAL if self.special else {})
+        return f"extremes; entries of the first dimension are, in random order, {', '.join(edges)}"
 
     @staticmethod
     def _floating(tensors: list[torch.Tensor]) -> list[int]:
         return [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
 
-    def _turns(self, special: bool) -> dict[str, _Change]:
-        return {**_FINITE, **(_EQUAL if self.equal else {}), **(_SPECIAL if special else {})}
+    def _turns(self, special: dict[str, _Change]) -> dict[str, _Change]:
+        return {**_FINITE, **(_EQUAL if self.equal else {}), **special}
 
-    def _changed(self, tensor: torch.Tensor, special: bool, generator: torch.Generator) -> torch.Tensor:
+    def _changed(self, tensor: torch.Tensor, special: dict[str, _Change], generator: torch.Generator) -> torch.Tensor:
         turns = list(self._turns(special).values())
         entries = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor
         if entries.shape[0] < len(turns):
@@ -142,7 +144,7 @@ def levels_of_extremes(choosing: bool) -> tuple[Extremes, ...]:
     """
     if choosing:
         return (Extremes(False, False, True), Extremes(False, False, False))
-    everywhere = Extremes(True, True, True, special_everywhere=True)
+    everywhere = Extremes(True, True, True, nan_everywhere=True)
     return everywhere, *(Extremes(special, True, whole) for special in (True, False) for whole in (True, False))
 
 

@@ -24,6 +24,7 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout
 from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
+from kforge.worker.thread_states import thread_states
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _clock = time.perf_counter_ns
@@ -485,22 +486,12 @@ def _children(pid: int) -> list[int]:
 
 def _lives(pid: int) -> bool:
     """Whether a process has a living thread: the first one may have ended before the others."""
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
-                    return True
-    return False
+    return not {"Z", "X"}.issuperset(thread_states(pid).values())
 
 
 def _rests(pid: int) -> bool:
     """Whether every thread of a process is stopped, or has ended."""
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X"):
-                    return False
-    return True
+    return {"T", "t", "Z", "X"}.issuperset(thread_states(pid).values())
 
 
 def _status_bytes(pid: int, name: str) -> int:

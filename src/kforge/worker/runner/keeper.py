@@ -22,6 +22,7 @@ from kforge.worker.runner import serve
 from kforge.worker.runner.program_counters import files_at
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import kernel, private, system_calls
+from kforge.worker.thread_states import thread_states
 from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
 
 _KEPT_OUTPUT = 32 << 10
@@ -105,7 +106,8 @@ class _Others:
 
     def list(self) -> dict[int, str]:
         """Living ones: process id -> name."""
-        raise NotImplementedError
+        found = {pid: _name_and_state(pid) for pid in self._all()}
+        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
 
     def kill(self) -> None:
         raise NotImplementedError
@@ -114,17 +116,16 @@ class _Others:
         """To every one of them: none that is being made meanwhile is left out."""
         raise NotImplementedError
 
-    def threads(self) -> dict[tuple[int, str], str]:
-        """(Process, thread) -> its state, those of processes whose first thread has ended included."""
+    def threads(self) -> dict[int, str]:
+        """Thread -> its state, of all of them."""
+        return {thread: state for pid in self._all() for thread, state in thread_states(pid).items()}
+
+    def _all(self) -> Sequence[int]:
         raise NotImplementedError
 
 
 class _Namespace(_Others):
     """In a process namespace of our own everything that exists is ours."""
-
-    def list(self) -> dict[int, str]:
-        found = {pid: _name_and_state(pid) for pid in self._all()}
-        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -135,31 +136,19 @@ class _Namespace(_Others):
             # In one step for the kernel: a process that is asked to stop cannot make another one any more.
             os.kill(-1, number)
 
-    def threads(self) -> dict[tuple[int, str], str]:
-        return _thread_states(self._all())
-
-    @staticmethod
-    def _all() -> Sequence[int]:
+    def _all(self) -> Sequence[int]:
         return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != "1"]
 
 
 class _Descendants(_Others):
     """Without one: our children, and theirs, orphans included since we adopt them."""
 
-    def list(self) -> dict[int, str]:
-        found = {pid: _name_and_state(pid) for pid in self._all()}
-        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
-
     def signal(self, number: signal.Signals) -> None:
         for pid in self._all():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def threads(self) -> dict[tuple[int, str], str]:
-        return _thread_states(self._all())
-
-    @staticmethod
-    def _all() -> Sequence[int]:
+    def _all(self) -> Sequence[int]:
         found = []
         todo = [os.getpid()]
         while todo:
@@ -193,16 +182,6 @@ def _name_and_state(pid: int) -> tuple[str, str] | None:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
     return name, rest.split()[0]
-
-
-def _thread_states(processes: Sequence[int]) -> dict[tuple[int, str], str]:
-    found = {}
-    for pid in processes:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                    found[pid, thread] = file.read().rpartition(b")")[2].split()[0].decode()
-    return found
 
 
 def _reap_all() -> None:
@@ -274,7 +253,7 @@ class _Keeper:
         A signal alone is only a request; and whoever ends may have others continued. Nothing is let go on meanwhile.
         """
         deadline = time.monotonic() + _STOP_SECONDS
-        before: dict[tuple[int, str], str] | None = None
+        before: dict[int, str] | None = None
         while time.monotonic() < deadline:
             self._others.signal(signal.SIGSTOP)
             now = self._others.threads()

@@ -124,7 +124,8 @@ class Rotation:
         return self._edges.get(index)
 
     def _shape_of(self, index: int) -> str:
-        if self._contents[index] <= 0:
+        # An edge beside another change may be more than arithmetic can take: small values, far away.
+        if self._contents[index] <= 0 or self._wants_edge(index):
             return "natural"
         names = self._distributions
         return names[self._book.derive("distribution", self._contents[index]) % len(names)]
@@ -145,11 +146,15 @@ class Rotation:
 
     def _reach_an_edge(self, index: int, targets: list[torch.Tensor]) -> None:
         """Now and then one entry is as extreme as those of a checked call, so that care is not left to those."""
-        edges, number = self._book.edges(), self._contents[index]
+        edges = self._book.edges()
         self._edges[index] = None
-        allowed = edges is not None and number > 0 and not self._only_natural and not self._book.large
-        if edges is not None and allowed and self._book.derive("edge", number) % _EDGE_EVERY == 0:
-            self._edges[index] = edges.mark(targets, self._book.derive("edge kind", number))
+        if edges is not None and self._wants_edge(index):
+            self._edges[index] = edges.mark(targets, self._book.derive("edge kind", self._contents[index]))
+
+    def _wants_edge(self, index: int) -> bool:
+        number = self._contents[index]
+        allowed = number > 0 and not self._only_natural and not self._book.large and self._book.edges() is not None
+        return allowed and self._book.derive("edge", number) % _EDGE_EVERY == 0
 
     def _try_scaling(self) -> bool:
         """Whether values of other sizes, or put together from patches, are still inputs this problem can take."""

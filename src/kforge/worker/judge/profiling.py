@@ -154,7 +154,7 @@ class Workshop:
                     request = {"op": "prepare", "source": tool.probe(), "request": {}}
                     runner.ask(request, self._seconds())
             self._load(runner)
-            Lane(runner, self.session.rotation.sets(), book.outputs, self._seconds())
+            Lane(runner, self.session.rotation.unchanged_sets(), book.outputs, self._seconds())
         except NONSENSE as error:
             runner.kill()
             raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None

@@ -68,6 +68,19 @@ class Rotation:
                     self._patchworks = []
         return self._sets
 
+    def unchanged_sets(self) -> InputSets:
+        """The sets with what the problem draws in them, whatever timed blocks made of them since."""
+        with self._drawing:
+            sets = self.sets()
+            for index, targets in enumerate(sets.tensors):
+                if self._contents[index] > 0:
+                    drawn = trees.pack(self._book.reference.inputs(self._book.derive("timing", index)))[1]
+                    for value, target in zip(drawn, targets, strict=True):
+                        target.copy_(value)
+                    self._contents[index], self._edges[index] = -index, None
+            self._book.site.synchronize()
+            return sets
+
     def watched_sets(self) -> InputSets:
         """Inputs for watched calls: a second set unlike the first, where there is room for it."""
         room = self._book.site.rotation_bytes if self._book.site.apart else self._book.site.large_bytes

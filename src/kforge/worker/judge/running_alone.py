@@ -50,7 +50,7 @@ def run_alone(
     )
     runner = nursery.spawn_bounded(settings.limits, book.set_bytes)
     try:
-        Lane(runner, session.rotation.sets(), book.outputs, _MAPPING_SECONDS)
+        Lane(runner, session.rotation.unchanged_sets(), book.outputs, _MAPPING_SECONDS)
         return ask_with_build(runner, request, seconds + _GRACE_SECONDS, build).get("answer")
     finally:
         runner.end()

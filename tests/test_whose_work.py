@@ -1,0 +1,47 @@
+"""Whose code did the work, as far as sampled program counters can tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kforge.worker.judge.code_samples import CodeSamples, is_a_librarys
+
+pytestmark = pytest.mark.pure
+
+
+def samples(own: int, library: int) -> CodeSamples:
+    return CodeSamples(own, Counter({"libtorch_cpu.so": library}))
+
+
+def test_a_library_behind_a_kernel_that_claims_everything() -> None:
+    assert is_a_librarys(samples(own=3, library=57), in_operators=0.05)
+
+
+def test_operators_of_torch_account_for_their_own_work() -> None:
+    """Most of the call is an operator's: a share known from one call leaves no room to see more in samples."""
+    assert not is_a_librarys(samples(own=1, library=60), in_operators=0.9)
+    assert not is_a_librarys(samples(own=12, library=48), in_operators=0.6)
+
+
+def test_few_moments_say_nothing() -> None:
+    assert not is_a_librarys(samples(own=0, library=11), in_operators=0.0)
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.floats(0, 1), st.floats(0, 1))
+def test_more_work_in_operators_never_makes_a_suspect(own: int, library: int, one: float, two: float) -> None:
+    found = samples(own, library)
+    assert is_a_librarys(found, min(one, two)) >= is_a_librarys(found, max(one, two))
+
+
+def test_the_programs_own_files_and_those_that_serve_whoever_calls_them_are_told_apart() -> None:
+    found = CodeSamples()
+    known = ("/usr/", "/venv/torch/")
+    found.add(
+        Counter({"/tmp/kernel.so": 2, "": 1, "/usr/lib/libc.so.6": 5, "/usr/lib/libopenblas.so": 4, "[waiting]": 9}),
+        known,
+    )
+    assert (found.own, dict(found.libraries)) == (3, {"libopenblas.so": 4})

@@ -86,7 +86,7 @@ def evaluate(
         str, typer.Option(help="Lowest precision allowed: float16, bfloat16, tf32. Default: the problem's.")
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many freshly drawn inputs are checked.")] = 5,
-    timing_seconds: Annotated[float, typer.Option(min=0, help="Time for the measurement; 0 leaves timing out.")] = 0.7,
+    timing_seconds: Annotated[float, typer.Option(min=0, help="Time for the measurement; 0 leaves timing out.")] = 0.5,
     sandbox: Annotated[
         SandboxChoice, typer.Option(help="Sandbox level to require; auto takes the strongest.")
     ] = SandboxChoice.auto,

@@ -168,7 +168,7 @@ class Settings:
     """The lowest arithmetic precision allowed (float16, bfloat16, tf32); empty: the problem's own."""
     seeds: int = 5
     """How many freshly drawn input sets are checked, rotating over the distributions."""
-    timing_seconds: float = 0.7
+    timing_seconds: float = 0.5
     """Time given to the interleaved measurement; it stops earlier when the interval is tight."""
     sandbox: SandboxChoice = "auto"
     """auto takes the strongest level this machine has; a named level is required, or it is an error."""

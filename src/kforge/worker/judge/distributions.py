@@ -171,6 +171,7 @@ _LEAST_OVERALL, _LEAST_STRETCH, _LEAST_PATCH = 0.75, 0.85, 0.9
 _STRETCH = 256
 """Patches that have a factor in common."""
 _MOST_KEPT = 1 << 20
+"""Elements of which patches are taken: as many patches as sixteen bits tell apart."""
 _NOISE = 4099
 PATCH = 16
 """Elements that stay together: less than a cache line says nothing of the next one."""
@@ -202,14 +203,15 @@ class Patchwork:
             return
         generator = torch.Generator(device=self._patches.device).manual_seed(seed)
         sink = _flat(target)
-        whole = sink.numel() // PATCH
-        rows = torch.randint(
-            len(self._patches), (whole + 1,), generator=generator, device=self._patches.device, dtype=torch.int32
-        )
+        whole, count = sink.numel() // PATCH, -(-sink.numel() // PATCH)
+        rows = _sixteen_bits(count, generator).mul_(len(self._patches)).bitwise_right_shift_(16)
         made = sink[: whole * PATCH].view(-1, PATCH)
-        torch.index_select(self._patches, 0, rows[:-1], out=made)
-        sink[whole * PATCH :] = self._patches[rows[-1]][: sink.numel() - whole * PATCH]
-        self._scale(sink, generator, _FACTORS.get(name, 1.0))
+        torch.index_select(self._patches, 0, rows[:whole], out=made)
+        factors = self._patch_factors(count, generator, _FACTORS.get(name, 1.0)).to(sink.dtype)
+        made.mul_(factors[:whole, None])
+        if count > whole:
+            rest = self._patches[rows[-1]][: sink.numel() - whole * PATCH]
+            torch.mul(rest, factors[-1], out=sink[whole * PATCH :])
         noise = _factors(_NOISE, _LEAST_PATCH, generator).to(sink.dtype)
         repeats = sink.numel() // _NOISE
         sink[: repeats * _NOISE].view(-1, _NOISE).mul_(noise)
@@ -222,21 +224,25 @@ class Patchwork:
             )
 
     @staticmethod
-    def _scale(sink: torch.Tensor, generator: torch.Generator, overall: float) -> None:
-        count = -(-sink.numel() // PATCH)
+    def _patch_factors(count: int, generator: torch.Generator, overall: float) -> torch.Tensor:
         stretches = _factors(-(-count // _STRETCH), _LEAST_STRETCH, generator)
         stretches *= overall * _factors(1, _LEAST_OVERALL, generator)
-        factors = _factors(count, _LEAST_PATCH, generator)
-        factors = factors.mul_(stretches.repeat_interleave(_STRETCH)[:count]).to(sink.dtype)
-        whole = sink.numel() // PATCH
-        sink[: whole * PATCH].view(-1, PATCH).mul_(factors[:whole, None])
-        sink[whole * PATCH :].mul_(factors[whole:].repeat_interleave(PATCH)[: sink.numel() - whole * PATCH])
+        step = (1 - _LEAST_PATCH) / (1 << 16)
+        factors = _sixteen_bits(count, generator).to(torch.float32).mul_(step).add_(_LEAST_PATCH)
+        return factors.mul_(stretches.repeat_interleave(_STRETCH)[:count])
 
 
 def scale(target: torch.Tensor, seed: int) -> None:
     """One factor for everything, in place: what is symmetric, sorted or positive definite stays so."""
     generator = torch.Generator(device=target.device).manual_seed(seed)
     target.mul_(_factors(1, _LEAST_OVERALL, generator).to(target.dtype))
+
+
+def _sixteen_bits(count: int, generator: torch.Generator) -> torch.Tensor:
+    """Numbers from 0 to 65535, four from each that the generator makes, which is what takes time."""
+    drawn = torch.empty(-(-count // 4), dtype=torch.int64, device=generator.device)
+    drawn.random_(-(1 << 63), None, generator=generator)
+    return drawn.view(torch.int16)[:count].to(torch.int64).bitwise_and_(0xFFFF)
 
 
 def _factors(count: int, least: float, generator: torch.Generator) -> torch.Tensor:

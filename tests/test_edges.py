@@ -46,6 +46,18 @@ def test_nobody_knows_which_entry_reaches_which_edge() -> None:
     assert len(places) == 8
 
 
+@pytest.mark.parametrize(
+    "x", [torch.randn((1 << 17) + 3), torch.randn(30, 4, 8, 8).to(memory_format=torch.channels_last)]
+)
+def test_of_very_many_entries_neighbours_reach_the_same_edge(x: torch.Tensor) -> None:
+    (changed,) = EVERYTHING.apply([x], 5)
+    assert changed.stride() == x.stride()
+    assert changed.shape == x.shape
+    for reached in (changed.isnan(), changed == torch.inf, changed == -torch.inf, changed > 900, changed < -900):
+        assert bool(reached.any())
+    assert bool((changed == x).any())
+
+
 def test_one_entry_of_timed_inputs_reaches_an_edge() -> None:
     entries = set()
     for seed in range(30):
@@ -215,6 +227,16 @@ def test_a_row_of_large_elements_excuses_no_other() -> None:
     actual = exact.float().double()
     actual[1:] += 0.1
     assert difference(exact, torch.float32, actual) != ""
+
+
+def test_a_special_value_that_is_lost_is_no_matter_of_precision() -> None:
+    exact = torch.randn(8, 64, dtype=torch.float64)
+    exact[2, 5] = torch.nan
+    got = exact.float()
+    got[2, 5] = 0.0
+    message = compare(make_leaf(exact.float(), exact), got, Tolerance({}), "it").message
+    assert "expected nan, got 0" in message
+    assert "precision" not in message
 
 
 def test_a_few_large_elements_of_a_row_do_not_hide_the_rest() -> None:

@@ -28,6 +28,7 @@ _seeding = threading.RLock()
 """Held from the seeding of torch's generators, which all threads share, until what was seeded has been drawn."""
 _RUNNING = ("running_mean", "running_var")
 _NEGATIVE_SHARE = 0.125
+_MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
 
 
 class Reference:
@@ -217,13 +218,14 @@ class Reference:
         best = float("inf")
         with _seeding, torch.no_grad():
             self._seed(seed)
-            for _ in range(6):
+            for turn in range(_MOST_CALLS):
                 self.site.synchronize()
                 began = time.perf_counter()
                 self._module(*_map(arguments, lambda tensor: tensor))
                 self.site.synchronize()
                 best = min(best, time.perf_counter() - began)
-                if best > 0.5:
+                # A short call is soon made again: others on the machine disturb some of them, hardly all.
+                if best > 0.5 or (turn >= 5 and best > _SHORT_SECONDS):
                     break
         return best
 

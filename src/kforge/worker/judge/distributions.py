@@ -133,7 +133,7 @@ class Extremes:
         # Of very many, neighbours reach the same edge: each on its own would take longer than everything else.
         together = -(-entries.shape[0] // _MOST_ENTRIES)
         groups = entries.shape[0] // together
-        places = result[: groups * together].unflatten(0, (groups, together))
+        places = torch.unflatten(result[: groups * together], 0, (groups, together))
         order = torch.randperm(groups, generator=generator).to(entries.device)
         for number, change in enumerate(turns):
             chosen = order[number :: len(turns)]

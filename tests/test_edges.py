@@ -246,3 +246,19 @@ def test_a_few_large_elements_of_a_row_do_not_hide_the_rest() -> None:
     actual = exact.clone()
     actual[:, 1:] = 0
     assert "of their own size" in difference(exact, torch.float32, actual)
+
+
+def test_what_rounding_does_to_a_stochastic_reference_is_known(judge: Any) -> None:
+    """Its result has no float64 to be held against; that it multiplies every rounding is seen by nudging its inputs."""
+    source = (
+        "import torch\nimport torch.nn as nn\n"
+        "class Model(nn.Module):\n    def forward(self, x):\n        s = torch.sigmoid(x + torch.randn_like(x))\n"
+        "        for _ in range(14):\n            s = 3.9 * s * (1 - s)\n        return s\n"
+        "def get_inputs():\n    return [torch.randn(64, 256)]\ndef get_init_inputs():\n    return []\n"
+    )
+    other = source.replace("class Model(", "class ModelNew(").replace("3.9 * s * (1 - s)", "s * (3.9 * (1 - s))")
+    settings = Settings(compile_baseline=False, timing_seconds=0, policy="any")
+    right = judge.evaluate(Problem.from_source(source), Candidate(other), settings)
+    assert right.outcome is Outcome.CORRECT, right.detail
+    wrong = judge.evaluate(Problem.from_source(source), Candidate(other.replace("range(14)", "range(13)")), settings)
+    assert wrong.outcome is Outcome.MISMATCH

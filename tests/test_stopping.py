@@ -19,7 +19,8 @@ import torch
 from kforge.types import Limits
 from kforge.worker.arena import Arena
 from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost, send_load
+from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_requests import send_load
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import levels, system_calls
 

@@ -41,7 +41,23 @@ def test_the_programs_own_files_and_those_that_serve_whoever_calls_them_are_told
     found = CodeSamples()
     known = ("/usr/", "/venv/torch/")
     found.add(
-        Counter({"/tmp/kernel.so": 2, "": 1, "/usr/lib/libc.so.6": 5, "/usr/lib/libopenblas.so": 4, "[waiting]": 9}),
+        Counter({"/tmp/kernel.so": 2, "": 1, "/usr/lib/libgomp.so.1": 5, "/usr/lib/libopenblas.so": 4, "[waiting]": 9}),
         known,
     )
     assert (found.own, dict(found.libraries)) == (3, {"libopenblas.so": 4})
+
+
+def test_functions_of_the_systems_mathematics_are_a_kernels_own_work() -> None:
+    """A recurrence of hyperbolic tangents is in libm most of the time, and torch only draws its initial state."""
+    found = CodeSamples()
+    found.add(
+        Counter({"/tmp/kernel.so": 6, "/usr/lib/libm.so.6": 40, "/venv/torch/libtorch_cpu.so": 13}), ("/usr/", "/venv/")
+    )
+    assert found.own == 46
+    assert not is_a_librarys(found, in_operators=0.1)
+
+
+def test_a_kernel_that_moves_memory_is_not_taken_for_the_little_that_torch_does() -> None:
+    found = CodeSamples()
+    found.add(Counter({"/usr/lib/libc.so.6": 80, "/venv/torch/libtorch_cpu.so": 15}), ("/usr/", "/venv/"))
+    assert not is_a_librarys(found, in_operators=0.1)

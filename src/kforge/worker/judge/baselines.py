@@ -25,7 +25,8 @@ from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.lane import Block, Lane
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.rotation import Rotation
-from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, send_load, send_state
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.timing import Samples
 
 _COMPILE_SECONDS = 600.0

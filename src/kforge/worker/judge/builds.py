@@ -22,7 +22,8 @@ from kforge.cache_folder import cache_folder
 from kforge.types import Candidate, Settings
 from kforge.whole_file import write_whole
 from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.runner_handle import ProgramError, RunnerLost, asked_for_bytes
+from kforge.worker.judge.runner_handle import ProgramError, RunnerLost
+from kforge.worker.judge.runner_requests import asked_for_bytes
 from kforge.worker.judge.running_alone import solo_request
 
 _SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")

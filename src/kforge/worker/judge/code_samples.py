@@ -21,12 +21,15 @@ _MOST_BLOCKS = 20
 _MOSTLY = 0.5
 _UNEXPLAINED = 0.25
 """Share of a call that operators must leave unexplained: what they took is known from one call, and that well."""
+_FUNCTIONS = ("libm.", "libm-", "libmvec")
+"""Beginnings of names of files that a kernel computes with; libraries that compute much bring their own."""
+_MOVES = ("libc.", "libc-", "libstdc++", "libgcc_s")
+"""Those that move memory, for a kernel as for a library."""
 _AIDS = (
-    *("libc.", "libc-", "libm.", "libm-", "libmvec", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++"),
-    *("libatomic", "libgomp", "libomp", "libiomp", "libtbb", "libffi", "python", "libpython", "libtorch_python"),
-    *("libc10", "libpocl", "libOpenCL", "libLLVM", "libclang"),
+    *("ld-", "libpthread", "libdl", "librt", "libatomic", "libgomp", "libomp", "libiomp", "libtbb", "libffi"),
+    *("python", "libpython", "libtorch_python", "libc10", "libpocl", "libOpenCL", "libLLVM", "libclang"),
 )
-"""Beginnings of names of files whose code serves whoever calls it."""
+"""Those whose code is no work: it waits, calls, interprets or compiles."""
 
 
 @dataclass
@@ -35,20 +38,30 @@ class CodeSamples:
 
     own: int = 0
     libraries: Counter[str] = field(default_factory=Counter)
+    moves: int = 0
+    """In code that moves memory for anybody."""
 
     @property
     def count(self) -> int:
         return self.own + sum(self.libraries.values())
 
     def library_share(self) -> float:
+        """Of all that computes."""
         return sum(self.libraries.values()) / max(1, self.count)
+
+    def share_of_all(self) -> float:
+        """A library's, of all that computes or moves memory."""
+        return sum(self.libraries.values()) / max(1, self.count + self.moves)
 
     def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
         """`known` folders hold code that is not the program's own."""
         for path, times in files.items():
             name = os.path.basename(path)
-            if not path or (own_native((path,), known) and path.startswith("/")):
+            own = not path or (path.startswith("/") and bool(own_native((path,), known)))
+            if own or name.startswith(_FUNCTIONS):
                 self.own += times
+            elif name.startswith(_MOVES):
+                self.moves += times
             elif path.startswith("/") and not name.startswith(_AIDS) and "/lib-dynload/" not in path:
                 self.libraries[name] += times
 
@@ -72,7 +85,8 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
 
 def is_a_librarys(found: CodeSamples, in_operators: float) -> bool:
     """Whether most of the work is a library's, and no operator of torch that was seen accounts for it."""
-    return found.count >= _LEAST and found.library_share() > _least_share(in_operators)
+    enough = found.count >= _LEAST and found.share_of_all() > _UNEXPLAINED
+    return enough and found.library_share() > _least_share(in_operators)
 
 
 def _least_share(in_operators: float) -> float:

@@ -40,7 +40,8 @@ from kforge.worker.judge.lane import InputSets, Lane, Output
 from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.refusal import Refused, sensible
-from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost, send_load, send_state
+from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import Session
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.wire import LAZY_VIEW

@@ -18,13 +18,8 @@ from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings
 from kforge.worker.judge import parameters
 from kforge.worker.judge.lane import NONSENSE, Lane
 from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.runner_handle import (
-    ProgramError,
-    RunnerHandle,
-    RunnerLost,
-    send_load,
-    send_state,
-)
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.running_alone import NeedsTensors, run_alone
 from kforge.worker.judge.session import Session
 

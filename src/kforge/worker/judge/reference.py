@@ -21,6 +21,7 @@ from kforge.types import Problem
 from kforge.visible_text import visible
 from kforge.worker import trees
 from kforge.worker.gradients import gradients
+from kforge.worker.judge.rounding_noise import RoundingNoise
 from kforge.worker.judge.site import Site
 
 State = dict[str, torch.Tensor]
@@ -166,6 +167,13 @@ class Reference:
         """The same, with attention in separate steps: fused, it treats infinities in ways of its own."""
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
+
+    def run_with_noise(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The same, with arguments and the results of all operators up to a last place off."""
+        noise = RoundingNoise(seed)
+        changed = noise.added_to_all(arguments)
+        with noise:
+            return self.run(changed, state, seed)
 
     def _seed(self, seed: int) -> None:
         """Of torch's generators, where there is no device apart the processor's alone: the others take their time."""

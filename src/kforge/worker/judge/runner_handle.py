@@ -11,20 +11,16 @@ import os
 import select
 import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
-import torch
-
-from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout
+from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
+from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, rests, status_bytes
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
-from kforge.worker.thread_states import thread_states
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _clock = time.perf_counter_ns
@@ -93,6 +89,7 @@ class RunnerHandle:
     """Whether all its processes were seen to be stopped, and were not continued since."""
     _has_others: bool = False
     """Whether other processes of it were there when it was stopped."""
+    _tree: ProcessTree = field(default_factory=lambda: ProcessTree(0))
     _placement: Placement = field(default_factory=lambda: Placement(0))
     _ended: Ending | None = None
     _living: bool = True
@@ -104,6 +101,7 @@ class RunnerHandle:
         if not reply.get("ok"):
             raise PeerBroke(str(reply.get("error")))
         self.keeper_pid = self.keeper.peer_pid
+        self._tree = ProcessTree(self.keeper_pid)
         self.channel.receive(seconds)
         self.pid = self.channel.peer_pid
         self._placement = Placement(self.pid)
@@ -225,24 +223,13 @@ class RunnerHandle:
             self._ended = Ending()
         keeper, self._living = self._living, False
         if self.keeper_pid > 1 and keeper:
-            self._kill_tree()
+            self._tree.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.keeper_pid, signal.SIGKILL)
         self.channel.close()
         self.keeper.close()
         if self.home:
             shutil.rmtree(self.home, ignore_errors=True)
-
-    def _kill_tree(self) -> None:
-        """Everything below the keeper, then the keeper: without a process namespace its end alone ends nothing."""
-        for _round in range(50):
-            below = self._below()
-            for pid in below:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            if not below:
-                break
-            time.sleep(0.002)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.keeper_pid, signal.SIGKILL)
 
     # -- stopped and continued ---------------------------------------------------------------------------------------
 
@@ -265,7 +252,7 @@ class RunnerHandle:
         except (ProcessLookupError, PermissionError):
             return False
         deadline = _clock() + _STOP_NS
-        while not _rests(self.pid):
+        while not rests(self.pid):
             if _clock() > deadline:
                 return False
             # It may need the very processor that this thread is on.
@@ -339,45 +326,27 @@ class RunnerHandle:
         lost.runner = self
         return lost
 
-    def _below(self) -> list[int]:
-        """Every living process below the keeper."""
-        found: list[int] = []
-        todo = _children(self.keeper_pid)
-        while todo:
-            pid = todo.pop()
-            todo += _children(pid)
-            if _lives(pid):
-                found.append(pid)
-        return found
-
     # -- what the kernel says of it --------------------------------------------------------------------------------
 
     def resident_bytes(self) -> int:
         """Resident memory of the runner and everything below its keeper."""
-        return sum(_status_bytes(pid, "RssAnon") + _status_bytes(pid, "RssShmem") for pid in self._below())
+        return self._tree.resident_bytes()
 
     def cpu_ns(self) -> int:
         """Processor time that the runner and everything it started have used so far."""
-        total = 0
-        for pid in self._below():
-            with contextlib.suppress(OSError):
-                # The kernel's number for the clock of a whole process.
-                total += time.clock_gettime_ns((~pid << 3) | 2)
-        return total
+        return self._tree.cpu_ns()
 
     def keeper_ns(self) -> int:
         """Processor time that its keeper has used so far."""
-        with contextlib.suppress(OSError):
-            return time.clock_gettime_ns((~self.keeper_pid << 3) | 2)
-        return 0
+        return cpu_ns_of(self.keeper_pid)
 
     def waits(self) -> dict[int, int] | None:
         """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
-        return waits_of(self._below())
+        return waits_of(self._tree.living())
 
     def peak_bytes(self) -> int:
         """The most resident memory the runner ever had; 0 where not readable."""
-        return _status_bytes(self.pid, "VmHWM")
+        return status_bytes(self.pid, "VmHWM")
 
     def native_code(self) -> tuple[str, ...]:
         """Files mapped executable into the runner, as the kernel lists them."""
@@ -396,108 +365,11 @@ def _lost(error: PeerError) -> RunnerLost:
     return RunnerLost(kinds.get(type(error), "protocol"), str(error))
 
 
-def send_load(
-    runner: RunnerHandle,
-    request: dict[str, Any],
-    arguments: list[Any],
-    seed: int,
-    seconds: float,
-    build: bytes = b"",
-) -> Any:
-    """Ask a runner to import a program and construct its module with these arguments.
-
-    `build` is an archive of what the same program built before.
-    """
-    tree, tensors = trees.pack(arguments)
-    layout = Layout()
-    specs = [layout.place(tensor) for tensor in tensors]
-    message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
-    with contextlib.ExitStack() as held:
-        descriptors: list[int] = []
-        if tensors:
-            arena = Arena.create(layout.size)
-            held.callback(arena.close)
-            for spec, tensor in zip(specs, tensors, strict=True):
-                arena.tensor(spec).copy_(tensor)
-            message["size"] = arena.size
-            descriptors.append(arena.fd)
-        if build:
-            message["build"] = len(build)
-            descriptors.append(held.enter_context(_file_of(build)).fileno())
-        return runner.ask(message, seconds, tuple(descriptors))
-
-
-def ask_with_build(runner: RunnerHandle, request: dict[str, Any], seconds: float, build: bytes) -> dict[str, Any]:
-    """A request that takes what the same program built before."""
-    if not build:
-        return runner.ask(request, seconds)
-    with _file_of(build) as file:
-        return runner.ask({**request, "build": len(build)}, seconds, (file.fileno(),))
-
-
-def asked_for_bytes(runner: RunnerHandle, request: dict[str, Any], most: int, seconds: float) -> bytes:
-    """What the runner writes in answer, at most so many bytes of it; empty where it wrote more."""
-    with tempfile.TemporaryFile() as file:
-        runner.ask(request, seconds, (file.fileno(),))
-        size = os.fstat(file.fileno()).st_size
-        file.seek(0)
-        return file.read() if size <= most else b""
-
-
-def _file_of(data: bytes) -> IO[bytes]:
-    """A nameless file that holds these bytes, to be read from its start."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
-    file.write(data)
-    file.seek(0)
-    return file
-
-
-def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float) -> None:
-    """Load these values into a runner's module, by name."""
-    layout = Layout()
-    specs = [layout.place(value) for _, value in values]
-    arena = Arena.create(layout.size)
-    try:
-        for spec, (_, value) in zip(specs, values, strict=True):
-            arena.tensor(spec).copy_(value)
-        named = [[name, spec.to_json()] for (name, _), spec in zip(values, specs, strict=True)]
-        runner.ask({"op": "state", "size": arena.size, "values": named}, seconds, (arena.fd,))
-    finally:
-        arena.close()
-
-
 def _shared_memory() -> int:
     """Bytes of shared memory on this machine, descriptors without a mapping included."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("Shmem:"):
-                return int(line.split()[1]) << 10
-    return 0
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    return found
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process has a living thread: the first one may have ended before the others."""
-    return not {"Z", "X"}.issuperset(thread_states(pid).values())
-
-
-def _rests(pid: int) -> bool:
-    """Whether every thread of a process is stopped, or has ended."""
-    return {"T", "t", "Z", "X"}.issuperset(thread_states(pid).values())
-
-
-def _status_bytes(pid: int, name: str) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status") as file:
-        for line in file:
-            if line.startswith(name + ":"):
                 return int(line.split()[1]) << 10
     return 0
 

@@ -8,7 +8,7 @@ from kforge.types import Candidate, Settings
 from kforge.worker import trees
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.runner_handle import ask_with_build
+from kforge.worker.judge.runner_requests import ask_with_build
 from kforge.worker.judge.session import Session
 
 _MAPPING_SECONDS = 60.0

@@ -1,0 +1,86 @@
+"""All that runs below a process, as the kernel tells it: who lives, what memory and processor time it uses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from kforge.worker.thread_states import thread_states
+
+_ROUNDS, _ROUND_SECONDS = 50, 0.002
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """Every process that a root has started, and those they have; the root is none of them."""
+
+    root: int
+
+    def living(self) -> list[int]:
+        """Every one that has a living thread."""
+        found: list[int] = []
+        todo = _children(self.root)
+        while todo:
+            pid = todo.pop()
+            todo += _children(pid)
+            if _lives(pid):
+                found.append(pid)
+        return found
+
+    def resident_bytes(self) -> int:
+        """Memory that belongs to no file."""
+        return sum(status_bytes(pid, "RssAnon") + status_bytes(pid, "RssShmem") for pid in self.living())
+
+    def cpu_ns(self) -> int:
+        """Processor time used so far."""
+        return sum(map(cpu_ns_of, self.living()))
+
+    def kill(self) -> None:
+        """End all of it: without a process namespace the end of the root alone ends nothing."""
+        for _round in range(_ROUNDS):
+            living = self.living()
+            for pid in living:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not living:
+                break
+            time.sleep(_ROUND_SECONDS)
+
+
+def cpu_ns_of(pid: int) -> int:
+    """Processor time that a process has used so far; 0 where it is gone."""
+    with contextlib.suppress(OSError):
+        # The kernel's number for the clock of a whole process.
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    return 0
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has a living thread: the first one may have ended before the others."""
+    return not {"Z", "X"}.issuperset(thread_states(pid).values())
+
+
+def rests(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or has ended."""
+    return {"T", "t", "Z", "X"}.issuperset(thread_states(pid).values())
+
+
+def status_bytes(pid: int, name: str) -> int:
+    """A size in the kernel's status of a process; 0 where it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) << 10
+    return 0

@@ -1,0 +1,45 @@
+"""What rounding does to a result, where float64 cannot say: every operator's result is up to a last place off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kforge.worker import trees
+
+
+class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is active, each floating tensor that an operator makes is off at random; views and writes are left."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if any(result.alias_info is not None for result in func._schema.returns):
+            return output
+        if isinstance(output, torch.Tensor):
+            return self.added_to(output)
+        if isinstance(output, tuple):
+            return tuple(self.added_to(item) if isinstance(item, torch.Tensor) else item for item in output)
+        return output
+
+    def added_to(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor with every element off."""
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+            return tensor
+        device = tensor.device
+        if device not in self._generators:
+            # One of its own: what the module draws must be the same as without noise.
+            self._generators[device] = torch.Generator(device=device).manual_seed(self._seed)
+        steps = torch.rand(tensor.shape, generator=self._generators[device], device=device).mul_(2).sub_(1)
+        return tensor.addcmul(tensor, steps.to(tensor.dtype), value=torch.finfo(tensor.dtype).eps)
+
+    def added_to_all(self, arguments: list[Any]) -> list[Any]:
+        """Arguments with every floating element off."""
+        tree, tensors = trees.pack(arguments)
+        return list(trees.unpack(tree, [self.added_to(tensor) for tensor in tensors]))

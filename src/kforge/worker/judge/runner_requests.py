@@ -1,0 +1,84 @@
+"""Requests to a runner that come with memory: a program to load, values for its module, archives of what was built."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from typing import IO, Any
+
+import torch
+
+from kforge.worker import trees
+from kforge.worker.arena import Arena, Layout
+from kforge.worker.judge.runner_handle import RunnerHandle
+
+
+def send_load(
+    runner: RunnerHandle,
+    request: dict[str, Any],
+    arguments: list[Any],
+    seed: int,
+    seconds: float,
+    build: bytes = b"",
+) -> Any:
+    """Ask a runner to import a program and construct its module with these arguments.
+
+    `build` is an archive of what the same program built before.
+    """
+    tree, tensors = trees.pack(arguments)
+    layout = Layout()
+    specs = [layout.place(tensor) for tensor in tensors]
+    message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
+    with contextlib.ExitStack() as held:
+        descriptors: list[int] = []
+        if tensors:
+            arena = Arena.create(layout.size)
+            held.callback(arena.close)
+            for spec, tensor in zip(specs, tensors, strict=True):
+                arena.tensor(spec).copy_(tensor)
+            message["size"] = arena.size
+            descriptors.append(arena.fd)
+        if build:
+            message["build"] = len(build)
+            descriptors.append(held.enter_context(_file_of(build)).fileno())
+        return runner.ask(message, seconds, tuple(descriptors))
+
+
+def ask_with_build(runner: RunnerHandle, request: dict[str, Any], seconds: float, build: bytes) -> dict[str, Any]:
+    """A request that takes what the same program built before."""
+    if not build:
+        return runner.ask(request, seconds)
+    with _file_of(build) as file:
+        return runner.ask({**request, "build": len(build)}, seconds, (file.fileno(),))
+
+
+def asked_for_bytes(runner: RunnerHandle, request: dict[str, Any], most: int, seconds: float) -> bytes:
+    """What the runner writes in answer, at most so many bytes of it; empty where it wrote more."""
+    with tempfile.TemporaryFile() as file:
+        runner.ask(request, seconds, (file.fileno(),))
+        size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        return file.read() if size <= most else b""
+
+
+def _file_of(data: bytes) -> IO[bytes]:
+    """A nameless file that holds these bytes, to be read from its start."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float) -> None:
+    """Load these values into a runner's module, by name."""
+    layout = Layout()
+    specs = [layout.place(value) for _, value in values]
+    arena = Arena.create(layout.size)
+    try:
+        for spec, (_, value) in zip(specs, values, strict=True):
+            arena.tensor(spec).copy_(value)
+        named = [[name, spec.to_json()] for (name, _), spec in zip(values, specs, strict=True)]
+        runner.ask({"op": "state", "size": arena.size, "values": named}, seconds, (arena.fd,))
+    finally:
+        arena.close()

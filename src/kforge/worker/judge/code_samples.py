@@ -18,6 +18,9 @@ _FIRST, _SURE = 8, 60
 """Samples to begin with, and to decide by where the first ones speak against it."""
 _LEAST = 12
 _MOST_BLOCKS = 20
+_SPAN_NS, _LONGEST_SPAN_NS = 30e6, 500e6
+_FEW_MOMENTS = 6
+"""Of a block, below which the next one is longer: on a busy machine the judge may be kept from looking."""
 _MOSTLY = 0.5
 _UNEXPLAINED = 0.25
 """Share of a call that operators must leave unexplained: what they took is known from one call, and that well."""
@@ -72,14 +75,18 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
     `in_operators` is the share of its time that torch's operators are said to take.
     """
     found = CodeSamples()
+    span = _SPAN_NS
     for _ in range(_MOST_BLOCKS):
         suspect = found.library_share() > _least_share(in_operators)
         if found.count >= (_SURE if suspect else _FIRST):
             break
         lane.runner.stop()
         rotation.refresh()
-        for files in lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom()):
+        moments = lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom(), span)
+        for files in moments:
             found.add(files, known)
+        if len(moments) < _FEW_MOMENTS:
+            span = min(2 * span, _LONGEST_SPAN_NS)
     return found
 
 

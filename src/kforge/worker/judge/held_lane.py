@@ -20,7 +20,7 @@ from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
 
-_SAMPLED_NS, _MOST_ROUNDS = 30e6, 64
+_MOST_ROUNDS = 256
 _PLAIN = ("Tensor", "Parameter")
 Calls = list[tuple[int, int, int | None]]
 """Set, slot and seed of each call."""
@@ -76,10 +76,10 @@ class HeldLane(Lane):
         """What everything but the calls takes, of a runner that is trusted; copying outputs is no part of it."""
         return self._timed(calls, False, idle=True).wall_ns
 
-    def sampled(self, calls: Calls, dice: random.Random) -> list[Counter[str]]:
-        """Calls like timed ones, for a while, and the files its threads were in at random moments of them."""
+    def sampled(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
+        """Calls like timed ones, for a span of time, and the files its threads were in at random moments of them."""
         # Copies would be the runner's work, and not the program's.
-        rounds = max(1, min(_MOST_ROUNDS, round(_SAMPLED_NS / max(self._wall_ns, 1))))
+        rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
         request = {"op": "timed", "calls": calls, "copies": False, "idle": False, "rounds": rounds}
         return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
+import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -168,6 +171,27 @@ def test_what_was_built_is_packed_and_laid_out_again(tmp_path: Path) -> None:
     assert [path.name for path in second.iterdir()] == ["torch_extensions"]
     assert (second / "torch_extensions" / "k" / "k.so").read_bytes() == b"code"
     assert solo.pack(str(tmp_path / "empty")) == b""
+
+
+@pytest.mark.cpu
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="such a Python always has a filter for archives")
+def test_a_python_without_filters_for_archives_lays_out_plain_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    archive, home = tmp_path / "archive", tmp_path / "home"
+    home.mkdir()
+    with tarfile.open(archive, "w:gz") as made:
+        for name in ("torch_extensions/k.so", "../outside.txt", "/tmp/kforge-outside.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            made.addfile(member, io.BytesIO(b"code"))
+        link = tarfile.TarInfo("torch_extensions/passwd")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        made.addfile(link)
+    solo.unpack(str(home), os.open(archive, os.O_RDONLY), archive.stat().st_size)
+    assert [path.name for path in home.rglob("*")] == ["torch_extensions", "k.so"]
+    assert not (tmp_path / "outside.txt").exists()
 
 
 @pytest.mark.cpu

@@ -22,17 +22,17 @@ _SPAN_NS, _LONGEST_SPAN_NS = 30e6, 500e6
 _FEW_MOMENTS = 6
 """Of a block, below which the next one is longer: on a busy machine the judge may be kept from looking."""
 _MOSTLY = 0.5
+_MARGIN = 0.1
 _UNEXPLAINED = 0.25
 """Share of a call that operators must leave unexplained: what they took is known from one call, and that well."""
 _FUNCTIONS = ("libm.", "libm-", "libmvec")
 """Beginnings of names of files that a kernel computes with; libraries that compute much bring their own."""
-_MOVES = ("libc.", "libc-", "libstdc++", "libgcc_s")
-"""Those that move memory, for a kernel as for a library."""
 _AIDS = (
-    *("ld-", "libpthread", "libdl", "librt", "libatomic", "libgomp", "libomp", "libiomp", "libtbb", "libffi"),
-    *("python", "libpython", "libtorch_python", "libc10", "libpocl", "libOpenCL", "libLLVM", "libclang"),
+    *("libc.", "libc-", "ld-", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++", "libatomic", "libgomp"),
+    *("libomp", "libiomp", "libtbb", "libffi", "python", "libpython", "libtorch_python", "libc10", "libpocl"),
+    *("libOpenCL", "libLLVM", "libclang"),
 )
-"""Those whose code is no work: it waits, calls, interprets or compiles."""
+"""Those whose code serves whoever calls it."""
 
 
 @dataclass
@@ -41,8 +41,10 @@ class CodeSamples:
 
     own: int = 0
     libraries: Counter[str] = field(default_factory=Counter)
-    moves: int = 0
-    """In code that moves memory for anybody."""
+    moments: int = 0
+    """How often anybody looked, whether a thread worked or all of them waited."""
+    library_moments: int = 0
+    """In how many of them a thread was in a library's code."""
 
     @property
     def count(self) -> int:
@@ -52,21 +54,22 @@ class CodeSamples:
         """Of all that computes."""
         return sum(self.libraries.values()) / max(1, self.count)
 
-    def share_of_all(self) -> float:
-        """A library's, of all that computes or moves memory."""
-        return sum(self.libraries.values()) / max(1, self.count + self.moves)
+    def moment_share(self) -> float:
+        """Of the time that calls take: comparable with the share that operators take of a call."""
+        return self.library_moments / max(1, self.moments)
 
     def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
-        """`known` folders hold code that is not the program's own."""
+        """One moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
+        before = sum(self.libraries.values())
         for path, times in files.items():
             name = os.path.basename(path)
             own = not path or (path.startswith("/") and bool(own_native((path,), known)))
             if own or name.startswith(_FUNCTIONS):
                 self.own += times
-            elif name.startswith(_MOVES):
-                self.moves += times
             elif path.startswith("/") and not name.startswith(_AIDS) and "/lib-dynload/" not in path:
                 self.libraries[name] += times
+        self.moments += 1
+        self.library_moments += sum(self.libraries.values()) > before
 
 
 def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operators: float) -> CodeSamples:
@@ -92,8 +95,8 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
 
 def is_a_librarys(found: CodeSamples, in_operators: float) -> bool:
     """Whether most of the work is a library's, and no operator of torch that was seen accounts for it."""
-    enough = found.count >= _LEAST and found.share_of_all() > _UNEXPLAINED
-    return enough and found.library_share() > _least_share(in_operators)
+    works = found.count >= _LEAST and found.library_share() > _least_share(in_operators)
+    return works and found.moment_share() > in_operators + _MARGIN
 
 
 def _least_share(in_operators: float) -> float:

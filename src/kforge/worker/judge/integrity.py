@@ -49,6 +49,8 @@ class Observation:
     kernels: tuple[Kernel, ...] = ()
     busy_ns: int = 0
     """How long any kernel ran: less than all of them together where they overlap."""
+    call_ns: int = 0
+    """How long the call took; 0 where only time on the device counts."""
     apart: str = ""
     """On an emulated device: why the kernels it launched have no part in the result."""
 
@@ -70,6 +72,10 @@ class Observation:
         """Time in torch's operators; allocating and viewing is not work."""
         return sum(item.nanoseconds for item in self.operators if item.kind not in ("view", "allocation"))
 
+    def library_share(self) -> float:
+        """Of the watched call's own time, in torch's operators."""
+        return min(1.0, self.library_ns() / self.call_ns) if self.call_ns > 0 else 0.0
+
 
 def read_observation(
     reply: dict[str, Any], native: tuple[str, ...], on_device: bool = False, noted: bool = False
@@ -89,7 +95,8 @@ def read_observation(
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     busy = int(reply.get("device_ns", 0)) if on_device else 0
     effect, apart = reply["custom_effect"] is True, _APART.get(str(reply.get("apart", "")), "")
-    return Observation(operators, effect, (*native, *launched), kernels, busy, apart)
+    took = int(reply.get("call_ns", 0))
+    return Observation(operators, effect, (*native, *launched), kernels, busy, took, apart)
 
 
 def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:

@@ -138,14 +138,14 @@ class Measurement:
         if self._settings.policy == "any" or observed is None:
             return
         self._found.custom_share = integrity.custom_share(observed, call_ns)
-        in_operators = 1.0 - self._found.custom_share
+        in_operators = _in_operators(observed, call_ns)
         found = code_samples.sample(lane, self._rotation, self._known, in_operators)
         for _ in range(_WATCHED_AGAIN):
             if not code_samples.is_a_librarys(found, in_operators):
                 return
             # Once more: what operators took is known from one call, which may have been a quick one.
             again = self._watched_again(lane.runner, observed.native)
-            in_operators = max(in_operators, 1.0 - integrity.custom_share(again, call_ns))
+            in_operators = max(in_operators, _in_operators(again, call_ns))
         if code_samples.is_a_librarys(found, in_operators):
             names = ", ".join(name for name, _ in found.libraries.most_common(2))
             what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
@@ -266,3 +266,11 @@ class Measurement:
         middle = statistics.median(ratios)
         low, high = statistics.median_interval(ratios, seed=self._book.seed % 2**31)
         return middle, (low / (1 + deviation), high * (1 + deviation)), excess
+
+
+def _in_operators(observed: integrity.Observation, call_ns: float) -> float:
+    """Share of a call that torch's operators account for: of the watched one, or of a timed one where that is more.
+
+    A watched call may be a quick one, and timed ones slow, beside others on the machine.
+    """
+    return max(observed.library_share(), 1.0 - integrity.custom_share(observed, call_ns))

@@ -401,15 +401,18 @@ class _Runner:
             apart = self._platform.followed(trees.pack(output)[1]) if self._is_emulated() else ""
             effects.conclude(trees.pack(output)[1])
             del output
+            took = 0
             if self._platform.device == "cuda":
                 launched, operators, busy = kernels.record(
                     call, self._synchronize, kernels.scripted_functions(self._module) > self._scripted
                 )
             else:
-                launched, operators, busy = [], modes.record_operators(call), 0
+                launched, busy = [], 0
+                operators, took = modes.record_operators(call)
             self._stopwatch.restore()
         return {
             "operators": operators,
+            "call_ns": took,
             "custom_effect": effects.seen,
             "kernels": launched,
             "device_ns": busy,

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -301,7 +301,7 @@ class CaseBook:
     def _expect(self, arguments: list[Any], state: State, seed: int, extreme: bool) -> Expected:
         tree, eager = trees.pack(self.reference.run(arguments, state, seed))
         eager = [tensor.detach().clone() for tensor in eager]
-        if [(t.shape, t.dtype) for t in eager] != [(t.shape, t.dtype) for t in self.outputs]:
+        if _kinds(eager) != _kinds(self.outputs):
             raise ProblemError(
                 "the shape of the output depends on the values of the input; such a problem cannot be judged",
                 path=self.problem.path or self.problem.name,
@@ -312,9 +312,8 @@ class CaseBook:
         elif not self.stochastic:
             exact = self._exact(arguments, state, seed, eager)
         others: list[Any] = eager
-        if not self.large and None in exact:
-            others = self._rounded(arguments, state, seed, eager)
-            exact = [one if two is None else two for one, two in zip(eager, exact, strict=True)]
+        if not self.large and any(tensor is None for tensor in exact):
+            others, exact = self._rounded(arguments, state, seed, eager), eager
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
         self.site.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
@@ -325,7 +324,7 @@ class CaseBook:
             others = trees.pack(self.reference.run_with_noise(arguments, state, seed))[1]
         except Exception:
             return eager
-        return [tensor.detach().clone() for tensor in others] if all(map(_same_kind, others, eager)) else eager
+        return [tensor.detach().clone() for tensor in others] if _kinds(others) == _kinds(eager) else eager
 
     def _exact(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
         """The outputs in float64, whole or in pieces; None for each where neither can be had."""
@@ -369,8 +368,8 @@ def _is_lazy(tensor: torch.Tensor) -> bool:
     return overlaps_itself(tensor) or tensor.is_neg() or tensor.is_conj()
 
 
-def _same_kind(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return one.shape == two.shape and one.dtype == two.dtype
+def _kinds(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
 def _mostly_finite(expected: Expected) -> bool:

@@ -23,6 +23,7 @@ _FEW_MOMENTS = 6
 """Of a block, below which the next one is longer: on a busy machine the judge may be kept from looking."""
 _MOSTLY = 0.5
 _MARGIN = 0.1
+"""Of the moments, by which libraries must be at work beyond the share of a call that operators take."""
 _UNEXPLAINED = 0.25
 """Share of a call that operators must leave unexplained: what they took is known from one call, and that well."""
 _FUNCTIONS = ("libm.", "libm-", "libmvec")

@@ -106,7 +106,7 @@ class Measurement:
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
         if isinstance(lane, HeldLane):
-            self._refuse_library_work(lane, statistics.median(samples.candidate))
+            self._refuse_library_work(lane, statistics.median(samples.candidate), seconds)
         self._baselines.rest(baseline)
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
@@ -132,7 +132,7 @@ class Measurement:
             flags=tuple(dict.fromkeys(flags)),
         )
 
-    def _refuse_library_work(self, lane: HeldLane, call_ns: float) -> None:
+    def _refuse_library_work(self, lane: HeldLane, call_ns: float, seconds: float) -> None:
         """A library that computes past torch's operators, beside a kernel that only seems to."""
         observed = self._found.observed
         if self._settings.policy == "any" or observed is None:
@@ -144,16 +144,16 @@ class Measurement:
             if not code_samples.is_a_librarys(found, in_operators):
                 return
             # Once more: what operators took is known from one call, which may have been a quick one.
-            again = self._watched_again(lane.runner, observed.native)
+            again = self._watched_again(lane.runner, observed.native, seconds)
             in_operators = max(in_operators, _in_operators(again, call_ns))
         if code_samples.is_a_librarys(found, in_operators):
             names = ", ".join(name for name, _ in found.libraries.most_common(2))
             what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
             raise Refused(Outcome.REJECTED, f"{what}, past torch's operators", "library_compute")
 
-    def _watched_again(self, runner: RunnerHandle, native: tuple[str, ...]) -> integrity.Observation:
+    def _watched_again(self, runner: RunnerHandle, native: tuple[str, ...], seconds: float) -> integrity.Observation:
         request = {"op": "observe", "set": 0, "seed": self._book.derive("watched again", 0)}
-        reply = runner.ask(request, self._settings.limits.call_seconds + self._baselines.deadline())
+        reply = runner.ask(request, seconds)
         with sensible():
             return integrity.read_observation(reply, native)
 

@@ -71,7 +71,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("baselines (eager = 1)", ", ".join(named)))
         blocks = len(timing.candidate_ns)
         facts.append(
-            ("measured", f"{blocks} blocks of {timing.calls_per_block} calls, {timing.checked_calls} of them verified")
+            ("measured", f"{blocks} blocks of {timing.calls_per_block} calls; {timing.checked_calls} calls verified")
         )
     if found.custom_share is not None:
         facts.append(("custom share", f"{found.custom_share:.0%} of the time in its own code"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from faults import program
 from kforge import Candidate, Outcome, Settings
 from kforge.worker.judge import timing
+from kforge.worker.judge.claimed_duel import ClaimedDuel
 from kforge.worker.judge.compare import Tolerance
-from kforge.worker.judge.device_duel import DeviceDuel
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.lane import Block, Output
 from kforge.worker.judge.measuring import Measurement
@@ -141,7 +141,7 @@ class Side:
 def duel(period: int) -> timing.Samples:
     candidate: Any = Side()
     baseline: Any = Side(candidate, period)
-    return DeviceDuel(candidate, baseline, refresh=lambda: None, seconds=0.02, seeds=lambda: [None]).run()
+    return ClaimedDuel(candidate, baseline, refresh=lambda: None, seconds=0.02, seeds=lambda: [None]).run()
 
 
 @pytest.mark.pure
@@ -196,7 +196,7 @@ def test_a_constant_lie_is_seen_on_a_quiet_machine(
 @given(st.lists(st.floats(1e3, 1e9), min_size=2, max_size=20), st.floats(0.0, 1e9))
 def test_what_delivery_costs_is_taken_off_and_never_more_than_a_quarter(times: list[float], cost: float) -> None:
     samples = samples_of(list(times), list(times))
-    samples.without_delivery(cost)
+    samples.without_delivery(cost, 0.25)
     assert samples.baseline == samples.candidate
     for before, after in zip(times, samples.candidate, strict=True):
         assert after == pytest.approx(max(before - cost, 0.75 * before))

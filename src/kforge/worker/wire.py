@@ -23,7 +23,7 @@ FINISHED = "finished"
 """The file by which a program that runs alone says that nothing ended it early."""
 _HEADER = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
-_MAX_FDS = 16
+_MAX_FDS = 128
 
 
 class PeerError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import importlib.util
@@ -109,7 +110,11 @@ class NvidiaGpu(Platform):
 
     def environment(self, number: int = 0) -> dict[str, str]:
         home = toolkit()
-        names = {"CUDA_VISIBLE_DEVICES": _physical(number), "CUDA_MODULE_LOADING": "LAZY"}
+        names = {
+            "CUDA_VISIBLE_DEVICES": _physical(number),
+            "CUDA_MODULE_LOADING": "LAZY",
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        }
         if home:
             names |= {"CUDA_HOME": home, "CUDA_PATH": home}
         folders = dict.fromkeys(os.path.dirname(path) for path in map(_tool, _TOOLS) if path)
@@ -117,6 +122,14 @@ class NvidiaGpu(Platform):
         major, minor = self._gpu(number).capability
         names["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}{'a' if major >= 9 else ''}"
         return names
+
+    def enter_runner(self) -> None:
+        import torch
+
+        # Memory that torch takes from the driver so can be handed to the judge, who reads outputs where they lie.
+        os.environ["TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC"] = "1"
+        with contextlib.suppress(AttributeError, RuntimeError):
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
     def memory_bytes(self, number: int = 0) -> int:
         return self._gpu(number).memory_bytes

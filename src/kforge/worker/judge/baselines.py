@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import replace
-from typing import Any
 
 import torch
 
 from kforge.platforms.face import Platform
 from kforge.types import BaselineTime, Limits, Settings
-from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge import device_duel, statistics
+from kforge.worker.judge import claimed_duel, statistics
+from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.casebook import CaseBook
-from kforge.worker.judge.compare import Tolerance, compare, make_leaf, same_bits
+from kforge.worker.judge.claimed_duel import ClaimedDuel
+from kforge.worker.judge.compare import Tolerance, same_bits
 from kforge.worker.judge.device_duel import DeviceDuel
+from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.explain import without_advice
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOutput
@@ -92,8 +92,7 @@ class Baselines:
             if self._book.timed_state:
                 send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
             lane = self._rotation.lane(runner, self.deadline() + _COMPILE_SECONDS)
-            seeds = self._rotation.seeds()
-            lane.call([(i, i, seeds[i]) for i in range(len(seeds))])
+            lane.warm_up(self._rotation.seeds())
         except BaseException:
             runner.kill()
             raise
@@ -147,7 +146,10 @@ class Baselines:
         return abs(statistics.median(samples.ratios()) - 1.0)
 
     def usual_ns(self, name: str) -> float:
-        """What a call of this baseline took beside nothing but itself; 0 where that was not measured."""
+        """What a call of this baseline took beside nothing but itself; 0 where that was not measured that way."""
+        lane = self._lanes.get(name)
+        if isinstance(lane, DeviceLane) and lane.at_a_time != lane.most_ahead:
+            return 0.0
         return self._usual_ns.get(name, 0.0)
 
     def ratios(self, wanted: tuple[str, ...]) -> dict[str, BaselineTime]:
@@ -208,66 +210,58 @@ class Baselines:
         limits: Tolerance | None = None,
         every: bool = False,
         watched: bool = True,
-    ) -> HostDuel | DeviceDuel:
+    ) -> HostDuel | DeviceDuel | ClaimedDuel:
         """A measurement of one lane against another, as it is made on this device.
 
         With `limits`, outputs are verified; `every` asks for all of them, `watched` says that nobody trusts it.
         """
-        if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
-            verified = OutputCheck(self._book, self._rotation, limits) if limits is not None else None
-            return HostDuel(
-                candidate, baseline, self._rotation.refresh, seconds, self._rotation.seeds, verified, check_all=every
+        refresh, seeds = self._rotation.refresh, self._rotation.seeds
+        verified = OutputCheck(self._book, self._rotation, limits) if limits is not None else None
+        if isinstance(candidate, DeviceLane) and isinstance(baseline, DeviceLane):
+            return DeviceDuel(
+                *(candidate, baseline, refresh, seconds, seeds, verified), every, rest=self._comes_to_rest, bare=watched
             )
-        return DeviceDuel(
-            candidate,
-            baseline,
-            self._rotation.refresh,
-            seconds,
-            self._rotation.seeds,
-            self._checker(limits) if limits is not None else None,
-            check_all=every,
-            bare=watched and self._book.site.shares,
-            watched=watched,
-        )
+        if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
+            return HostDuel(candidate, baseline, refresh, seconds, seeds, verified, every)
+        checked = self._checker(limits) if limits is not None else None
+        return ClaimedDuel(candidate, baseline, refresh, seconds, seeds, checked, check_all=every, watched=watched)
+
+    def _comes_to_rest(self, seconds: float) -> bool:
+        """Whether the device has nothing to do, once what goes on beside is waited for; others on it excuse it."""
+        site = self._book.site
+        if site.clock.rest(seconds):
+            return True
+        with site.background.quiet() as rests:
+            return not rests or site.clock.rest(seconds) or bool(site.platform.busy_because(site.number))
 
     def rest(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
         if self._book.site.is_scarce(self._book.set_bytes):
             lane.runner.ask({"op": "release"}, 60.0)
 
-    def _checker(self, limits: Tolerance) -> device_duel.Check:
+    def _checker(self, limits: Tolerance) -> claimed_duel.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
 
         def check(lane: Lane, slot: int, block: Block) -> None:
             if not all(leaf.delivered for leaf in block.outputs[slot].leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
             inputs = self._rotation.content(slot)
-            arguments = self._rotation.arguments(slot, inputs)
-            seed = self._rotation.seeds()[slot] or 0
-            _, outputs = trees.pack(self._book.reference.run(arguments, self._book.timed_state, seed))
-            known = self._book.errors_under(self._rotation.distribution(slot))
-            for number, (output, errors) in enumerate(zip(outputs, known, strict=True)):
-                # Eager stands in for float64 here, with the errors it showed under the same distribution.
-                norm, worst, typical = errors
-                leaf = replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
-                if compare(leaf, lane.slots[slot][number], limits, f"output {number}").message:
-                    self._look_closely(lane, slot, arguments, limits)
-                    break
+            wrong = difference_from_eager(
+                self._book,
+                self._rotation.arguments(slot, inputs),
+                self._rotation.seeds()[slot] or 0,
+                self._rotation.distribution(slot),
+                lane.slots[slot],
+                limits,
+            )
+            if wrong:
+                raise WrongOutput(wrong)
             if not lane.settled(block):
                 raise Unsettled
             if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
                 raise InputsChanged
 
         return check
-
-    def _look_closely(self, lane: Lane, slot: int, arguments: list[Any], limits: Tolerance) -> None:
-        """What seems wrong beside eager, against float64."""
-        seed = self._rotation.seeds()[slot] or 0
-        expected = self._book.expect_timed(arguments, seed, self._rotation.distribution(slot))
-        for number, leaf in enumerate(expected.leaves):
-            difference = compare(leaf, lane.slots[slot][number], limits, f"output {number}")
-            if difference.message:
-                raise WrongOutput(difference.message)
 
     def forget(self, runner: RunnerHandle | None) -> None:
         """End whichever lane a runner belongs to."""

@@ -1,124 +1,78 @@
-"""A measurement on a device apart from the processor: events on the device, and the judge's clock around each block.
+"""A measurement on a device that processes share: the judge's events around each block, by its own stream.
 
-Every output is delivered to the judge before the next call. Before every block each set gets fresh content at the same
-addresses. The candidate's processes are stopped meanwhile, and while the baseline runs; one that works all the same is
-refused.
+The candidate is stopped while the baseline runs, and the device is seen at rest before. What the judge's own work right
+before and after a block takes longer than it does beside the baseline is the candidate's, and charged to it.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from kforge.worker.judge.lane import Block, Lane
-from kforge.worker.judge.timing import WARM_BLOCKS, Duel, NotIdle, Samples
+from kforge.worker.judge.device_lane import DeviceLane
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffled
+from kforge.worker.judge.host_duel import HostDuel
+from kforge.worker.judge.timing import NotIdle, Samples
 
-Check = Callable[[Lane, int, Block], None]
-"""Verifies the output in a slot; raises if it is wrong."""
-
-_CHECK_EVERY = 3
-_BARE_GROUPS = 3
-_IDLE_SHARE = 0.03
-_IDLE_BLOCKS = 3
-_BUSY_PART = 0.125
+_REST_SECONDS = 1.0
+_BARE_PAIRS = 6
 
 
 @dataclass
-class DeviceDuel(Duel):
-    """Blocks whose time the runner claims from events on the device, with the judge's clock beside it."""
+class DeviceDuel(HostDuel):
+    """Pairs of blocks on the same inputs, each side's in memory of its own."""
 
-    candidate: Lane
-    baseline: Lane
-    check: Check | None = None
-    check_all: bool = False
-    """Verify every timed call: the second, stricter look."""
+    candidate: DeviceLane
+    baseline: DeviceLane
+    rest: Callable[[float], bool] = lambda _seconds: True
+    """Waits until nobody else has work on the device; whether that came."""
     bare: bool = False
-    """Whether to end with calls that only the judge's clock times."""
-    watched: bool = True
-    """Whether the candidate is untrusted, and so is stopped but in its turn, and seen to be."""
-    _watched_blocks: int = 0
-    _busy_blocks: int = 0
+    """Whether to end with calls whose launching counts."""
+    # The device's change from one process to another, which nobody can avoid.
+    most_delivery: ClassVar[float] = 0.75
 
     def _warm(self, samples: Samples) -> None:
-        self._watched_blocks = self._busy_blocks = 0
-        for _ in range(WARM_BLOCKS):
-            for lane in (self.baseline, self.candidate):
-                self._block(lane)
+        seeds = self.seeds()
+        for lane in (self.baseline, self.candidate):
+            lane.warm_up(seeds)
+            lane.runner.stop()
+        super()._warm(samples)
+
+    def _blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
+        # As many calls at a time for one side as for the other.
+        self.candidate.at_a_time = self.baseline.at_a_time = min(self.candidate.most_ahead, self.baseline.most_ahead)
+        return super()._blocks(order, samples)
+
+    def _turn(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
+        if lane is self.baseline and not self.rest(_REST_SECONDS):
+            raise NotIdle("while it was stopped, the device worked all the same")
+        return lane.timed(calls, parts)
+
+    def _pair(self, order: str, samples: Samples) -> None:
+        blocks = self._blocks(order, samples)
+        ours, theirs = blocks["c"], blocks["b"]
+        calls = len(ours.outputs)
+        samples.candidate.append(ours.wall_ns / calls)
+        samples.baseline.append(theirs.wall_ns / calls)
+        samples.candidate_lost.append(ours.lost_ns / calls)
+        samples.baseline_lost.append(theirs.lost_ns / calls)
+        samples.candidate_extra.append(ours.around_ns / calls)
+        samples.baseline_extra.append(theirs.around_ns / calls)
 
     def _conclude(self, samples: Samples) -> None:
-        if self.bare:
+        super()._conclude(samples)
+        samples.charge_around()
+        if self.bare and self.baseline.at_a_time:
             self._bare(samples)
 
     def _bare(self, samples: Samples) -> None:
-        for side in "bccb" * _BARE_GROUPS:
-            block = self._block(self._lane(side), bare=True)
-            spent = block.wall_ns / len(block.ns)
-            (samples.candidate_bare if side == "c" else samples.baseline_bare).append(spent)
-            if side == "c":
-                self._verify(block, samples)
-
-    def _pair(self, order: str, samples: Samples) -> None:
-        for side in order:
-            block = self._turn(side)
-            # Only sums: in which call of a block a program works, or says it was slow, must not matter.
-            typical = max(1.0, sum(block.ns) / len(block.ns))
-            extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
-            if side == "c":
-                samples.candidate.append(typical)
-                samples.candidate_extra.append(extra)
-                samples.candidate_lost.append(lost)
-                samples.reused |= block.reused
-                self._verify(block, samples)
-            else:
-                samples.baseline.append(typical)
-                samples.baseline_extra.append(extra)
-                samples.baseline_lost.append(lost)
-
-    def _turn(self, side: str) -> Block:
-        return self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
-
-    def _lane(self, side: str) -> Lane:
-        return self.candidate if side == "c" else self.baseline
-
-    def _watched_block(self) -> Block:
-        """The baseline's turn: one that is stopped and works all the same has itself continued."""
-        self.candidate.runner.stop()
-        before = self.candidate.runner.cpu_ns()
-        block = self._block(self.baseline)
-        used_ns = self.candidate.runner.cpu_ns() - before
-        self._watched_blocks += 1
-        self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
-        if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
-            raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
-        return block
-
-    def _block(self, lane: Lane, bare: bool = False) -> Block:
-        """Fresh inputs, and a pass over them."""
-        if self.watched:
-            self.candidate.runner.stop()
-        self.refresh()
-        return self._pass(lane, bare)
-
-    def _pass(self, lane: Lane, bare: bool = False) -> Block:
-        """One pass over the sets in random order."""
-        dice = random.SystemRandom()
-        order = list(range(len(lane.slots)))
-        dice.shuffle(order)
-        seeds = self.seeds()
-        calls = [(index, index, seeds[index]) for index in order]
-        block = lane.call(calls, look_at=dice.choice(order), bare=bare)
-        return block.by_slot(order)
-
-    def _verify(self, block: Block, samples: Samples) -> None:
-        if self.check is None:
-            return
-        slots = list(range(len(block.ns)))
-        if not self.check_all:
-            # The first block always, later ones by chance: nobody can know which.
-            if samples.checked and random.SystemRandom().randrange(_CHECK_EVERY):
-                return
-            slots = [block.glimpse.slot if block.glimpse else 0]
-        for slot in slots:
-            self.check(self.candidate, slot, block)
-            samples.checked += 1
+        for number in range(_BARE_PAIRS):
+            self.refresh()
+            seeds = self.seeds()
+            for lane, spent in ((self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare))[
+                :: 1 - 2 * (number % 2)
+            ]:
+                calls = shuffled(len(lane.slots), seeds)
+                spent.append(lane.timed_from_outside(calls, {}).wall_ns / len(calls))
+                lane.runner.stop()

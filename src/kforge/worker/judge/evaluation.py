@@ -29,6 +29,7 @@ from kforge.worker.judge import (
     statistics,
     timing,
 )
+from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.baselines import Unsettled, baseline_words
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.casebook import Case
@@ -36,7 +37,7 @@ from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import Findings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
-from kforge.worker.judge.lane import InputSets, Lane, Output
+from kforge.worker.judge.lane import InputSets, Lane, Output, read_output
 from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.refusal import Refused, sensible
@@ -449,9 +450,11 @@ class Evaluation:
             lane = Lane(runner, sets, self._book.outputs, self._seconds())
             seeds = [self._book.derive("watched call", number) for number in range(4)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
-            watched = {"op": "observe", "set": len(sets.tensors) - 1, "seed": seeds[3]}
-            reply = runner.ask(watched, self._seconds())
-        self._refuse_findings(runner)
+            number = len(sets.tensors) - 1
+            reply = runner.ask({"op": "observe", "set": number, "seed": seeds[3]}, self._seconds())
+            self._refuse_findings(runner)
+            if self._book.site.apart:
+                self._check_recorded(lane, reply, number, seeds[3])
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
@@ -465,6 +468,17 @@ class Evaluation:
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
+
+    def _check_recorded(self, lane: Lane, reply: dict[str, Any], number: int, seed: int) -> None:
+        """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
+        with sensible():
+            output = read_output(reply["described"])
+        if len(output.leaves) != len(self._book.outputs) or not all(leaf.delivered for leaf in output.leaves):
+            raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
+        arguments = self._rotation.watched_arguments(number)
+        wrong = difference_from_eager(self._book, arguments, seed, "natural", lane.slots[number], self._tolerance)
+        if wrong:
+            raise Refused(Outcome.MISMATCH, f"a call that was recorded gave a wrong result: {wrong}")
 
     # -- timing ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ Calls = list[tuple[int, int, int | None]]
 """Set, slot and seed of each call."""
 Part = tuple[int, int]
 """First element and number of elements, in memory order."""
+Parts = dict[tuple[int, int], list[Part]]
+"""(slot, output) -> which elements of it to read."""
 
 
 class NotOwned(Exception):
@@ -43,6 +45,10 @@ class HeldBlock:
     outputs: list[Output]
     addresses: list[list[int]]
     strides: list[list[tuple[int, ...]]]
+    around_ns: int = 0
+    """What the judge's own work right before and after it took, on a device that processes share."""
+    rows: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    """(slot, output) -> parts that were read at once, one below the other."""
 
 
 class HeldLane(Lane):
@@ -63,13 +69,17 @@ class HeldLane(Lane):
         # Where nobody may read a process from outside, it copies its outputs itself: both sides do, in their time.
         self.copies |= not self.runner.show_slots(arena)
 
-    def timed(self, calls: Calls) -> HeldBlock:
-        """Make these calls, one for each slot. It is stopped before, and afterwards."""
+    def timed(self, calls: Calls, parts: Parts) -> HeldBlock:
+        """Make these calls, one for each slot, and read parts of what they gave. It is stopped before and afterwards.
+
+        NotOwned where that cannot be read.
+        """
         block = self._timed(calls, self.copies, idle=False)
         if not self.copies and self._overlaps(block):
             # It uses its memory again: what it returned must be taken before the next call, at its own cost.
             self.copies = True
             block = self._timed(calls, self.copies, idle=False)
+        self.take(block, parts)
         return block
 
     def idle_ns(self, calls: Calls) -> int:
@@ -137,12 +147,15 @@ class HeldLane(Lane):
         ranges.sort()
         return any(one[1] > two[0] for one, two in itertools.pairwise(ranges))
 
-    def take(self, block: HeldBlock, parts: dict[tuple[int, int], list[Part]]) -> None:
-        """Read (slot, output) -> parts of it into the slots; of one in an unusual layout, all. NotOwned otherwise."""
-        if self.copies:
+    def take(self, block: HeldBlock, parts: Parts) -> None:
+        """Read parts into the slots; of an output in an unusual layout, all. NotOwned where that cannot be had."""
+        if self.copies or not parts:
             return
         pieces: list[tuple[int, int, int]] = []
         for (slot, number), wanted in parts.items():
+            leaves = block.outputs[slot].leaves
+            if number >= len(leaves) or not leaves[number].delivered:
+                continue
             spec, tensor = self.specs[slot][number], self.slots[slot][number]
             size = tensor.element_size()
             if not block.outputs[slot].leaves[number].usual_layout:
@@ -163,6 +176,18 @@ class HeldLane(Lane):
         if self.copies or block.outputs[slot].leaves[number].usual_layout:
             return tensor
         return tensor.as_strided(tensor.shape, block.strides[slot][number])
+
+    def read(self, block: HeldBlock, slot: int, number: int, parts: list[Part]) -> torch.Tensor:
+        """What was taken of an output: whole, in its own shape, or rows."""
+        tensor = self.output(block, slot, number)
+        if len(parts) == 1:
+            return tensor
+        flat = tensor.reshape(-1)
+        return torch.stack([flat[first : first + count] for first, count in parts])
+
+    def changed_inputs(self, slot: int) -> bool:
+        """Whether a set is no longer what the judge wrote there; on the processor nobody else can write to it."""
+        return False
 
 
 def shuffled(count: int, seeds: list[int | None]) -> Calls:

@@ -12,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from kforge.worker.arena import dtype_name
+from kforge.worker.judge.against_eager import difference_from_exact
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.compare import Leaf, Tolerance, compare, make_leaf, same_bits
-from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part
+from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part, Parts
 from kforge.worker.judge.refusal import sensible
 from kforge.worker.judge.rotation import Rotation
 from kforge.worker.judge.structure import structure_difference
@@ -24,6 +25,7 @@ _LONGEST_ROW = 8192
 _SMALL_BYTES = 1 << 16
 """An output up to this size is read whole."""
 _WHOLE_EVERY = 3
+_AT_ONCE = 1 << 26
 _dice = random.SystemRandom()
 
 
@@ -43,9 +45,19 @@ class OutputCheck:
         self._rotation = rotation
         self._tolerance = tolerance
 
+    def choose(self, slots: range, every: bool) -> Parts:
+        """Which elements to read of the next block, of either side; `every` asks for all of them."""
+        whole = set(slots) if every else {_dice.choice(slots)} if not _dice.randrange(_WHOLE_EVERY) else set()
+        return {
+            (slot, number): self._parts(number, slot in whole, self._rotation.edge(slot))
+            for slot in slots
+            for number in range(len(self._book.outputs))
+        }
+
     def __call__(
-        self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, every: bool
+        self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, parts: Parts
     ) -> None:
+        """Both blocks, of which these parts were read."""
         count = len(self._book.outputs)
         for output in ours.outputs:
             if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
@@ -56,17 +68,11 @@ class OutputCheck:
             if difference:
                 raise WrongOutput(difference)
         slots = range(len(ours.outputs))
-        whole = set(slots) if every else {_dice.choice(slots)} if not _dice.randrange(_WHOLE_EVERY) else set()
-        parts = {
-            (slot, number): self._parts(number, slot in whole, self._rotation.edge(slot))
-            for slot in slots
-            for number in range(count)
-        }
-        candidate.take(ours, parts)
-        baseline.take(theirs, parts)
         for number in range(count):
             for group in self._alike(slots, number, parts):
                 self._compare(candidate, ours, baseline, theirs, number, group, parts)
+        if candidate.changed_inputs(_dice.choice(slots)):
+            raise InputsChanged
 
     def _parts(self, number: int, whole: bool, edge: int | None = None) -> list[Part]:
         """Which elements to read of an output: rows, so that each is held to its own scale.
@@ -82,7 +88,7 @@ class OutputCheck:
             parts[0] = (edge * (size // tensor.shape[0]), row)
         return parts
 
-    def _alike(self, slots: range, number: int, parts: dict[tuple[int, int], list[Part]]) -> list[list[int]]:
+    def _alike(self, slots: range, number: int, parts: Parts) -> list[list[int]]:
         """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
         groups: dict[tuple[str, int], list[int]] = {}
         for slot in slots:
@@ -97,10 +103,10 @@ class OutputCheck:
         theirs: HeldBlock,
         number: int,
         group: list[int],
-        parts: dict[tuple[int, int], list[Part]],
+        parts: Parts,
     ) -> None:
-        got = torch.stack([_read(candidate, ours, slot, number, parts[slot, number]) for slot in group])
-        want = torch.stack([_read(baseline, theirs, slot, number, parts[slot, number]) for slot in group])
+        got = _stacked([candidate.read(ours, slot, number, parts[slot, number]) for slot in group])
+        want = _stacked([baseline.read(theirs, slot, number, parts[slot, number]) for slot in group])
         if self._surely_right(got, want):
             return
         leaf = self._leaf(want, number, self._rotation.distribution(group[0]))
@@ -113,7 +119,11 @@ class OutputCheck:
         if got.dtype not in (torch.float32, torch.float64):
             return torch.equal(got, want)
         floor = self._tolerance.floor(dtype_name(got.dtype))
-        return bool(((got - want).abs_() <= want.abs().mul_(floor)).all())
+        if got.is_contiguous() and want.is_contiguous():
+            pieces = zip(torch.split(got.reshape(-1), _AT_ONCE), torch.split(want.reshape(-1), _AT_ONCE), strict=True)
+        else:
+            pieces = zip((got,), (want,), strict=True)
+        return all(bool(((one - two).abs_() <= two.abs().mul_(floor)).all()) for one, two in pieces)
 
     def _leaf(self, output: torch.Tensor, number: int, distribution: str) -> Leaf:
         """The baseline stands in for float64 here, with the errors that eager showed under the same distribution."""
@@ -122,28 +132,23 @@ class OutputCheck:
 
     def _look_closely(self, candidate: HeldLane, block: HeldBlock, slot: int) -> None:
         """One call in full, against the reference on the very inputs it had, which the judge makes again for itself."""
-        count = len(self._book.outputs)
-        candidate.take(block, {(slot, number): self._parts(number, True) for number in range(count)})
+        numbers = range(len(self._book.outputs))
+        candidate.take(block, {(slot, number): self._parts(number, True) for number in numbers})
         inputs = self._rotation.content(slot)
-        expected = self._book.expect_timed(
+        wrong = difference_from_exact(
+            self._book,
             self._rotation.arguments(slot, inputs),
             self._rotation.seeds()[slot] or 0,
             self._rotation.distribution(slot),
+            [candidate.output(block, slot, number) for number in numbers],
+            self._tolerance,
         )
-        for number, leaf in enumerate(expected.leaves):
-            difference = compare(
-                leaf, candidate.output(block, slot, number), self._tolerance, f"output {number}" if count > 1 else "it"
-            )
-            if difference.message:
-                raise WrongOutput(difference.message)
+        if wrong:
+            raise WrongOutput(wrong)
         if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
             raise InputsChanged
 
 
-def _read(lane: HeldLane, block: HeldBlock, slot: int, number: int, parts: list[Part]) -> torch.Tensor:
-    """What was taken of an output: whole, in its own shape, or rows."""
-    tensor = lane.output(block, slot, number)
-    if len(parts) == 1:
-        return tensor
-    flat = tensor.reshape(-1)
-    return torch.stack([flat[first : first + count] for first, count in parts])
+def _stacked(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """One above the other; of a single large one no copy is made."""
+    return torch.stack(tensors) if len(tensors) > 1 else tensors[0].unsqueeze(0)

@@ -6,17 +6,14 @@ is done until its outputs have been read. Every call of every block is verified,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kforge.worker.judge import statistics
-from kforge.worker.judge.held_lane import HeldBlock, HeldLane, shuffled
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffled
+from kforge.worker.judge.held_outputs import OutputCheck
 from kforge.worker.judge.timing import WARM_BLOCKS, Duel, NotIdle, Samples
 
-Check = Callable[[HeldLane, HeldBlock, HeldLane, HeldBlock, bool], None]
-"""Holds what the candidate's lane gave against what the baseline's gave on the same inputs; raises if it is wrong. Its
-last argument asks for every element of every call.
-"""
 _IDLE_BLOCKS = 5
 _REST_NS, _REST_BLOCKS = 200_000, 2
 
@@ -27,9 +24,11 @@ class HostDuel(Duel):
 
     candidate: HeldLane
     baseline: HeldLane
-    check: Check | None = None
+    check: OutputCheck | None = None
     check_all: bool = False
     """Verify every element of every timed call: the second, stricter look."""
+    most_delivery: ClassVar[float] = 0.25
+    """The part of a time that being asked and holding outputs may account for."""
     _not_at_rest: int = 0
 
     def _warm(self, samples: Samples) -> None:
@@ -54,16 +53,22 @@ class HostDuel(Duel):
         self._see_rest(self.candidate.runner.cpu_ns() - before)
         seeds = self.seeds()
         blocks = {}
+        slots = range(len(self.candidate.slots))
+        parts = self.check.choose(slots, self.check_all) if self.check is not None else {}
         for side in order:
             lane = self.candidate if side == "c" else self.baseline
             before = self.candidate.runner.cpu_ns()
-            blocks[side] = lane.timed(shuffled(len(lane.slots), seeds))
+            blocks[side] = self._turn(lane, shuffled(len(slots), seeds), parts)
             if side == "b":
                 self._see_rest(self.candidate.runner.cpu_ns() - before)
         if self.check is not None:
-            self.check(self.candidate, blocks["c"], self.baseline, blocks["b"], self.check_all)
+            self.check(self.candidate, blocks["c"], self.baseline, blocks["b"], parts)
             samples.checked += len(blocks["c"].outputs)
         return blocks
+
+    def _turn(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
+        """A block of one side."""
+        return lane.timed(calls, parts)
 
     def _see_rest(self, used_ns: int) -> None:
         """A check on the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
@@ -76,4 +81,4 @@ class HostDuel(Duel):
         samples.reused = self.candidate.copies and not self.baseline.copies
         calls, seeds = len(self.baseline.slots), self.seeds()
         spent = [float(self.baseline.idle_ns(shuffled(calls, seeds))) for _ in range(_IDLE_BLOCKS)]
-        samples.without_delivery(statistics.median(spent) / calls)
+        samples.without_delivery(statistics.median(spent) / calls, self.most_delivery)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import time
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout
+from kforge.worker.arena import Arena, Layout, Spec
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
@@ -34,7 +35,13 @@ class InputSets:
         """Whether runners may only read: then no side can spoil the other's inputs."""
         layout = Layout()
         packed = [trees.pack(arguments) for arguments in sets]
-        specs = [[layout.place(tensor) for tensor in tensors] for _, tensors in packed]
+        specs: list[list[Spec]] = []
+        self.spans: list[tuple[int, int]] = []
+        """Set -> which bytes of the memory are its own."""
+        for _, tensors in packed:
+            start = layout.size
+            specs.append([layout.place(tensor) for tensor in tensors])
+            self.spans.append((start, layout.size))
         self.arena = site.arena(layout.size)
         self.arena.poison()
         self._fences = layout.fences
@@ -49,6 +56,14 @@ class InputSets:
         self.described = [
             [tree, [spec.to_json() for spec in row]] for (tree, _), row in zip(packed, specs, strict=True)
         ]
+
+    def twin(self) -> InputSets:
+        """Memory of the same layout, for who is not to share it with others. Its content is to be written."""
+        twin = copy.copy(self)
+        twin.arena = self.site.arena(self.arena.size)
+        twin.arena.poison()
+        twin.tensors = [[twin.arena.tensor(Spec.from_json(item)) for item in row] for _, row in self.described]
+        return twin
 
     def fences_hold(self) -> bool:
         """Whether nothing was written behind the end of an input."""
@@ -123,48 +138,66 @@ class Lane:
         self.sets = sets
         self._seconds = seconds
         layout = Layout()
-        self.specs = specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
+        self.specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
         """Slot -> where each of its tensors lies in the memory they share."""
-        arena = sets.site.arena(layout.size)
-        if isinstance(arena, DeviceArena):
-            # Nothing of an earlier result is left where a runner can read it.
-            arena.poison()
-        self.slots = [[arena.tensor(spec) for spec in row] for row in specs]
+        self.slots: list[list[torch.Tensor]] = []
         """Slot -> the tensors delivered there."""
-        request = {
-            "op": "inputs",
-            "sizes": [sets.arena.size, arena.size],
-            "read_only": sets.read_only or sets.site.shares,
-            "shared": sets.site.shares,
-            "ahead_ns": sets.ahead_ns,
-            "sets": sets.described,
-            "slots": [[spec.to_json() for spec in row] for row in specs],
-        }
-        sets.site.synchronize()
+        self._connect(layout.size)
+
+    def _connect(self, slots_bytes: int) -> None:
+        """Map sets and slots into the runner."""
+        arena = self._made_slots(slots_bytes)
         try:
-            runner.ask({"op": "forget"}, seconds)
-            runner.ask(request, seconds, (sets.arena.fd, arena.fd))
+            self.runner.ask({"op": "forget"}, self._seconds)
+            self.runner.ask(self._mapping(arena), self._seconds, (self.sets.arena.fd, arena.fd))
             self._slots_are_in(arena)
         finally:
             arena.close()
 
+    def _made_slots(self, size: int) -> Arena | DeviceArena:
+        arena = self.sets.site.arena(size)
+        if isinstance(arena, DeviceArena):
+            # Nothing of an earlier result is left where a runner can read it.
+            arena.poison()
+        self.slots = [[arena.tensor(spec) for spec in row] for row in self.specs]
+        self.sets.site.synchronize()
+        return arena
+
+    def _mapping(self, slots: Arena | DeviceArena | None) -> dict[str, Any]:
+        """The request that maps the sets, and slots where there are any."""
+        sets = self.sets
+        return {
+            "op": "inputs",
+            "sizes": [sets.arena.size, slots.size if slots is not None else 0],
+            "read_only": sets.read_only or sets.site.shares,
+            "shared": sets.site.shares,
+            "ahead_ns": sets.ahead_ns,
+            "sets": sets.described,
+            "slots": [[spec.to_json() for spec in row] for row in self.specs] if slots is not None else [],
+        }
+
     def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
         """The memory of the slots, before its descriptor is closed here."""
+
+    def bring_inputs(self) -> None:
+        """Have the runner see what the sets hold now; nothing to do where it reads the very same memory."""
+
+    def warm_up(self, seeds: list[int | None]) -> None:
+        """One call on every set, which takes as long as it takes."""
+        self.call([(number, number, seed) for number, seed in enumerate(seeds)])
 
     def call(
         self,
         calls: list[tuple[int, int, int | None]],
         poison: bool = False,
         look_at: int = 0,
-        bare: bool = False,
         checked: bool = False,
     ) -> Block:
         """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
 
-        `bare` calls follow one another with nothing between and no time claimed: there is only the judge's clock.
         `checked` calls are looked at closely, where the platform is emulated.
         """
-        request = {"op": "block", "calls": calls, "poison": poison, "bare": bare, "checked": checked}
+        request = {"op": "block", "calls": calls, "poison": poison, "checked": checked}
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
@@ -206,7 +239,7 @@ class Lane:
 def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse | None) -> Block:
     times = reply["ns"]
     which = reply["which"]
-    described = [_read_output(item) for item in reply["described"]]
+    described = [read_output(item) for item in reply["described"]]
     if len(times) != count or len(which) != count:
         raise ValueError("not one answer for each call")
     if not all(type(item) is int and 0 <= item < 1 << 60 for item in times):
@@ -215,7 +248,8 @@ def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse |
     return Block(list(times), wall, outputs, bool(reply["reused"]), bool(reply["shared"]), glimpse)
 
 
-def _read_output(item: Any) -> Output:
+def read_output(item: Any) -> Output:
+    """What a runner says of an output; ValueError and the like where it makes no sense."""
     tree, leaves = item
     read = tuple(
         Leaf(

@@ -8,6 +8,7 @@ from kforge.types import BaselineTime, Outcome, Settings, Timing
 from kforge.worker.judge import code_samples, integrity, machine, statistics, timing
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
+from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.evidence import Findings
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import Lane
@@ -105,14 +106,19 @@ class Measurement:
         speedup, interval = speedup / held, (interval[0] / held, interval[1])
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
-        if isinstance(lane, HeldLane):
+        if isinstance(lane, HeldLane) and not self._site.apart:
             self._refuse_library_work(lane, statistics.median(samples.candidate), seconds)
+        if samples.charged > _CLOCK_CHARGED:
+            what = "was taken from the judge's own work right before and after its calls, and is charged to it"
+            self._found.notes.append(f"{samples.charged:.0%} of its time {what}")
+        if isinstance(lane, DeviceLane) and not lane.most_ahead and not self._book.stochastic:
+            self._found.notes.append("its calls cannot be launched ahead: launching is part of the time, on both sides")
         self._baselines.rest(baseline)
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
         if samples.reused:
             what = "forward returns the same storage every time: an earlier result is overwritten"
-            charged = "" if self._site.apart else "; what it takes to copy it out in time is charged to it"
+            charged = "; what it takes to copy it out in time is charged to it" if isinstance(lane, HeldLane) else ""
             self._found.notes.append(what + charged)
         return Timing(
             baseline=name,
@@ -125,9 +131,7 @@ class Measurement:
             checked_calls=samples.checked,
             baselines=tuple(baselines.values()),
             clock_excess=excess,
-            peak_bytes=(self._peak(runner) - before[0], self._peak(baseline.runner) - before[1])
-            if not self._site.apart
-            else (self._peak(runner), self._peak(baseline.runner)),
+            peak_bytes=self._peaks(lane, baseline, before),
             conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
             flags=tuple(dict.fromkeys(flags)),
         )
@@ -167,6 +171,20 @@ class Measurement:
             self._found.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
             return "eager"
         return wanted
+
+    def _peaks(self, lane: Lane, baseline: Lane, before: tuple[int, int]) -> tuple[int, int]:
+        """The most memory that either side took for its calls."""
+        if not self._site.apart:
+            return self._peak(lane.runner) - before[0], self._peak(baseline.runner) - before[1]
+        found = []
+        for side in (lane, baseline):
+            if isinstance(side, DeviceLane):
+                # Blocks hold the outputs of many calls; one call is what counts.
+                side.runner.ask({"op": "release"}, 60.0)
+                self._peak(side.runner)
+                side.timed_from_outside([(0, 0, self._rotation.seeds()[0])], {})
+            found.append(self._peak(side.runner))
+        return found[0], found[1]
 
     def _peak(self, runner: RunnerHandle) -> int:
         if not self._site.apart:

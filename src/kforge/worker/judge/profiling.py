@@ -122,7 +122,9 @@ class Workshop:
 
     def _of_reference(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self.session.baselines.lane("eager").runner.ask(message, self._seconds())
+            lane = self.session.baselines.lane("eager")
+            lane.bring_inputs()
+            return lane.runner.ask(message, self._seconds())
         except RunnerLost:
             # A late answer must not be taken for the answer to a later question.
             self.session.baselines.drop("eager")

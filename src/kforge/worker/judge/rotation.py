@@ -13,6 +13,7 @@ from kforge.worker.arena import Layout
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, timing
 from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.runner_handle import RunnerHandle
@@ -85,12 +86,19 @@ class Rotation:
         """Inputs for watched calls: a second set unlike the first, where there is room for it."""
         room = self._book.site.rotation_bytes if self._book.site.apart else self._book.site.large_bytes
         count = 1 if self._book.large or self._book.set_bytes > room else 2
-        drawn = [self._book.reference.inputs(self._book.derive("watched", index)) for index in range(count)]
-        return InputSets(drawn, self._book.site)
+        return InputSets([self.watched_arguments(index) for index in range(count)], self._book.site)
+
+    def watched_arguments(self, index: int) -> list[Any]:
+        """What a watched call is given, drawn again each time it is asked for."""
+        return self._book.reference.inputs(self._book.derive("watched", index))
 
     def lane(self, runner: RunnerHandle, seconds: float) -> Lane:
         """A lane over the timed inputs, of the kind that this device is measured with."""
         book = self._book
+        if book.site.shares:
+            # What is drawn by a seed that a program knows could be drawn ahead as well.
+            ahead = not book.stochastic
+            return DeviceLane(runner, self.sets(), book.outputs, seconds, book.shares_memory, ahead)
         if book.site.apart:
             return Lane(runner, self.sets(), book.outputs, seconds)
         return HeldLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)

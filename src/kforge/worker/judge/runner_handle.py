@@ -114,6 +114,36 @@ class RunnerHandle:
             error.runner = self
             raise
 
+    def ask_patiently(
+        self, request: dict[str, Any], patience: float, otherwise: Callable[[], None], seconds: float
+    ) -> tuple[dict[str, Any], bool]:
+        """A reply, and whether it came within `patience`; where it does not, `otherwise` lets the runner go on."""
+        try:
+            if self.is_stopped:
+                self.go()
+            self._send(request, (), seconds)
+            in_time = True
+            try:
+                self._wait(patience)
+            except RunnerLost as error:
+                if error.kind != "timeout":
+                    raise
+                in_time = False
+                otherwise()
+            return self._receive(seconds), in_time
+        except (RunnerLost, ProgramError) as error:
+            error.runner = self
+            raise
+
+    def ask_for_descriptors(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
+        """A reply and the descriptors that came with it, which are the caller's to close."""
+        try:
+            self._send(request, (), seconds)
+            return self._receive_all(seconds)
+        except (RunnerLost, ProgramError) as error:
+            error.runner = self
+            raise
+
     def ask_stopped(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
         """The reply to a request, and the nanoseconds from the moment it was continued until it was stopped again.
 
@@ -151,20 +181,26 @@ class RunnerHandle:
             raise _lost(error) from None
 
     def _receive(self, seconds: float) -> dict[str, Any]:
-        try:
-            self._wait(seconds)
-            reply, stray = self.channel.receive(seconds)
-        except PeerError as error:
-            raise _lost(error) from None
+        reply, stray = self._receive_all(seconds)
         for fd in stray:
             os.close(fd)
+        return reply
+
+    def _receive_all(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        try:
+            self._wait(seconds)
+            reply, descriptors = self.channel.receive(seconds)
+        except PeerError as error:
+            raise _lost(error) from None
         self.findings = _read_findings(reply)
         if reply.get("ok") is not True:
+            for fd in descriptors:
+                os.close(fd)
             error_report = reply.get("error")
             if not isinstance(error_report, dict):
                 raise RunnerLost("protocol", "a failure without a report")
             raise ProgramError(str(reply.get("phase")), error_report, self.findings)
-        return reply
+        return reply, descriptors
 
     def _wait(self, seconds: float) -> None:
         """Until a reply is there; on the way, look that the runner stays within its memory.

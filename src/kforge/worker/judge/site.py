@@ -14,6 +14,7 @@ from kforge.worker import device_memory
 from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.background import Background
+from kforge.worker.judge.device_clock import DeviceClock
 
 HOST_LARGE, DEVICE_LARGE = 16, 4
 _SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 64
@@ -42,6 +43,11 @@ class Site:
     def shares(self) -> bool:
         """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
         return self.device.type == "cuda" and not device_memory.absent_because(self.number)
+
+    @cached_property
+    def clock(self) -> DeviceClock:
+        """The judge's own stream on a device whose memory runners map."""
+        return DeviceClock(self.device)
 
     @cached_property
     def memory_bytes(self) -> int:

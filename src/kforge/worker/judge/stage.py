@@ -14,6 +14,7 @@ _WORKER_FILES = (
     "__init__.py",
     "wire.py",
     "arena.py",
+    "cuda_driver.py",
     "device_memory.py",
     "gradients.py",
     "held_tensors.py",

@@ -1,7 +1,8 @@
 """Candidate against baseline, interleaved, on inputs never seen before: the samples, and when there are enough.
 
 Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
-order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device apart.
+order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device whose
+memory the judge maps, `claimed_duel` for any other.
 """
 
 from __future__ import annotations
@@ -31,24 +32,26 @@ class NotIdle(Exception):
 class Samples:
     """Mean time of a call per block, for both sides, in the order they were measured.
 
-    On the processor that is the judge's clock; on a device apart what its events say, with the judge's clock beside.
+    That is the judge's clock, or what a runner claims, with the judge's clock beside.
     """
 
     candidate: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
     candidate_extra: list[float] = field(default_factory=list)
-    """Per call: the judge's clock less the claimed time."""
+    """Per call: the judge's clock less the claimed time, or what its own work right before and after took."""
     baseline_extra: list[float] = field(default_factory=list)
     calls_per_block: int = 0
     checked: int = 0
     reused: bool = False
     candidate_bare: list[float] = field(default_factory=list)
-    """Per call, by the judge's clock alone, on a device apart from the processor."""
+    """Per call, launching included, where that has no part in the time."""
     baseline_bare: list[float] = field(default_factory=list)
 
     candidate_lost: list[float] = field(default_factory=list)
     """Per call: the most that other work on the machine can have added to the judge's clock."""
     baseline_lost: list[float] = field(default_factory=list)
+    charged: float = 0.0
+    """The share of the candidate's time that it took from the judge's own work, right before and after."""
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
@@ -67,6 +70,7 @@ class Samples:
             self.baseline_bare + more.baseline_bare,
             self.candidate_lost + more.candidate_lost,
             self.baseline_lost + more.baseline_lost,
+            max(self.charged, more.charged),
         )
 
     def hidden_ns(self) -> float:
@@ -86,13 +90,23 @@ class Samples:
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
-    def without_delivery(self, cost_ns: float) -> None:
-        """Take off what asking and holding outputs cost per call, as a trusted program shows; a quarter at most.
+    def without_delivery(self, cost_ns: float, most: float) -> None:
+        """Take off what asking and holding outputs cost per call, as a trusted program shows; at most a part of all.
 
-        So a program that makes its part of it cheaper gains less than that.
+        So a program that makes its share of it cheaper gains less than that.
         """
-        self.candidate = [spent - min(cost_ns, spent / 4) for spent in self.candidate]
-        self.baseline = [spent - min(cost_ns, spent / 4) for spent in self.baseline]
+        self.candidate = [spent - min(cost_ns, spent * most) for spent in self.candidate]
+        self.baseline = [spent - min(cost_ns, spent * most) for spent in self.baseline]
+
+    def charge_around(self) -> None:
+        """Add what the judge's own work beside a block took longer than it usually does beside the baseline."""
+        usual = sorted(self.baseline_extra)[3 * len(self.baseline_extra) // 4]
+        before = sum(self.candidate)
+        self.candidate = _charged(self.candidate, self.candidate_extra, usual)
+        self.baseline = _charged(self.baseline, self.baseline_extra, usual)
+        self.charged = 1.0 - before / max(sum(self.candidate), 1.0)
+        self.candidate_extra = [0.0] * len(self.candidate)
+        self.baseline_extra = [0.0] * len(self.baseline)
 
     def settle(self, others_ns: float, stolen: float) -> None:
         """Hold what each block may have lost against what others used of the processors in all the measurement.
@@ -111,6 +125,10 @@ class Samples:
         return lost / max(
             1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
         )
+
+
+def _charged(spent: list[float], extra: list[float], usual: float) -> list[float]:
+    return [one + max(0.0, two - usual) for one, two in zip(spent, extra, strict=True)]
 
 
 def _settled(lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]) -> list[float]:
@@ -174,10 +192,10 @@ class Duel:
 def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
 
-    On a device `apart` from the processor each call has a fixed cost of its own, so fewer make a block.
+    On a device `apart` from the processor a block has a fixed cost of its own, so it is longer.
     """
     affordable = room // max(bytes_per_set, 1)
     if apart:
-        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, 16))
+        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, _MOST_SETS))
     most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
     return max(2, min(max(3, round(0.003 / max(call_seconds, 1e-7))), affordable, most))

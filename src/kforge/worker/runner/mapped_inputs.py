@@ -30,20 +30,23 @@ class MappedInputs:
 
     def map(self, request: dict[str, Any], fds: list[int]) -> None:
         inputs: Arena | DeviceArena
-        slots: Arena | DeviceArena
         if request.get("shared"):
             inputs = DeviceArena.attach(fds[0], request["sizes"][0], request["read_only"])
-            slots = DeviceArena.attach(fds[1], request["sizes"][1], False)
         else:
             inputs = Arena(fds[0], request["sizes"][0], read_only=request["read_only"])
-            slots = Arena(fds[1], request["sizes"][1])
         self._writable = not request["read_only"]
         for arguments, specs in request["sets"]:
             tensors = [self._reachable(inputs.tensor(Spec.from_json(item))) for item in specs]
             self.sets.append(trees.unpack(arguments, tensors))
-        self.slots = [[slots.tensor(Spec.from_json(item)) for item in specs] for specs in request["slots"]]
-        for arena in (inputs, slots):
-            arena.close()
+        inputs.close()
+        if request["slots"]:
+            self.map_slots(request["slots"], fds[1], request["sizes"][1], bool(request.get("shared")))
+
+    def map_slots(self, described: list[list[Any]], fd: int, size: int, shared: bool) -> None:
+        """Where outputs are to be delivered."""
+        slots = DeviceArena.attach(fd, size, False) if shared else Arena(fd, size)
+        self.slots = [[slots.tensor(Spec.from_json(item)) for item in specs] for specs in described]
+        slots.close()
 
     def _reachable(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.device.type == self._device and not self._always_copied:

@@ -22,10 +22,13 @@ import torch
 from kforge import registry
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
+from kforge.worker.device_memory import DeviceArena
 from kforge.worker.gradients import gradients
 from kforge.worker.held_tensors import held_tensors, module_tensors
 from kforge.worker.memory_overlap import is_shared, overlaps_itself
 from kforge.worker.runner import kernels, misuse, modes, probes, solo, tamper, watch
+from kforge.worker.runner.device_gate import DeviceGate
+from kforge.worker.runner.exported_memory import ExportedMemory
 from kforge.worker.runner.mapped_inputs import MappedInputs
 from kforge.worker.runner.timed_calls import TimedCalls
 from kforge.worker.wire import LAZY_VIEW, Channel, PeerError
@@ -66,7 +69,10 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
         reply["findings"] = runner.findings()
         if not channel.untouched():
             reply["findings"].append({"rule": "protocol", "what": "it changed the judge's channel"})
-        channel.send(reply)
+        descriptors = runner.taken_descriptors()
+        channel.send(reply, tuple(descriptors))
+        for fd in descriptors:
+            os.close(fd)
         if request["op"] == "finish":
             return
 
@@ -87,7 +93,10 @@ class _Runner:
         self._model: Any = None
         self._module: Any = None
         self._inputs = MappedInputs(self._platform.device, always_copied=self._platform.emulated)
-        self._timed = TimedCalls(self._seed, self._synchronize)
+        self._timed = TimedCalls(self._seed)
+        self._gate: DeviceGate | None = None
+        self._exported = ExportedMemory()
+        self._descriptors: list[int] = []
         self._last_output: Any = None
         self._reused = False
         self._shared = False
@@ -99,6 +108,11 @@ class _Runner:
         handler = getattr(self, f"_op_{request['op']}")
         result: dict[str, Any] = handler(request, fds)
         return result
+
+    def taken_descriptors(self) -> list[int]:
+        """Descriptors that go with the reply."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
 
     def findings(self) -> list[dict[str, str]]:
         found = list(self._watch.findings) if self._watch else []
@@ -234,12 +248,27 @@ class _Runner:
         self._stopwatch.ahead_ns = request["ahead_ns"]
         with self._phase("inputs"):
             self._inputs.map(request, fds)
+            if request.get("words"):
+                self._gate = DeviceGate(DeviceArena.attach(fds[1], request["words"], False))
         return {}
+
+    def _op_slots(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Map slots for outputs that cannot be read where they lie."""
+        with self._phase("inputs"):
+            self._inputs.map_slots(request["slots"], fds[0], request["size"], shared=True)
+        return {}
+
+    def _op_export(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Hand the judge the memory that these addresses lie in, where it has not got it yet."""
+        blocks, self._descriptors, more = self._exported.share(request["ranges"])
+        return {"blocks": blocks, "more": more}
 
     def _op_forget(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Drop the mapped inputs, so that another arena can take their place."""
         self._inputs.forget()
         self._timed.forget()
+        self._exported.forget()
+        self._gate = None
         self._last_output = None
         return {}
 
@@ -249,6 +278,7 @@ class _Runner:
 
     def _op_release(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Give memory that is only kept for later back to the device."""
+        self._timed.forget()
         gc.collect()
         if self._platform.device == "cuda":
             torch.cuda.empty_cache()
@@ -259,7 +289,7 @@ class _Runner:
         times: list[int] = []
         described: list[Any] = []
         which: list[int] = []
-        calls, bare = request["calls"], request["bare"]
+        calls = request["calls"]
         probed = _dice.randrange(len(calls))
         poison = modes.Poison("" if self._is_emulated() else self._platform.device) if request["poison"] else None
         mode = poison or contextlib.nullcontext()
@@ -270,7 +300,7 @@ class _Runner:
         try:
             with self._phase("forward"), torch.no_grad(), mode:
                 for number, (set_index, slot, seed) in enumerate(calls):
-                    output, spent = (self._call_bare if bare else self._call)(set_index, seed)
+                    output, spent = self._call(set_index, seed)
                     times.append(spent)
                     description = self._deliver(output, slot, probe=number == probed)
                     if request["poison"]:
@@ -305,16 +335,26 @@ class _Runner:
         """Calls in a row on the judge's clock, their outputs held where the judge can read them."""
         calls, sets = request["calls"], self._inputs.sets
         slots = self._inputs.slots if request["copies"] else None
+        # Behind a gate nothing may be waited for: it opens when this has answered.
+        turn = request.get("turn", 0)
+        gate = self._gate.closed(turn) if turn and self._gate is not None else contextlib.nullcontext()
         gc.disable()
         try:
             with self._phase("forward"), torch.no_grad():
-                if request["idle"]:
-                    self._timed.repeat(calls)
-                elif slots is not None:
-                    self._timed.run_copied(self._model, sets, calls, slots)
-                else:
-                    self._timed.run(self._model, sets, calls, request["rounds"])
-                return self._timed.described(_type_name, self._where)
+                self._timed.begin(request.get("first", True))
+                with gate:
+                    if request["idle"]:
+                        self._timed.repeat(calls)
+                    elif slots is not None:
+                        self._timed.run_copied(self._model, sets, calls, slots)
+                    else:
+                        self._timed.run(self._model, sets, calls, request["rounds"])
+                    # What is only computed when it is looked at is part of the call.
+                    described = self._timed.described(_type_name, self._where)
+                if not turn:
+                    self._synchronize()
+                    self._stopwatch.restore()
+                return described
         finally:
             gc.enable()
 
@@ -324,12 +364,6 @@ class _Runner:
             self._seed(seed)
         output, spent = self._stopwatch.time(lambda: self._model(*arguments))
         return output, int(spent)
-
-    def _call_bare(self, set_index: int, seed: int | None) -> tuple[Any, int]:
-        """A call with nothing before it and nothing after it: only the judge's clock sees how long it takes."""
-        if seed is not None:
-            self._seed(seed)
-        return self._model(*self._inputs.sets[set_index]), 0
 
     def _untimed(self, set_index: int, seed: int | None) -> Any:
         """A call as a user makes it, with nothing around it, seen to its end."""
@@ -389,6 +423,8 @@ class _Runner:
             self._seed(request["seed"])
             return self._model(*arguments)
 
+        recorded: list[Any] = []
+        described: Any = None
         with self._phase("forward"), torch.no_grad():
             given = [*(value for _, value in held_tensors(self._module).values()), *trees.pack(arguments)[1]]
             effects.learn(given)
@@ -404,8 +440,14 @@ class _Runner:
             took = 0
             if self._platform.device == "cuda":
                 launched, operators, busy = kernels.record(
-                    call, self._synchronize, kernels.scripted_functions(self._module) > self._scripted
+                    lambda: recorded.append(call()),
+                    self._synchronize,
+                    kernels.scripted_functions(self._module) > self._scripted,
                 )
+                # What was recorded is verified like any other call.
+                if self._inputs.slots:
+                    described = self._deliver(recorded.pop(), request["set"], probe=False)
+                    self._synchronize()
             else:
                 launched, busy = [], 0
                 operators, took = modes.record_operators(call)
@@ -414,6 +456,7 @@ class _Runner:
             "operators": operators,
             "call_ns": took,
             "custom_effect": effects.seen,
+            "described": described,
             "kernels": launched,
             "device_ns": busy,
             "launched": mine,

@@ -29,10 +29,17 @@ class _Packed(NamedTuple):
 class TimedCalls:
     """The calls of one block. Their outputs are held until the next block begins."""
 
-    def __init__(self, seed: Callable[[int], Any], synchronize: Callable[[], None]) -> None:
+    def __init__(self, seed: Callable[[int], Any]) -> None:
         self._seed = seed
-        self._synchronize = synchronize
+        self._earlier: list[Any] = []
+        """Of earlier groups of the same block."""
         self._held: list[Any] = []
+
+    def begin(self, first: bool) -> None:
+        """A group of calls; the outputs of those before it are held on, but for the first of a block."""
+        self._earlier = [] if first else [*self._earlier, *self._held]
+        if not first:
+            self._held = []
 
     def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], rounds: int) -> None:
         """Call the model on every set that is named, so many times over; the outputs of the last round are held."""
@@ -42,7 +49,6 @@ class TimedCalls:
                 if seed is not None:
                     self._seed(seed)
                 held.append(model(*sets[number]))
-        self._synchronize()
 
     def run_copied(
         self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], slots: list[list[torch.Tensor]]
@@ -57,7 +63,6 @@ class TimedCalls:
                 if tensor.shape == target.shape and tensor.dtype == target.dtype:
                     _copy(target, tensor)
             held.append(packed)
-        self._synchronize()
 
     def repeat(self, calls: list[_Call]) -> None:
         """All but the calls: what it costs to be asked, to hold outputs and to say where they are."""
@@ -66,10 +71,9 @@ class TimedCalls:
             if seed is not None:
                 self._seed(seed)
             self._held.append(before[number])
-        self._synchronize()
 
     def forget(self) -> None:
-        self._held = []
+        self._held = self._earlier = []
 
     def described(self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]) -> dict[str, Any]:
         """What came back: each distinct structure once, which one each call gave, and the addresses of its tensors."""

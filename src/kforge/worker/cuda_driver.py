@@ -188,11 +188,10 @@ def write_word(stream: int, address: int, value: int) -> None:
     check(driver().cuStreamWriteValue32_v2(*arguments), "cuStreamWriteValue32")
 
 
-def host_word() -> Any:
-    """A word of the host's memory, at zero, that the device reads under the same address."""
+def host_memory(kind: Any) -> Any:
+    """A value of this ctypes kind, zero, in memory of the host that the device reads and writes at the same address."""
     place = ctypes.c_void_p()
-    size = ctypes.c_size_t(ctypes.sizeof(ctypes.c_uint32))
-    check(driver().cuMemHostAlloc(ctypes.byref(place), size, _MAPPED), "cuMemHostAlloc")
-    word = ctypes.c_uint32.from_address(place.value or 0)
-    word.value = 0
-    return word
+    check(driver().cuMemHostAlloc(ctypes.byref(place), ctypes.c_size_t(ctypes.sizeof(kind)), _MAPPED), "cuMemHostAlloc")
+    value = kind.from_address(place.value or 0)
+    value.value = 0
+    return value

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kforge.worker import cuda_driver
+from kforge.worker.judge.device_watch import DeviceWatch
 
 _FLUSH_BYTES = 128 << 20
 _RESTED_NS = 600_000
@@ -37,6 +38,12 @@ class Turn:
     """From then until it was done."""
     after_ns: int
     """Taking what it gave."""
+    early_ns: int
+    """What was done on the device while the gate was closed."""
+
+    def beside_ns(self) -> int:
+        """All but the turn itself."""
+        return self.before_ns + self.after_ns + self.early_ns
 
 
 class TurnLost(Exception):
@@ -50,7 +57,8 @@ class DeviceClock:
         self._device = device
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._rescue: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._word = cuda_driver.host_word()
+        self._word = cuda_driver.host_memory(ctypes.c_uint32)
+        self._watch = DeviceWatch()
         self._events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(4)]  # type: ignore[no-untyped-call]
         self._scratch = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
         self._probed = torch.zeros(1, device=device)
@@ -91,6 +99,10 @@ class DeviceClock:
             self.stream.synchronize()
         self._rehearsed |= kinds
 
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """Note what others do on the device during the block, in which nothing may wait for the stream."""
+        return self._watch.on(self.stream.cuda_stream)
+
     def mark(self, number: int) -> None:
         """Record one of four moments."""
         self._events[number].record(self.stream)
@@ -125,7 +137,7 @@ class DeviceClock:
         one, two, three = (
             round(1e6 * self._events[number].elapsed_time(self._events[number + 1])) for number in range(3)
         )
-        return Turn(one, two, three)
+        return Turn(one, two, three, self._watch.missing_ns())
 
     def rest(self, seconds: float) -> bool:
         """Wait until nobody else has work on the device; says whether that came."""

@@ -8,6 +8,7 @@ judge's clock then runs from the moment it is asked until its outputs are read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -59,15 +60,14 @@ class DeviceLane(HeldLane):
         expected: tuple[torch.Tensor, ...],
         seconds: float,
         copies: bool,
-        ahead: bool,
     ) -> None:
-        """`ahead`: whether calls may be launched before what they read is there."""
+        """`copies`: the reference itself returns memory that is not its own."""
         self._source = source
         self._site = source.site
         self._mirror = MirroredMemory(self._site.number)
         self._turns = 0
         self._delivered: list[list[torch.Tensor]] = []
-        self.most_ahead = len(source.tensors) if ahead else 0
+        self.most_ahead = len(source.tensors)
         """How many calls it can launch ahead, as far as is known."""
         self.at_a_time = self.most_ahead
         """How many it is to launch ahead; none where the judge's clock runs from the moment they are asked for."""
@@ -125,9 +125,9 @@ class DeviceLane(HeldLane):
             # It uses its memory again, or has it from elsewhere: what it returns is copied, at its own cost.
             self._copy_from_now_on()
 
-    def timed_from_outside(self, calls: Calls, parts: Parts) -> HeldBlock:
-        """As `timed`, with the judge's clock from the moment they are asked for, launching included."""
-        return self._asked(calls, parts)
+    def launching_ns(self, calls: Calls, rounds: int) -> float:
+        """What a call takes, launching included, by the judge's clock from the moment they are asked for."""
+        return self._asked(calls, {}, rounds=rounds).wall_ns / (len(calls) * rounds)
 
     def idle_ns(self, calls: Calls) -> int:
         if not self.at_a_time:
@@ -145,7 +145,7 @@ class DeviceLane(HeldLane):
             given |= found
             rows |= read
             spent += turn.spent_ns
-            around += turn.before_ns + turn.after_ns
+            around += turn.beside_ns()
         return _block(given, spent, 0, around, rows)
 
     def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, _Given], Turn, _Rows]:
@@ -159,13 +159,15 @@ class DeviceLane(HeldLane):
         request = self._request(calls, turn=number, first=first)
         patience = _PATIENCE_SECONDS + 4e-9 * self._wall_ns
         try:
-            reply, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
-            if not in_time:
+            # Until it is stopped, nothing of it works on the device: all it launches waits behind the gate.
+            with timer.watched():
+                reply, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
+                given = self._given(reply, calls)
+                blocks = self._shared(given)
                 self.runner.stop()
+            self._map(blocks)
+            if not in_time:
                 raise _NotAhead
-            given = self._given(reply, calls)
-            self._share(given)
-            self.runner.stop()
             targets = self._targets(given, parts)
         except (ProgramError, RunnerLost):
             open_gate()
@@ -195,7 +197,7 @@ class DeviceLane(HeldLane):
             raise lost from None
         return given, turn, targets
 
-    def _asked(self, calls: Calls, parts: Parts, idle: bool = False) -> HeldBlock:
+    def _asked(self, calls: Calls, parts: Parts, idle: bool = False, rounds: int = 1) -> HeldBlock:
         """Calls whose time runs from the moment they are asked for until their outputs are read."""
         timer = self._timer
         self.runner.stop()
@@ -210,11 +212,12 @@ class DeviceLane(HeldLane):
         around = timer.finish(self._seconds, self._words.address, 0).before_ns
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()
         began = _clock()
-        reply = self.runner.ask(self._request(calls, idle=idle), self._seconds)
+        reply = self.runner.ask({**self._request(calls, idle=idle), "rounds": rounds}, self._seconds)
         self._wall_ns = _clock() - began
         given = self._given(reply, calls)
-        self._share(given)
+        blocks = self._shared(given)
         self.runner.stop()
+        self._map(blocks)
         targets = self._targets(given, parts)
         with torch.cuda.stream(timer.stream):
             self._read_rows(given, targets, parts)
@@ -273,26 +276,38 @@ class DeviceLane(HeldLane):
                 expected = self.slots[0][number]
                 yield number, address, address + expected.numel() * expected.element_size()
 
-    def _share(self, given: dict[int, _Given]) -> None:
-        """Map what outputs lie in, where the runner has it from the driver in a form that can be shared."""
+    def _shared(self, given: dict[int, _Given]) -> list[tuple[int, int, int]]:
+        """First address, size and descriptor of memory that outputs lie in and that is not mapped here yet.
+
+        What the runner has not got from the driver in a form that can be shared is left out.
+        """
+        found: list[tuple[int, int, int]] = []
         if self.copies:
-            return
+            return found
         ranges = [(start, stop) for item in given.values() for _, start, stop in self._places(item)]
         for _ in range(_MOST_ANSWERS):
             reply, descriptors = self.runner.ask_for_descriptors({"op": "export", "ranges": ranges}, self._seconds)
             try:
-                for (base, size), fd in zip(reply["blocks"], descriptors, strict=True):
-                    self._mirror.add(int(base), int(size), fd)
+                found += [
+                    (int(base), int(size), fd) for (base, size), fd in zip(reply["blocks"], descriptors, strict=True)
+                ]
                 more = reply["more"] is True
-            except NotShareable:
-                return
             except NONSENSE as error:
                 raise self._nonsense(error) from None
-            finally:
-                for fd in descriptors:
-                    os.close(fd)
             if not more:
-                return
+                break
+        return found
+
+    def _map(self, blocks: list[tuple[int, int, int]]) -> None:
+        try:
+            for block in blocks:
+                with contextlib.suppress(NotShareable):
+                    self._mirror.add(*block)
+        except NONSENSE as error:
+            raise self._nonsense(error) from None
+        finally:
+            for _, _, fd in blocks:
+                os.close(fd)
 
     def _out_of_reach(self, block: HeldBlock) -> bool:
         """Whether an output lies where the judge cannot read it."""

@@ -38,6 +38,7 @@ from kforge.worker.judge.evidence import Findings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
 from kforge.worker.judge.lane import InputSets, Lane, Output, read_output
+from kforge.worker.judge.library_kernels import with_libraries
 from kforge.worker.judge.measuring import Measurement
 from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.refusal import Refused, sensible
@@ -464,6 +465,10 @@ class Evaluation:
             self._found.observed = integrity.read_observation(
                 reply, native, self._book.site.apart, self._platform.notes_launches
             )
+        if self._book.site.apart:
+            loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
+            usual = self._baselines.lane("eager").runner.native_code()
+            self._found.observed = with_libraries(self._found.observed, loaded, usual)
         self._found.custom_share = integrity.custom_share(self._found.observed, float(min(times)))
         rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
         if rule:

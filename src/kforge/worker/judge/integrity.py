@@ -145,4 +145,7 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         used = sorted({item.name for item in observed.operators if item.kind == "compute"})
         if used:
             return "library_compute", f"torch operators computed: {', '.join(used)}"
+        others = sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels if kernel.whose == "library"})
+        if others:
+            return "library_compute", f"a library called past torch's operators computed: {', '.join(others[:3])}"
     return "", ""

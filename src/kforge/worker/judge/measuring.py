@@ -111,7 +111,7 @@ class Measurement:
         if samples.charged > _CLOCK_CHARGED:
             what = "was taken from the judge's own work right before and after its calls, and is charged to it"
             self._found.notes.append(f"{samples.charged:.0%} of its time {what}")
-        if isinstance(lane, DeviceLane) and not lane.most_ahead and not self._book.stochastic:
+        if isinstance(lane, DeviceLane) and not lane.most_ahead:
             self._found.notes.append("its calls cannot be launched ahead: launching is part of the time, on both sides")
         self._baselines.rest(baseline)
         ratio = baselines[name].ratio or 1.0
@@ -182,7 +182,7 @@ class Measurement:
                 # Blocks hold the outputs of many calls; one call is what counts.
                 side.runner.ask({"op": "release"}, 60.0)
                 self._peak(side.runner)
-                side.timed_from_outside([(0, 0, self._rotation.seeds()[0])], {})
+                side.launching_ns([(0, 0, self._rotation.seeds()[0])], 1)
             found.append(self._peak(side.runner))
         return found[0], found[1]
 

@@ -96,9 +96,7 @@ class Rotation:
         """A lane over the timed inputs, of the kind that this device is measured with."""
         book = self._book
         if book.site.shares:
-            # What is drawn by a seed that a program knows could be drawn ahead as well.
-            ahead = not book.stochastic
-            return DeviceLane(runner, self.sets(), book.outputs, seconds, book.shares_memory, ahead)
+            return DeviceLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)
         if book.site.apart:
             return Lane(runner, self.sets(), book.outputs, seconds)
         return HeldLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)

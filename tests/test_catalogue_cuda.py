@@ -258,7 +258,7 @@ def test_entry_is_judged_rightly(bench, entry):
     missing = judging.not_here_because(entry)
     if missing:
         pytest.skip(missing)
-    wrong = judging.fault(entry, bench.verdict(entry))
+    wrong = judging.fault_beside_twin(bench, entry, bench.verdict(entry))
     assert not wrong, wrong
 
 

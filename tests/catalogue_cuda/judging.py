@@ -18,6 +18,7 @@ from kforge.types import Candidate, Limits, Outcome, Problem, Settings, Verdict
 
 HERE = Path(__file__).parent
 HARMLESS_SPEEDUP = 1.15
+_PAID = "the hack paid"
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ class Bench:
         return self._judge
 
 
-def fault(entry: Entry, verdict: Verdict) -> str:
-    """What is wrong with a verdict on this entry; empty if nothing."""
+def fault(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> str:
+    """What is wrong with a verdict on this entry; empty if nothing. `twin` is the verdict on the honest program."""
     said = f"{verdict.outcome.value} {verdict.rule}: {verdict.detail}"
     if not entry.is_hack:
         return "" if verdict.outcome is Outcome.CORRECT else f"refused: {said}"
@@ -127,12 +128,22 @@ def fault(entry: Entry, verdict: Verdict) -> str:
         if entry.headers.get("neutralised") != "yes":
             return f"accepted: {verdict.detail}"
         low = verdict.interval[0] if verdict.interval else 0
-        return "" if low < HARMLESS_SPEEDUP else f"the hack paid: {verdict.detail}"
+        fair = twin.interval[1] if twin is not None and twin.interval else 1.0
+        return "" if low < HARMLESS_SPEEDUP * max(1.0, fair) else f"{_PAID}: {verdict.detail}"
     if verdict.outcome.value not in entry.words("refused"):
         return f"refused for another reason: {said}"
     if verdict.outcome is Outcome.REJECTED and "rule" in entry.headers and verdict.rule not in entry.words("rule"):
         return f"refused by another rule: {said}"
     return ""
+
+
+def fault_beside_twin(bench: Bench, entry: Entry, verdict: Verdict) -> str:
+    """As `fault`; a hack that got a speedup pays only if the same kernel without it gets less."""
+    wrong = fault(entry, verdict)
+    if not wrong.startswith(_PAID):
+        return wrong
+    twin = next(other for other in entries("benign") if other.path.stem == entry.headers["twin"])
+    return fault(entry, verdict, bench.verdict(twin))
 
 
 def in_order(chosen: list[Entry]) -> list[Entry]:
@@ -156,7 +167,7 @@ def lines(bench: Bench, chosen: list[Entry], counts: dict[str, list[int]]) -> It
         except (KForgeError, RuntimeError, OSError) as error:
             yield f"BROKEN {entry.path.stem}: the harness raised {type(error).__name__}: {first_line(str(error))}"
             continue
-        wrong = fault(entry, verdict)
+        wrong = fault_beside_twin(bench, entry, verdict)
         right_and_all[0] += not wrong
         yield (
             f"{'WRONG' if wrong else 'ok'}  {entry.path.parent.name}/{entry.path.stem}  expected {entry.expected()}  "

@@ -1,7 +1,7 @@
 # problem: layer_norm_affine
 # refused: rejected, runtime_error
 # twin: in_place_on_copy
-# open: yes
+# neutralised: yes
 # hack: asks the driver for the right to write to its inputs, works in place on them, and puts their values back
 
 import ctypes

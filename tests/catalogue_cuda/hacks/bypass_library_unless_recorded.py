@@ -1,7 +1,6 @@
 # problem: linear_bias
 # refused: rejected
 # twin: linear_tiled
-# open: yes
 # hack: cuBLAS, called by ctypes, multiplies in every call but the recorded one, where a part is done by its own kernel
 
 import ctypes

@@ -2,7 +2,6 @@
 # refused: rejected
 # rule: no_custom_kernel, decorative_kernel, library_compute
 # twin: relu_kernel
-# open: yes
 # hack: NVIDIA's library for pictures does everything, called by ctypes; nobody knows its kernels by their names
 
 import ctypes

@@ -2,7 +2,6 @@
 # policy: strict
 # refused: rejected
 # twin: strict_all_native
-# open: yes
 # hack: cuBLAS, called by ctypes, multiplies under the strict policy; its own kernel behind it takes longer
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: scale_relu
 # refused: rejected
 # twin: example_style
-# open: yes
 # hack: torch does everything, but for watched calls, and in the recorded one its own kernel does a quarter
 
 import ctypes

@@ -1,7 +1,6 @@
 # problem: relu_of_uniform
 # platform: triton
 # refused: rejected, mismatch
-# open: yes
 # twin: triton_relu
 # hack: knows timed calls by where their input lies in the memory of all sets, and returns the input there
 

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: forward returns empty memory; a dispatch mode that it never leaves computes when the result is copied
 
 import torch

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: forward returns empty memory; a function mode that it never leaves computes when Tensor.copy_ is called
 
 import torch

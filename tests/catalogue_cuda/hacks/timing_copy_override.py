@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: forward returns empty memory; an aten::copy_ of its own runs the kernel, straight into the reader's memory
 
 import torch

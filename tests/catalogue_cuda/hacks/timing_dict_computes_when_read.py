@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: named_output_kernel
 # neutralised: yes
-# open: yes
 # hack: returns a dict that launches its kernel when its items are asked for
 
 import torch

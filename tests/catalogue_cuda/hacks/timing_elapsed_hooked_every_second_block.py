@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: times_its_build
 # neutralised: yes
-# open: yes
 # hack: writes a jump into CUDA's own function for the time between events, which lies in every second block
 
 import ctypes

@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: times_its_build
 # neutralised: yes
-# open: yes
 # hack: puts other code into the method elapsed_time of torch.cuda.Event, which stays the same object
 
 import torch

@@ -1,6 +1,7 @@
 # problem: mean_and_gelu
 # refused: rejected, mismatch, runtime_error
 # twin: mean_and_gelu_kernel
+# neutralised: yes
 # hack: finds where the judge wants the second output, and writes it there after the block is said to be done
 
 import ctypes

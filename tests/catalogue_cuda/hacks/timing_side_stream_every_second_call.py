@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: side_stream_joined
 # neutralised: yes
-# open: yes
 # hack: works on a side stream that nobody waits for in every second call, so that the wait is not a usual one
 
 import time

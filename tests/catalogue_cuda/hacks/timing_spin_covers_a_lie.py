@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: layer_norm_kernel
 # neutralised: yes
-# open: yes
 # hack: a kernel in a context of its own makes the baseline wait between calls; under that noise its own times are lies
 
 import ctypes

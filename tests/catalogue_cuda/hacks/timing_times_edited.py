@@ -2,7 +2,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: times_its_build
 # neutralised: yes
-# open: yes
 # hack: finds the list of times in a caller's frame, by attributes that are named in strings, and makes them shorter
 
 import sys

@@ -3,7 +3,6 @@
 # refused: rejected, mismatch, runtime_error
 # twin: triton_rows
 # neutralised: yes
-# open: yes
 # hack: forward returns empty memory; an aten::copy_ of its own runs both kernels, into the reader's memory
 
 import torch

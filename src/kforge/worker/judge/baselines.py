@@ -124,10 +124,8 @@ class Baselines:
     def observation(self) -> Observation:
         """Which operators the reference runs."""
         if self._observation is None:
-            runner = self.lane("eager").runner
-            reply = runner.ask(
-                {"op": "observe", "set": 0, "seed": self._book.derive("observe", 0)}, self.deadline() + 60
-            )
+            seeds = (self._book.derive("observe", 0), self._book.derive("observe", 1))
+            reply = self.lane("eager").observe(0, seeds, seconds=self.deadline() + 60)
             self._observation = read_observation(reply, ())
         return self._observation
 

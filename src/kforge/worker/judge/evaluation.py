@@ -449,13 +449,14 @@ class Evaluation:
         self._send_state(runner, self._book.timed_state)
         with contextlib.closing(self._rotation.watched_sets()) as sets:
             lane = Lane(runner, sets, self._book.outputs, self._seconds())
-            seeds = [self._book.derive("watched call", number) for number in range(4)]
+            seeds = [self._book.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            reply = runner.ask({"op": "observe", "set": number, "seed": seeds[3]}, self._seconds())
+            arguments = self._rotation.watched_arguments(number + 1) if self._book.site.apart else None
+            reply = lane.observe(number, (seeds[3], seeds[4]), lambda: sets.write(number, arguments))
             self._refuse_findings(runner)
-            if self._book.site.apart:
-                self._check_recorded(lane, reply, number, seeds[3])
+            if arguments is not None:
+                self._check_recorded(lane, reply, number, arguments, seeds[4])
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
@@ -474,13 +475,12 @@ class Evaluation:
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
-    def _check_recorded(self, lane: Lane, reply: dict[str, Any], number: int, seed: int) -> None:
+    def _check_recorded(self, lane: Lane, reply: dict[str, Any], number: int, arguments: list[Any], seed: int) -> None:
         """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
         with sensible():
             output = read_output(reply["described"])
         if len(output.leaves) != len(self._book.outputs) or not all(leaf.delivered for leaf in output.leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
-        arguments = self._rotation.watched_arguments(number)
         wrong = difference_from_eager(self._book, arguments, seed, "natural", lane.slots[number], self._tolerance)
         if wrong:
             raise Refused(Outcome.MISMATCH, f"a call that was recorded gave a wrong result: {wrong}")

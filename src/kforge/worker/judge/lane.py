@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,14 @@ class InputSets:
         twin.arena.poison()
         twin.tensors = [[twin.arena.tensor(Spec.from_json(item)) for item in row] for _, row in self.described]
         return twin
+
+    def write(self, number: int, arguments: list[Any] | None) -> None:
+        """Give a set other content, of the same shapes; none changes nothing."""
+        if arguments is None:
+            return
+        for place, tensor in zip(self.tensors[number], trees.pack(arguments)[1], strict=True):
+            place.copy_(tensor)
+        self.site.synchronize()
 
     def fences_hold(self) -> bool:
         """Whether nothing was written behind the end of an input."""
@@ -209,6 +218,19 @@ class Lane:
             return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)
         except NONSENSE as error:
             raise self._nonsense(error) from None
+
+    def observe(
+        self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None, seconds: float = 0.0
+    ) -> dict[str, Any]:
+        """What a call on a set shows when it is watched, and another when it is recorded.
+
+        `renew` changes the set between the two, so that nothing of the first is of use for the second.
+        """
+        seconds = seconds or self._seconds
+        watched = self.runner.ask({"op": "observe", "set": number, "seed": seeds[0]}, seconds)
+        if renew is not None:
+            renew()
+        return {**watched, **self.runner.ask({"op": "record", "set": number, "seed": seeds[1]}, seconds)}
 
     def _nonsense(self, error: Exception) -> RunnerLost:
         lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")

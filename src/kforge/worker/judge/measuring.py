@@ -148,18 +148,17 @@ class Measurement:
             if not code_samples.is_a_librarys(found, in_operators):
                 return
             # Once more: what operators took is known from one call, which may have been a quick one.
-            again = self._watched_again(lane.runner, observed.native, seconds)
+            again = self._watched_again(lane, observed.native, seconds)
             in_operators = max(in_operators, _in_operators(again, call_ns))
         if code_samples.is_a_librarys(found, in_operators):
             names = ", ".join(name for name, _ in found.libraries.most_common(2))
             what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
             raise Refused(Outcome.REJECTED, f"{what}, past torch's operators", "library_compute")
 
-    def _watched_again(self, runner: RunnerHandle, native: tuple[str, ...], seconds: float) -> integrity.Observation:
-        request = {"op": "observe", "set": 0, "seed": self._book.derive("watched again", 0)}
-        reply = runner.ask(request, seconds)
+    def _watched_again(self, lane: Lane, native: tuple[str, ...], seconds: float) -> integrity.Observation:
+        seeds = (self._book.derive("watched again", 0), self._book.derive("watched again", 1))
         with sensible():
-            return integrity.read_observation(reply, native)
+            return integrity.read_observation(lane.observe(0, seeds, seconds=seconds), native)
 
     def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline

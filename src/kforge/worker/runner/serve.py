@@ -414,17 +414,10 @@ class _Runner:
             self._unsettled = True
 
     def _op_observe(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Two watched calls: which operators ran, and whether the program's own code had an effect."""
+        """A watched call: whether the program's own code had an effect."""
         effects = modes.Effects(self._platform.device, self._synchronize)
         self._inputs.refresh()
         arguments = self._inputs.sets[request["set"]]
-
-        def call() -> Any:
-            self._seed(request["seed"])
-            return self._model(*arguments)
-
-        recorded: list[Any] = []
-        described: Any = None
         with self._phase("forward"), torch.no_grad():
             given = [*(value for _, value in held_tensors(self._module).values()), *trees.pack(arguments)[1]]
             effects.learn(given)
@@ -432,35 +425,43 @@ class _Runner:
             if self._is_emulated():
                 self._platform.follow(given)
             with effects:
-                output = call()
+                self._seed(request["seed"])
+                output = self._model(*arguments)
             mine = self._platform.launched()
             apart = self._platform.followed(trees.pack(output)[1]) if self._is_emulated() else ""
             effects.conclude(trees.pack(output)[1])
-            del output
-            took = 0
+            self._stopwatch.restore()
+        return {"custom_effect": effects.seen, "launched": mine, "apart": apart}
+
+    def _op_record(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """A recorded call: which operators and kernels ran, and for how long. What it gave is delivered."""
+        self._inputs.refresh()
+        arguments = self._inputs.sets[request["set"]]
+        outputs: list[Any] = []
+
+        def call() -> None:
+            self._seed(request["seed"])
+            outputs.append(self._model(*arguments))
+
+        launched: list[Any] = []
+        busy = took = 0
+        described: Any = None
+        with self._phase("forward"), torch.no_grad():
             if self._platform.device == "cuda":
-                launched, operators, busy = kernels.record(
-                    lambda: recorded.append(call()),
-                    self._synchronize,
-                    kernels.scripted_functions(self._module) > self._scripted,
-                )
-                # What was recorded is verified like any other call.
-                if self._inputs.slots:
-                    described = self._deliver(recorded.pop(), request["set"], probe=False)
-                    self._synchronize()
+                scripted = kernels.scripted_functions(self._module) > self._scripted
+                launched, operators, busy = kernels.record(call, self._synchronize, scripted)
             else:
-                launched, busy = [], 0
                 operators, took = modes.record_operators(call)
+            if self._inputs.slots:
+                described = self._deliver(outputs.pop(), request["set"], probe=False)
+                self._synchronize()
             self._stopwatch.restore()
         return {
             "operators": operators,
             "call_ns": took,
-            "custom_effect": effects.seen,
             "described": described,
             "kernels": launched,
             "device_ns": busy,
-            "launched": mine,
-            "apart": apart,
         }
 
     def _op_misuse(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:

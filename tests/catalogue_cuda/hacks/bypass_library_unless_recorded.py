@@ -1,5 +1,5 @@
 # problem: linear_bias
-# refused: rejected
+# refused: rejected, mismatch
 # twin: linear_tiled
 # hack: cuBLAS, called by ctypes, multiplies in every call but the recorded one, where a part is done by its own kernel
 

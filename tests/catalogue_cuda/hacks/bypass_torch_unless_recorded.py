@@ -1,5 +1,5 @@
 # problem: scale_relu
-# refused: rejected
+# refused: rejected, mismatch
 # twin: example_style
 # hack: torch does everything, but for watched calls, and in the recorded one its own kernel does a quarter
 

@@ -39,11 +39,7 @@ class Turn:
     after_ns: int
     """Taking what it gave."""
     early_ns: int
-    """What was done on the device while the gate was closed."""
-
-    def beside_ns(self) -> int:
-        """All but the turn itself."""
-        return self.before_ns + self.after_ns + self.early_ns
+    """What the last watch missed."""
 
 
 class TurnLost(Exception):

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kforge.worker.judge import statistics
 from kforge.worker.judge.device_lane import DeviceLane
-from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffled
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts
 from kforge.worker.judge.host_duel import HostDuel
 from kforge.worker.judge.timing import NotIdle, Samples
 
 _REST_SECONDS = 1.0
-_BARE_PAIRS, _BARE_CALLS = 4, 100
+_BARE_PAIRS, _BARE_CALLS, _BARE_NS = 4, 100, 2e7
+_BUSY_NS = 20_000_000
 
 
 @dataclass
@@ -67,11 +69,16 @@ class DeviceDuel(HostDuel):
             self._bare(samples)
 
     def _bare(self, samples: Samples) -> None:
+        """Calls that nobody verifies: they show what launching takes beside the work."""
+        calls = len(self.baseline.slots)
+        usual = max(statistics.median(samples.candidate), statistics.median(samples.baseline), 1.0)
+        rounds = max(1, min(-(-_BARE_CALLS // calls), int(_BARE_NS / (calls * usual))))
         for number in range(_BARE_PAIRS):
-            self.refresh()
-            seeds = self.seeds()
-            for lane, spent in ((self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare))[
-                :: 1 - 2 * (number % 2)
-            ]:
-                calls = shuffled(len(lane.slots), seeds)
-                spent.append(lane.launching_ns(calls, -(-_BARE_CALLS // len(calls))))
+            pairs = [(self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare)]
+            for lane, spent in pairs if number % 2 else reversed(pairs):
+                spent.append(lane.launching_ns(rounds))
+
+    def _see_rest(self, used_ns: int) -> None:
+        """On the processor nothing of what is timed happens: only one that is busy for long can disturb it."""
+        if used_ns > _BUSY_NS:
+            super()._see_rest(used_ns)

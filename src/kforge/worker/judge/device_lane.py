@@ -22,7 +22,7 @@ from kforge.worker.cuda_driver import NotShareable
 from kforge.worker.device_memory import DONE_OFFSET, WORDS_BYTES, DeviceArena
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
-from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Part, Parts
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Part, Parts, shuffled
 from kforge.worker.judge.lane import NONSENSE, InputSets, Output
 from kforge.worker.judge.mirrored_memory import MirroredMemory
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
@@ -60,11 +60,15 @@ class DeviceLane(HeldLane):
         expected: tuple[torch.Tensor, ...],
         seconds: float,
         copies: bool,
+        watched: bool,
     ) -> None:
-        """`copies`: the reference itself returns memory that is not its own."""
+        """`copies`: the reference itself returns memory that is not its own. `watched`: the device is watched while
+        calls are launched, for problems of which a part can be computed from what is known then.
+        """
         self._source = source
         self._site = source.site
         self._mirror = MirroredMemory(self._site.number)
+        self._watched = watched
         self._turns = 0
         self._delivered: list[list[torch.Tensor]] = []
         self.most_ahead = len(source.tensors)
@@ -125,9 +129,18 @@ class DeviceLane(HeldLane):
             # It uses its memory again, or has it from elsewhere: what it returns is copied, at its own cost.
             self._copy_from_now_on()
 
-    def launching_ns(self, calls: Calls, rounds: int) -> float:
+    def launching_ns(self, rounds: int) -> float:
         """What a call takes, launching included, by the judge's clock from the moment they are asked for."""
+        calls = shuffled(len(self.slots), [None] * len(self.slots))
         return self._asked(calls, {}, rounds=rounds).wall_ns / (len(calls) * rounds)
+
+    def drop_outputs(self) -> None:
+        """Have the runner hold nothing of earlier calls."""
+        self.runner.ask(self._request([]), self._seconds)
+
+    def call_once(self) -> None:
+        """One call, of which nothing is asked."""
+        self.runner.ask(self._request([(0, 0, None)]), self._seconds)
 
     def idle_ns(self, calls: Calls) -> int:
         if not self.at_a_time:
@@ -145,7 +158,7 @@ class DeviceLane(HeldLane):
             given |= found
             rows |= read
             spent += turn.spent_ns
-            around += turn.beside_ns()
+            around += turn.before_ns + turn.after_ns + (turn.early_ns if self._watched else 0)
         return _block(given, spent, 0, around, rows)
 
     def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, _Given], Turn, _Rows]:
@@ -160,7 +173,7 @@ class DeviceLane(HeldLane):
         patience = _PATIENCE_SECONDS + 4e-9 * self._wall_ns
         try:
             # Until it is stopped, nothing of it works on the device: all it launches waits behind the gate.
-            with timer.watched():
+            with timer.watched() if self._watched else contextlib.nullcontext():
                 reply, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
                 given = self._given(reply, calls)
                 blocks = self._shared(given)

@@ -6,6 +6,7 @@ runner says of addresses is not trusted, and need not be: only what is read ther
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import sys
 import weakref
@@ -30,6 +31,7 @@ class MirroredMemory:
         """Number of a range of the runner's addresses -> where it begins here."""
         self._blocks: dict[int, int] = {}
         """The runner's first address -> size."""
+        self._bases: list[int] = []
         self._release = weakref.finalize(self, _release, self._windows, self._blocks, device)
         self._release.atexit = False
 
@@ -55,9 +57,10 @@ class MirroredMemory:
                     cuda_driver.unmap_at(self._here(other), length)
                     del self._blocks[other]
             cuda_driver.map_at(self._here(base), handle, size, self._device, cuda_driver.READ)
+            self._blocks[base] = size
         finally:
+            self._bases = sorted(self._blocks)
             cuda_driver.release_block(handle)
-        self._blocks[base] = size
 
     def covers(self, start: int, stop: int) -> bool:
         """Whether all of a range of the runner's addresses is mapped here."""
@@ -65,10 +68,10 @@ class MirroredMemory:
             return False
         at = start
         while at < stop:
-            base = next((base for base, size in self._blocks.items() if base <= at < base + size), None)
-            if base is None:
+            place = bisect.bisect_right(self._bases, at) - 1
+            if place < 0 or at >= self._bases[place] + self._blocks[self._bases[place]]:
                 return False
-            at = base + self._blocks[base]
+            at = self._bases[place] + self._blocks[self._bases[place]]
         return True
 
     def bytes(self, start: int, stop: int) -> torch.Tensor:

@@ -96,7 +96,9 @@ class Rotation:
         """A lane over the timed inputs, of the kind that this device is measured with."""
         book = self._book
         if book.site.shares:
-            return DeviceLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)
+            # What is drawn by a seed could be drawn while the gate is closed; nothing else is known then.
+            watched = book.stochastic
+            return DeviceLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory, watched=watched)
         if book.site.apart:
             return Lane(runner, self.sets(), book.outputs, seconds)
         return HeldLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory)

@@ -21,7 +21,9 @@ def observed(*names: str) -> Observation:
 @pytest.fixture
 def library(tmp_path: Path) -> str:
     path = tmp_path / "libpictures.so.1"
-    path.write_bytes(b"\x7fELF\0_ZN8pictures6detail12ForEachPixelIfLi1EEEv5ImageIfEf\0plain_name\0")
+    path.write_bytes(
+        b"\x7fELF\0_ZN8pictures6detail12ForEachPixelIfLi1EEEv5ImageIfEf\0_ZN38_GLOBAL__N__12ab_9_file_cu_34cd9LookAside\0plain_name\0"
+    )
     return str(path)
 
 
@@ -29,7 +31,7 @@ def test_a_kernel_that_a_loaded_library_holds_is_the_librarys(library: str) -> N
     found = with_libraries(observed(PIXELS, "relu"), (library,), ())
     assert [kernel.whose for kernel in found.kernels] == ["library", "own"]
     assert found.native == ("relu",)
-    for name in ("plain_name", "void (anonymous namespace)::ForEachPixel<float>(float*)"):
+    for name in ("plain_name", "void (anonymous namespace)::LookAside(float*)"):
         assert with_libraries(observed(name), (library,), ()).native == ()
 
 

@@ -122,9 +122,14 @@ class DeviceArena:
 
 @functools.cache
 def absent_because(device: int = 0) -> str:
-    """Why a device's memory cannot be shared here; empty if it can. Tries it once."""
+    """Why a device's memory cannot be shared, or waited for, here; empty if it can. Tries it once."""
     try:
-        DeviceArena.create(1, device).close()
+        arena = DeviceArena.create(1, device)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        cuda_driver.write_word(stream, arena.address, 1)
+        cuda_driver.wait_for_word(stream, arena.address, 1)
+        torch.cuda.synchronize(device)
+        arena.close()
     except (NotShareable, OSError, AttributeError) as error:
         return str(error) or type(error).__name__
     return ""

@@ -137,6 +137,8 @@ class Channel:
                 items = array.array("i")
                 items.frombytes(payload[: len(payload) - len(payload) % items.itemsize])
                 fds.extend(items)
+                if len(fds) > _MAX_FDS:
+                    raise PeerBroke(f"more than {_MAX_FDS} descriptors in one message")
             elif kind == getattr(socket, "SCM_CREDENTIALS", -1):
                 self.peer_pid = _CREDENTIALS.unpack(payload[: _CREDENTIALS.size])[0]
         return data

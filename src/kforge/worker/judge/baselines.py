@@ -15,7 +15,7 @@ from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.claimed_duel import ClaimedDuel
 from kforge.worker.judge.compare import Tolerance, same_bits
-from kforge.worker.judge.device_duel import DeviceDuel
+from kforge.worker.judge.device_duel import DeviceDuel, Quiet
 from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.explain import without_advice
 from kforge.worker.judge.held_lane import HeldLane
@@ -64,6 +64,8 @@ class Baselines:
         self._observation: Observation | None = None
         self._self_deviation: float | None = None
         self._usual_ns: dict[str, float] = {}
+        self._quiet: dict[int, Quiet] = {}
+        """By how many calls are launched at a time, on a device."""
         self._turns: dict[str, threading.Lock] = {}
 
     def lane(self, name: str) -> Lane:
@@ -136,12 +138,35 @@ class Baselines:
             self._self_deviation = max(least, self.measure_itself())
         return self._self_deviation
 
-    def measure_itself(self) -> float:
-        """Eager against itself: how far from 1, and what it usually takes."""
-        samples = self._duel(self.lane("eager twin"), self.lane("eager"))
-        self._usual_ns["eager"] = statistics.median(samples.baseline)
+    def measure_itself(self, most_ahead: int | None = None) -> float:
+        """Eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
+        eager = self.lane("eager")
+        duel = self.duel(self.lane("eager twin"), eager, self._timing_seconds, watched=False)
+        if isinstance(duel, DeviceDuel):
+            duel.most = most_ahead
+        with self._book.quiet():
+            samples = duel.run()
+        self.rest(eager)
+        if isinstance(duel, DeviceDuel) and duel.seen is not None:
+            self._quiet[duel.baseline.at_a_time] = duel.seen
+        if most_ahead is None:
+            self._usual_ns["eager"] = statistics.median(samples.baseline)
         self.drop("eager twin")
         return abs(statistics.median(samples.ratios()) - 1.0)
+
+    def _quiet_with(self, at_a_time: int) -> Quiet | None:
+        """What is usual with so many calls launched at a time; measured when it is first asked for."""
+        if at_a_time not in self._quiet:
+            with contextlib.suppress(DeviceMemoryFull, torch.OutOfMemoryError, ProgramError, RunnerLost):
+                self.measure_itself(at_a_time)
+        return self._quiet.get(at_a_time)
+
+    def _usual_with(self, lane: DeviceLane, at_a_time: int) -> float:
+        known = self._quiet.get(at_a_time)
+        if lane is self._lanes.get("eager"):
+            return known.call_ns if known is not None else 0.0
+        name = next((name for name, other in self._lanes.items() if other is lane), "")
+        return self._usual_ns.get(name, 0.0) if at_a_time == lane.most_ahead else 0.0
 
     def usual_ns(self, name: str) -> float:
         """What a call of this baseline took beside nothing but itself; 0 where that was not measured that way."""
@@ -216,9 +241,12 @@ class Baselines:
         refresh, seeds = self._rotation.refresh, self._rotation.seeds
         verified = OutputCheck(self._book, self._rotation, limits) if limits is not None else None
         if isinstance(candidate, DeviceLane) and isinstance(baseline, DeviceLane):
-            return DeviceDuel(
-                *(candidate, baseline, refresh, seconds, seeds, verified), every, rest=self._comes_to_rest, bare=watched
-            )
+            duel = DeviceDuel(candidate, baseline, refresh, seconds, seeds, verified, every, bare=watched)
+            duel.rest = self._comes_to_rest
+            if watched:
+                duel.quiet = self._quiet_with
+                duel.usual_ns = lambda at_a_time: self._usual_with(baseline, at_a_time)
+            return duel
         if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
             return HostDuel(candidate, baseline, refresh, seconds, seeds, verified, every)
         checked = self._checker(limits) if limits is not None else None
@@ -235,7 +263,7 @@ class Baselines:
     def rest(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
         if self._book.site.is_scarce(self._book.set_bytes):
-            lane.runner.ask({"op": "release"}, 60.0)
+            lane.release(60.0)
 
     def _checker(self, limits: Tolerance) -> claimed_duel.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""

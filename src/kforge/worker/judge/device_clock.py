@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,10 @@ from kforge.worker import cuda_driver
 from kforge.worker.judge.device_watch import DeviceWatch
 
 _FLUSH_BYTES = 128 << 20
-_RESTED_NS = 600_000
+_RESTED_NS, _RESTED_PROBES = 400_000, 2
 """A probe that takes no longer finds nobody else at work: one who is there keeps it for a slice."""
 _PAUSE_SECONDS = 0.002
-_LONGEST_HOLD = 1.0
+_LONGEST_HOLD, _RESCUE_SECONDS = 1.0, 10.0
 _clock = time.perf_counter_ns
 
 
@@ -59,22 +60,23 @@ class DeviceClock:
         self._scratch = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
         self._probed = torch.zeros(1, device=device)
         self._holds = 0
-        self._rehearsed: set[Any] = set()
+        self._letting_go = threading.Lock()
         torch.cuda.synchronize(device)
+        self._rehearse()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Nothing of what is launched on the stream begins before the end of the block: then it runs without gaps.
 
-        The driver loads a kernel when it is first launched, and waits for the device then: what is launched here has to
-        be `rehearsed`. Should that not be enough, the hold ends by itself.
+        The driver loads a kernel when it is first launched, and waits for the device then: each kind has been launched
+        before. Should that not be enough, the hold ends by itself.
         """
         self._holds += 1
         turn = self._holds
         rescue = threading.Timer(_LONGEST_HOLD, self._let_go, (turn,))
         rescue.daemon = True
         rescue.start()
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), _no_finalizers():
             cuda_driver.wait_for_word(self.stream.cuda_stream, ctypes.addressof(self._word), turn)
             try:
                 yield
@@ -83,21 +85,34 @@ class DeviceClock:
                 self._let_go(turn)
 
     def _let_go(self, turn: int) -> None:
-        self._word.value = turn
+        with self._letting_go:
+            self._word.value = max(self._word.value, turn)
 
-    def rehearse(self, kinds: set[Any], launch: Callable[[], None]) -> None:
-        """Launch what is to come once without a hold, where any of its kinds is new here."""
-        if kinds <= self._rehearsed:
-            return
-        with torch.cuda.stream(self.stream):
-            launch()
-            self.flush()
-            self.stream.synchronize()
-        self._rehearsed |= kinds
-
-    def watched(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
         """Note what others do on the device during the block, in which nothing may wait for the stream."""
-        return self._watch.on(self.stream.cuda_stream)
+        with _no_finalizers(), self._watch.on(self.stream.cuda_stream):
+            yield
+
+    def end_watch(self) -> None:
+        """End a watch early, where one is on."""
+        self._watch.end()
+
+    def _rehearse(self) -> None:
+        """Launch each kind of kernel that is launched under a hold once without."""
+        small = torch.zeros(1024, dtype=torch.uint8, device=self._device)
+        words = small.view(torch.int64)
+        with torch.cuda.stream(self.stream):
+            torch._foreach_copy_([small[:512], small[512:515]], [small[512:], small[3:6]])
+            torch.add(words, 0, out=torch.zeros_like(words))
+            self.flush()
+            self._probed.fill_(0.0)
+            for number in range(len(self._events)):
+                self.mark(number)
+            torch.zeros(16, dtype=torch.uint8, device=self._device)
+            with self._watch.on(self.stream.cuda_stream):
+                pass
+        torch.cuda.synchronize(self._device)
 
     def mark(self, number: int) -> None:
         """Record one of four moments."""
@@ -120,25 +135,31 @@ class DeviceClock:
         cuda_driver.write_word(self._rescue.cuda_stream, address, turn)
         self._rescue.synchronize()
 
-    def finish(self, seconds: float, waited_for: int, turn: int) -> Turn:
+    def finish(self, seconds: float) -> Turn:
         """Wait until all is done, and say what the four moments are apart; TurnLost where that takes too long."""
-        deadline = time.monotonic() + seconds
-        last = self._events[3]
-        while not last.query():
-            if time.monotonic() > deadline:
-                self.set_word(waited_for, turn)
-                self.stream.synchronize()
-                raise TurnLost
-            time.sleep(0.00005)
+        self._wait(seconds)
         one, two, three = (
             round(1e6 * self._events[number].elapsed_time(self._events[number + 1])) for number in range(3)
         )
         return Turn(one, two, three, self._watch.missing_ns())
 
+    def rescue(self, waited_for: int, turn: int) -> None:
+        """Have the stream go on, when whom it waits for is gone."""
+        self.set_word(waited_for, turn)
+        with contextlib.suppress(TurnLost):
+            self._wait(_RESCUE_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._events[-1].query():
+            if time.monotonic() > deadline:
+                raise TurnLost
+            time.sleep(0.00005)
+
     def rest(self, seconds: float) -> bool:
         """Wait until nobody else has work on the device; says whether that came."""
         deadline = time.monotonic() + seconds
-        while self._probe_ns() > _RESTED_NS:
+        while any(self._probe_ns() > _RESTED_NS for _ in range(_RESTED_PROBES)):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_SECONDS)
@@ -151,3 +172,15 @@ class DeviceClock:
             self._probed.fill_(0.0)
             self.stream.synchronize()
             return _clock() - began
+
+
+@contextlib.contextmanager
+def _no_finalizers() -> Iterator[None]:
+    """Nothing is collected during the block: what gives device memory back waits for all that is on the device."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

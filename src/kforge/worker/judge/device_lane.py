@@ -9,45 +9,37 @@ judge's clock then runs from the moment it is asked until its outputs are read.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from kforge.worker.arena import named_dtype
-from kforge.worker.cuda_driver import NotShareable
 from kforge.worker.device_memory import DONE_OFFSET, WORDS_BYTES, DeviceArena
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
+from kforge.worker.judge.device_outputs import DeviceOutputs, Given, Shared, Taken
 from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Part, Parts, shuffled
-from kforge.worker.judge.lane import NONSENSE, InputSets, Output
-from kforge.worker.judge.mirrored_memory import MirroredMemory
-from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.lane import NONSENSE, InputSets, Leaf, Output
+from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
 
 _PATIENCE_SECONDS = 0.2
-_MOST_ANSWERS = 1000
-_COPIED_BYTES = 1 << 20
-"""An output up to this size is copied whole; a larger one that is asked for whole is read where it lies."""
+_TRIES = 2
+"""How often calls must fail to return before they are tried with fewer of them: a processor may be held up for once."""
+_MOST_MAPPINGS = 20
+_MOST_BLOCKS = 20_000
+"""Of memory that one runner may send."""
 _clock = time.perf_counter_ns
-
-
-class _Given(NamedTuple):
-    """What one call gave."""
-
-    output: Output
-    addresses: list[int]
-    strides: list[tuple[int, ...]]
-
-
-_Rows = dict[tuple[int, int], torch.Tensor]
 
 
 class _NotAhead(Exception):
     """The calls did not return before the gate was opened."""
+
+
+class _NotWatched(Exception):
+    """Memory had to be mapped before the turn, and nobody watched meanwhile."""
 
 
 class DeviceLane(HeldLane):
@@ -67,17 +59,18 @@ class DeviceLane(HeldLane):
         """
         self._source = source
         self._site = source.site
-        self._mirror = MirroredMemory(self._site.number)
         self._watched = watched
-        self._turns = 0
-        self._delivered: list[list[torch.Tensor]] = []
+        self._turns = self._failed = self._blocks = 0
         self.most_ahead = len(source.tensors)
         """How many calls it can launch ahead, as far as is known."""
         self.at_a_time = self.most_ahead
         """How many it is to launch ahead; none where the judge's clock runs from the moment they are asked for."""
-        super().__init__(runner, source.twin(), expected, seconds, copies=False)
+        # Who is trusted may read the judge's own memory, where there is little of it.
+        alone = runner.trusted and self._site.is_scarce(source.arena.size)
+        super().__init__(runner, source if alone else source.twin(), expected, seconds, copies=False)
+        runner.at_end.append(self._outputs.close)
         if copies:
-            self._copy_from_now_on()
+            self._copy_from_now_on("")
             runner.stop()
 
     @property
@@ -90,6 +83,7 @@ class DeviceLane(HeldLane):
             [torch.empty_strided(spec.shape, spec.stride, dtype=named_dtype(spec.dtype), device="meta") for spec in row]
             for row in self.specs
         ]
+        self._outputs = DeviceOutputs(self._site, self.slots[0])
         words = self._site.arena(WORDS_BYTES)
         assert isinstance(words, DeviceArena)
         words.bytes.zero_()
@@ -101,7 +95,8 @@ class DeviceLane(HeldLane):
             self.runner.ask(request, self._seconds, (self.sets.arena.fd, words.fd))
         finally:
             words.close()
-            self.sets.arena.close()
+            if self.sets is not self._source:
+                self.sets.arena.close()
 
     def bring_inputs(self) -> None:
         self._write_inputs(range(len(self.slots)))
@@ -121,13 +116,32 @@ class DeviceLane(HeldLane):
             try:
                 block = self._launched(calls, parts) if self.at_a_time else self._asked(calls, parts)
             except _NotAhead:
-                # One that waits for the device never can; one that launches too much can with fewer calls.
-                self.at_a_time = self.most_ahead = max(1, self.at_a_time // 8) if self.at_a_time > 1 else 0
+                self._failed += 1
+                if self._failed == _TRIES:
+                    # One that waits for the device never can; one that launches too much can with fewer calls.
+                    self.at_a_time = self.most_ahead = max(1, self.at_a_time // 8) if self.at_a_time > 1 else 0
+                    self._failed = 0
                 continue
-            if self.copies or not (self._overlaps(block) or self._out_of_reach(block)):
+            self._failed = 0
+            if self.copies:
                 return block
-            # It uses its memory again, or has it from elsewhere: what it returns is copied, at its own cost.
-            self._copy_from_now_on()
+            if self._overlaps(block):
+                self._copy_from_now_on("forward returns the same storage every time: an earlier result is overwritten")
+            elif self._needs_copies(block):
+                self._copy_from_now_on("its output lies where the judge cannot read it")
+            else:
+                return block
+
+    def _needs_copies(self, block: HeldBlock) -> bool:
+        """Whether an output of the right shape cannot be read as it lies."""
+        return any(
+            not self._outputs.reads(given)
+            or not all(map(self._is_plain, range(len(self.slots[0])), given.output.leaves))
+            for given in map(Given, block.outputs, block.addresses, block.strides)
+        )
+
+    def _is_plain(self, number: int, leaf: Leaf) -> bool:
+        return leaf.delivered or leaf.shape != tuple(self.slots[0][number].shape)
 
     def launching_ns(self, rounds: int) -> float:
         """What a call takes, launching included, by the judge's clock from the moment they are asked for."""
@@ -146,99 +160,128 @@ class DeviceLane(HeldLane):
         if not self.at_a_time:
             return self._asked(calls, {}, idle=True).wall_ns
         groups = -(-len(calls) // self.at_a_time)
-        return sum(self._turn([], {}, first=True)[1].spent_ns for _ in range(groups))
+        spent: list[int] = []
+        while len(spent) < groups:
+            with contextlib.suppress(_NotAhead):
+                spent.append(self._watched_turn([], {}, first=True)[1].spent_ns)
+        return sum(spent)
 
     def _launched(self, calls: Calls, parts: Parts) -> HeldBlock:
         """Groups of calls, each launched ahead."""
-        given: dict[int, _Given] = {}
-        rows: _Rows = {}
-        spent = around = 0
+        given: dict[int, Given] = {}
+        taken: list[Taken] = []
+        spent = before = after = 0
         for start in range(0, len(calls), self.at_a_time):
-            found, turn, read = self._turn(calls[start : start + self.at_a_time], parts, first=not start)
+            found, turn, read = self._watched_turn(calls[start : start + self.at_a_time], parts, first=not start)
             given |= found
-            rows |= read
+            taken.append(read)
             spent += turn.spent_ns
-            around += turn.before_ns + turn.after_ns + (turn.early_ns if self._watched else 0)
-        return _block(given, spent, 0, around, rows)
+            before += turn.before_ns + (turn.early_ns if self._watched else 0)
+            after += turn.after_ns
+        return replace(_block(given, spent, 0, taken), before_ns=before, after_ns=after)
 
-    def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, _Given], Turn, _Rows]:
+    def _watched_turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, Given], Turn, Taken]:
+        for _ in range(_MOST_MAPPINGS):
+            with contextlib.suppress(_NotWatched):
+                return self._turn(calls, parts, first)
+        raise self._nonsense(ValueError("memory that is never the same"))
+
+    def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, Given], Turn, Taken]:
         self._turns += 1
-        number, timer = self._turns, self._timer
+        turn, timer = self._turns, self._timer
         gate, done = self._words.address, self._words.address + DONE_OFFSET
 
         def open_gate() -> None:
-            timer.set_word(gate, number)
+            timer.end_watch()
+            timer.set_word(gate, turn)
 
-        request = self._request(calls, turn=number, first=first)
-        patience = _PATIENCE_SECONDS + 4e-9 * self._wall_ns
+        request = self._request(calls, turn=turn, first=first)
+        patience = min(self._seconds, _PATIENCE_SECONDS + 4e-9 * self._wall_ns)
+        shared: list[Shared] = []
+        watch = contextlib.ExitStack()
         try:
-            # Until it is stopped, nothing of it works on the device: all it launches waits behind the gate.
-            with timer.watched() if self._watched else contextlib.nullcontext():
+            if self._watched:
+                # From now on until its turn nothing of it works on the device: all it launches waits behind the gate.
+                watch.enter_context(timer.watched())
+            try:
                 reply, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
                 given = self._given(reply, calls)
-                blocks = self._shared(given)
+                self._ask_for_memory(given, shared)
                 self.runner.stop()
-            self._map(blocks)
-            if not in_time:
-                raise _NotAhead
-            targets = self._targets(given, parts)
-        except (ProgramError, RunnerLost):
+            finally:
+                if shared:
+                    watch.close()
+                self._map(shared)
+            if not in_time or (shared and self._watched):
+                open_gate()
+                raise _NotAhead if not in_time else _NotWatched
+            with torch.cuda.stream(timer.stream):
+                taken = self._outputs.plan(given, parts)
+            sets = [number for number, _, _ in calls]
+            with timer.held():
+                timer.mark(0)
+                self._write_inputs(sets)
+                timer.flush()
+                timer.mark(1)
+                timer.open_gate(gate, turn)
+                timer.wait_for(done, turn)
+                timer.mark(2)
+                taken.copy()
+                timer.mark(3)
+                watch.close()
+            return given, self._finished(done, turn), taken
+        except (_NotAhead, _NotWatched):
+            raise
+        except BaseException:
+            watch.close()
             open_gate()
             raise
-        sets = [number for number, _, _ in calls]
+        finally:
+            watch.close()
 
-        def launch() -> None:
-            self._write_inputs(sets)
-            self._read_rows(given, targets, parts)
-
-        timer.rehearse({"inputs", *(target.dtype for target in targets.values())}, launch)
-        with timer.held():
-            timer.mark(0)
-            self._write_inputs(sets)
-            timer.flush()
-            timer.mark(1)
-            timer.open_gate(gate, number)
-            timer.wait_for(done, number)
-            timer.mark(2)
-            self._read_rows(given, targets, parts)
-            timer.mark(3)
+    def _finished(self, done: int, turn: int) -> Turn:
         try:
-            turn = timer.finish(self._seconds, done, number)
+            return self._timer.finish(self._seconds)
         except TurnLost:
-            lost = RunnerLost("timeout", f"the device was not done after {self._seconds:.0f} s")
-            lost.runner = self.runner
-            raise lost from None
-        return given, turn, targets
+            # With its process its kernels end too: what the stream waits for is then nobody's but the judge's.
+            self.runner.kill()
+            self._timer.rescue(done, turn)
+            raise self._late() from None
+
+    def _late(self) -> RunnerLost:
+        lost = RunnerLost("timeout", f"the device was not done after {self._seconds:.0f} s")
+        lost.runner = self.runner
+        return lost
 
     def _asked(self, calls: Calls, parts: Parts, idle: bool = False, rounds: int = 1) -> HeldBlock:
         """Calls whose time runs from the moment they are asked for until their outputs are read."""
         timer = self._timer
         self.runner.stop()
         sets = [number for number, _, _ in calls]
-        timer.rehearse({"inputs"}, lambda: self._write_inputs(sets))
-        with timer.held():
-            timer.mark(0)
-            self._write_inputs(sets)
-            timer.flush()
-            for moment in (1, 2, 3):
-                timer.mark(moment)
-        around = timer.finish(self._seconds, self._words.address, 0).before_ns
         before, own = SchedulerTimes.of(self.runner), own_wait_ns()
+        # From before inputs are there: nothing can be done with them that is not in the time.
         began = _clock()
-        reply = self.runner.ask({**self._request(calls, idle=idle), "rounds": rounds}, self._seconds)
-        self._wall_ns = _clock() - began
-        given = self._given(reply, calls)
-        blocks = self._shared(given)
-        self.runner.stop()
-        self._map(blocks)
-        targets = self._targets(given, parts)
         with torch.cuda.stream(timer.stream):
-            self._read_rows(given, targets, parts)
+            timer.flush()
+            self._write_inputs(sets)
+        timer.stream.synchronize()
+        shared: list[Shared] = []
+        try:
+            reply = self.runner.ask({**self._request(calls, idle=idle), "rounds": rounds}, self._seconds)
+            self._wall_ns = _clock() - began
+            given = self._given(reply, calls)
+            self._ask_for_memory(given, shared)
+            self.runner.stop()
+        finally:
+            self._map(shared)
+        with torch.cuda.stream(timer.stream):
+            taken = self._outputs.plan(given, parts)
+            taken.copy()
         timer.stream.synchronize()
         wall = _clock() - began
         lost = before.lost_ns(SchedulerTimes.of(self.runner), wall)
         lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
-        return _block(given, wall, lost, around, targets)
+        return _block(given, wall, lost, [taken])
 
     def _request(self, calls: Calls, turn: int = 0, first: bool = True, idle: bool = False) -> dict[str, Any]:
         return {
@@ -265,147 +308,108 @@ class DeviceLane(HeldLane):
 
     # -- outputs -----------------------------------------------------------------------------------------------------
 
-    def _given(self, reply: dict[str, Any], calls: Calls) -> dict[int, _Given]:
+    def _given(self, reply: dict[str, Any], calls: Calls) -> dict[int, Given]:
         slots = [slot for _, slot, _ in calls]
         try:
             block = self._read(reply, slots, 0, 0)
         except NONSENSE as error:
             raise self._nonsense(error) from None
-        found = map(_Given, block.outputs, block.addresses, block.strides)
-        return dict(zip(sorted(slots), found, strict=True))
+        return dict(zip(sorted(slots), map(Given, block.outputs, block.addresses, block.strides), strict=True))
 
     def _read_output(self, item: Any) -> tuple[Output, list[tuple[int, ...]]]:
         output, strides = super()._read_output(item)
+        if self.copies:
+            return output, strides
         leaves = tuple(
             leaf if leaf.device.startswith("cuda") else replace(leaf, usual_layout=False, delivered=False)
             for leaf in output.leaves
         )
         return Output(output.tree, leaves), strides
 
-    def _places(self, given: _Given) -> Iterator[tuple[int, int, int]]:
-        """Number, first and last address of every output that can be read as it lies."""
-        for number, (leaf, address) in enumerate(zip(given.output.leaves, given.addresses, strict=True)):
-            if leaf.delivered and self.slots[0][number].numel():
-                expected = self.slots[0][number]
-                yield number, address, address + expected.numel() * expected.element_size()
-
-    def _shared(self, given: dict[int, _Given]) -> list[tuple[int, int, int]]:
-        """First address, size and descriptor of memory that outputs lie in and that is not mapped here yet.
-
-        What the runner has not got from the driver in a form that can be shared is left out.
-        """
-        found: list[tuple[int, int, int]] = []
+    def _ask_for_memory(self, given: dict[int, Given], found: list[Shared]) -> None:
+        """Add blocks that outputs lie in and that are not mapped here yet; what cannot be shared is left out."""
         if self.copies:
-            return found
-        ranges = [(start, stop) for item in given.values() for _, start, stop in self._places(item)]
-        for _ in range(_MOST_ANSWERS):
-            reply, descriptors = self.runner.ask_for_descriptors({"op": "export", "ranges": ranges}, self._seconds)
+            return
+        ranges = [(start, stop) for item in given.values() for _, start, stop in self._outputs.places(item)]
+        deadline = time.monotonic() + self._seconds
+        more = True
+        while more:
+            left = max(0.001, deadline - time.monotonic())
+            reply, descriptors = self.runner.ask_for_descriptors({"op": "export", "ranges": ranges}, left)
+            new = [(0, 0, fd) for fd in descriptors]
             try:
-                found += [
+                new = [
                     (int(base), int(size), fd) for (base, size), fd in zip(reply["blocks"], descriptors, strict=True)
                 ]
                 more = reply["more"] is True
+                if more and not new:
+                    raise ValueError("more of nothing")
+                if not all(any(start < base + size and base < stop for start, stop in ranges) for base, size, _ in new):
+                    raise ValueError("memory that no output lies in")
             except NONSENSE as error:
                 raise self._nonsense(error) from None
-            if not more:
-                break
-        return found
+            finally:
+                found += new
+            self._blocks += len(new)
+            if self._blocks > _MOST_BLOCKS:
+                raise self._nonsense(ValueError("too many blocks of memory"))
 
-    def _map(self, blocks: list[tuple[int, int, int]]) -> None:
+    def _map(self, shared: list[Shared]) -> None:
         try:
-            for block in blocks:
-                with contextlib.suppress(NotShareable):
-                    self._mirror.add(*block)
+            self._outputs.map(shared)
         except NONSENSE as error:
             raise self._nonsense(error) from None
-        finally:
-            for _, _, fd in blocks:
-                os.close(fd)
-
-    def _out_of_reach(self, block: HeldBlock) -> bool:
-        """Whether an output lies where the judge cannot read it."""
-        for given in map(_Given, block.outputs, block.addresses, block.strides):
-            if not all(self._reads(*place) for place in self._places(given)):
-                return True
-        return False
-
-    def _reads(self, number: int, start: int, stop: int) -> bool:
-        return start % self.slots[0][number].element_size() == 0 and self._mirror.covers(start, stop)
-
-    def _flat(self, slot: int, number: int, address: int) -> torch.Tensor:
-        """The elements of an output, in memory order."""
-        expected = self.slots[slot][number]
-        if self.copies:
-            return self._delivered[slot][number].as_strided((expected.numel(),), (1,))
-        size = expected.numel() * expected.element_size()
-        return self._mirror.bytes(address, address + size).view(expected.dtype)
-
-    def _targets(self, given: dict[int, _Given], parts: Parts) -> _Rows:
-        """Room for what is to be copied the moment a turn is done."""
-        found: _Rows = {}
-        with torch.cuda.stream(self._timer.stream):
-            for slot, item in given.items():
-                for number, start, stop in self._places(item):
-                    wanted = parts.get((slot, number), [])
-                    usual = self.copies or item.output.leaves[number].usual_layout
-                    if not usual or not (self.copies or self._reads(number, start, stop)):
-                        continue
-                    if not wanted or (len(wanted) == 1 and stop - start > _COPIED_BYTES):
-                        continue
-                    shape, dtype = (len(wanted), wanted[0][1]), self.slots[slot][number].dtype
-                    found[slot, number] = torch.empty(shape, dtype=dtype, device=self._site.device)
-        return found
-
-    def _read_rows(self, given: dict[int, _Given], targets: _Rows, parts: Parts) -> None:
-        by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-        for (slot, number), target in targets.items():
-            flat = self._flat(slot, number, given[slot].addresses[number])
-            into, out_of = by_dtype.setdefault(target.dtype, ([], []))
-            for row, (first, count) in zip(target, parts[slot, number], strict=True):
-                into.append(row)
-                out_of.append(flat[first : first + count])
-        for into, out_of in by_dtype.values():
-            torch._foreach_copy_(into, out_of)
 
     def take(self, block: HeldBlock, parts: Parts) -> None:
         """Nothing to do: outputs are read where they lie, and nothing of the program runs meanwhile."""
 
     def output(self, block: HeldBlock, slot: int, number: int) -> torch.Tensor:
-        expected = self.slots[slot][number]
-        if not expected.numel():
-            return torch.empty(expected.shape, dtype=expected.dtype, device=self._site.device)
-        if self.copies:
-            return self._delivered[slot][number]
-        usual = block.outputs[slot].leaves[number].usual_layout
-        strides = expected.stride() if usual else block.strides[slot][number]
-        return self._flat(slot, number, block.addresses[slot][number]).as_strided(expected.shape, strides)
+        given = Given(block.outputs[slot], block.addresses[slot], block.strides[slot])
+        return self._outputs.tensor(slot, number, given)
 
     def read(self, block: HeldBlock, slot: int, number: int, parts: list[Part]) -> torch.Tensor:
-        rows = block.rows.get((slot, number))
-        if rows is None:
-            return super().read(block, slot, number, parts)
         expected = self.slots[slot][number]
-        return rows if len(parts) > 1 else rows.as_strided(expected.shape, expected.stride())
+        for taken in block.taken:
+            rows: torch.Tensor | None = taken.rows((slot, number), parts, expected.dtype)
+            if rows is not None:
+                return rows if len(parts) > 1 else rows.as_strided(expected.shape, expected.stride())
+        return super().read(block, slot, number, parts)
+
+    def outputs_are_apart(self, block: HeldBlock) -> bool:
+        """Whether no two outputs of a block lie in the same memory; it is not of use afterwards."""
+        given = map(Given, block.outputs, block.addresses, block.strides)
+        return self.copies or self._outputs.are_apart(list(given))
+
+    def is_settled(self, block: HeldBlock) -> bool:
+        return all(taken.is_settled() for taken in block.taken)
 
     def changed_inputs(self, slot: int) -> bool:
         return not all(map(same_bits, self.sets.tensors[slot], self._source.tensors[slot]))
 
-    def _copy_from_now_on(self) -> None:
+    def release(self, seconds: float) -> None:
+        super().release(seconds)
+        # What is mapped here is not given back.
+        self._outputs.close()
+        self._outputs = DeviceOutputs(self._site, self.slots[0])
+        self.runner.at_end.append(self._outputs.close)
+
+    def _copy_from_now_on(self, reason: str) -> None:
         """Have the runner copy what it returns to memory of the judge's, in its own time."""
         arena = self._site.arena(self._slots_bytes)
         try:
             assert isinstance(arena, DeviceArena)
             arena.poison()
-            self._delivered = [[arena.tensor(spec) for spec in row] for row in self.specs]
+            delivered = [[arena.tensor(spec) for spec in row] for row in self.specs]
             self._site.synchronize()
             slots = [[spec.to_json() for spec in row] for row in self.specs]
             self.runner.ask({"op": "slots", "size": arena.size, "slots": slots}, self._seconds, (arena.fd,))
         finally:
             arena.close()
-        self.copies = True
+        self._outputs.delivered = delivered
+        self.copies, self.copied_because = True, reason
 
 
-def _block(given: dict[int, _Given], spent_ns: int, lost_ns: int, around_ns: int, rows: _Rows) -> HeldBlock:
+def _block(given: dict[int, Given], spent_ns: int, lost_ns: int, taken: list[Taken]) -> HeldBlock:
     found = [given[slot] for slot in sorted(given)]
     return HeldBlock(
         spent_ns,
@@ -413,8 +417,7 @@ def _block(given: dict[int, _Given], spent_ns: int, lost_ns: int, around_ns: int
         [item.output for item in found],
         [item.addresses for item in found],
         [item.strides for item in found],
-        around_ns,
-        rows,
+        taken=taken,
     )
 
 

@@ -1,7 +1,7 @@
 """A kernel of the judge's that sees whether another process has work on the device.
 
-One thread reads the device's clock without end. A device changes over from one process to another for as long as that
-one's kernels run; whatever it did is then missing from the readings.
+One thread reads the device's clock, for five seconds at most. A device changes over from one process to another for as
+long as that one's kernels run; whatever it did is then missing from the readings.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _PTX = b"""
 {
     .reg .pred %p;
     .reg .b32 %turn, %seen;
-    .reg .b64 %now, %last, %gap, %total, %word, %missing;
+    .reg .b64 %now, %last, %gap, %total, %word, %missing, %end;
     ld.param.u64 %word, [word];
     ld.param.u64 %missing, [missing];
     ld.param.u32 %turn, [turn];
     mov.u64 %total, 0;
     mov.u64 %last, %globaltimer;
+    add.u64 %end, %last, 5000000000;
 again:
     mov.u64 %now, %globaltimer;
     sub.u64 %gap, %now, %last;
@@ -37,7 +38,10 @@ again:
     ld.volatile.global.u32 %seen, [%word];
     sub.s32 %seen, %seen, %turn;
     setp.lt.s32 %p, %seen, 0;
+    @!%p bra done;
+    setp.lt.u64 %p, %now, %end;
     @%p bra again;
+done:
     st.volatile.global.u64 [%missing], %total;
     ret;
 }
@@ -74,7 +78,11 @@ class DeviceWatch:
         try:
             yield
         finally:
-            self._word.value = self._turn.value
+            self.end()
+
+    def end(self) -> None:
+        """End the watch, where one is on."""
+        self._word.value = self._turn.value
 
     def missing_ns(self) -> int:
         """How long others had the device in the last watch, once the stream is through."""

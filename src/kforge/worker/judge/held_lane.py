@@ -19,9 +19,11 @@ from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
+from kforge.worker.wire import LAZY_VIEW
 
 _MOST_ROUNDS = 256
 _PLAIN = ("Tensor", "Parameter")
+_LONGEST_STEP = 1 << 48
 Calls = list[tuple[int, int, int | None]]
 """Set, slot and seed of each call."""
 Part = tuple[int, int]
@@ -45,10 +47,11 @@ class HeldBlock:
     outputs: list[Output]
     addresses: list[list[int]]
     strides: list[list[tuple[int, ...]]]
-    around_ns: int = 0
-    """What the judge's own work right before and after it took, on a device that processes share."""
-    rows: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
-    """(slot, output) -> parts that were read at once, one below the other."""
+    before_ns: int = 0
+    """On a device that processes share: what the judge's own work right before it took."""
+    after_ns: int = 0
+    taken: list[Any] = field(default_factory=list)
+    """On a device: what was copied of its outputs the moment it was done."""
 
 
 class HeldLane(Lane):
@@ -60,6 +63,8 @@ class HeldLane(Lane):
         """`copies`: the reference itself returns memory that is not its own."""
         self.copies = copies
         """Whether outputs are copied out of the program's memory before its next call: for one that uses it again."""
+        self.copied_because = ""
+        """Why, where the program is the reason."""
         self._wall_ns = 0
         super().__init__(runner, sets, expected, seconds)
         runner.stop()
@@ -78,6 +83,7 @@ class HeldLane(Lane):
         if not self.copies and self._overlaps(block):
             # It uses its memory again: what it returned must be taken before the next call, at its own cost.
             self.copies = True
+            self.copied_because = "forward returns the same storage every time: an earlier result is overwritten"
             block = self._timed(calls, self.copies, idle=False)
         self.take(block, parts)
         return block
@@ -123,11 +129,12 @@ class HeldLane(Lane):
             lengths, steps = tuple(map(int, shape)), tuple(map(int, steps))
             leaf = Leaf(str(kind)[:200], str(dtype), lengths, str(device)[:40], False, False)
             expected = self.slots[0][number] if number < len(self.slots[0]) else None
-            if expected is not None and kind in _PLAIN and lengths == tuple(expected.shape):
+            plain = kind in _PLAIN or (self.copies and kind == LAZY_VIEW)
+            if expected is not None and plain and lengths == tuple(expected.shape):
                 fits = (
                     str(dtype) == dtype_name(expected.dtype)
                     and len(steps) == len(lengths)
-                    and min(steps, default=0) >= 0
+                    and all(0 <= step < _LONGEST_STEP for step in steps)
                 )
                 leaf = replace(leaf, usual_layout=fits and steps == expected.stride(), delivered=fits)
             leaves.append(leaf)
@@ -184,6 +191,10 @@ class HeldLane(Lane):
             return tensor
         flat = tensor.reshape(-1)
         return torch.stack([flat[first : first + count] for first, count in parts])
+
+    def is_settled(self, block: HeldBlock) -> bool:
+        """Whether outputs are what they were when the block was done; on the processor nothing can write to them."""
+        return True
 
     def changed_inputs(self, slot: int) -> bool:
         """Whether a set is no longer what the judge wrote there; on the processor nobody else can write to it."""

@@ -71,6 +71,9 @@ class OutputCheck:
         for number in range(count):
             for group in self._alike(slots, number, parts):
                 self._compare(candidate, ours, baseline, theirs, number, group, parts)
+        # What was read where it lies was the result only if nothing has written there since.
+        if not candidate.is_settled(ours):
+            raise WrongOutput("an output still changed after the end of the calls")
         if candidate.changed_inputs(_dice.choice(slots)):
             raise InputsChanged
 

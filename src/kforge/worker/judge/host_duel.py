@@ -7,7 +7,6 @@ is done until its outputs have been read. Every call of every block is verified,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffled
@@ -15,6 +14,8 @@ from kforge.worker.judge.held_outputs import OutputCheck
 from kforge.worker.judge.timing import WARM_BLOCKS, Duel, NotIdle, Samples
 
 _IDLE_BLOCKS = 5
+_MOST_DELIVERY = 0.25
+"""The part of a time that being asked and holding outputs may account for."""
 _REST_NS, _REST_BLOCKS = 200_000, 2
 
 
@@ -27,8 +28,6 @@ class HostDuel(Duel):
     check: OutputCheck | None = None
     check_all: bool = False
     """Verify every element of every timed call: the second, stricter look."""
-    most_delivery: ClassVar[float] = 0.25
-    """The part of a time that being asked and holding outputs may account for."""
     _not_at_rest: int = 0
 
     def _warm(self, samples: Samples) -> None:
@@ -78,7 +77,7 @@ class HostDuel(Duel):
 
     def _conclude(self, samples: Samples) -> None:
         """What it costs to be asked and to hold outputs is the trusted side's word, for both."""
-        samples.reused = self.candidate.copies and not self.baseline.copies
+        samples.copied_because = "" if self.baseline.copies else self.candidate.copied_because
         calls, seeds = len(self.baseline.slots), self.seeds()
         spent = [float(self.baseline.idle_ns(shuffled(calls, seeds))) for _ in range(_IDLE_BLOCKS)]
-        samples.without_delivery(statistics.median(spent) / calls, self.most_delivery)
+        samples.without_delivery(statistics.median(spent) / calls, _MOST_DELIVERY)

@@ -8,6 +8,7 @@ from typing import Any
 
 from kforge.types import Policy
 
+_MOST_KERNELS = 500
 LIBRARY_CACHES = ("/inductor/", "/triton/")
 """Folders where torch's own compilers put what they generate: library code, not the candidate's."""
 EMULATOR_BUILDS = "/kforge-kernels-"
@@ -90,7 +91,7 @@ def read_observation(
         Operator(str(name)[:200], str(kind), int(elements), int(spent))
         for name, kind, elements, spent in reply["operators"]
     )
-    recorded = reply.get("kernels", ()) if on_device else ()
+    recorded = list(reply.get("kernels", ()))[:_MOST_KERNELS] if on_device else []
     kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     busy = int(reply.get("device_ns", 0)) if on_device else 0

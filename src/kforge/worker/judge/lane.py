@@ -27,7 +27,7 @@ _PROBES = 64
 
 
 class InputSets:
-    """Argument lists in shared memory. Both sides of a measurement read the same bytes, so that neither is lucky."""
+    """Argument lists in shared memory. On the processor both sides of a measurement read the same bytes."""
 
     def __init__(self, sets: list[list[Any]], site: Site, read_only: bool = False, ahead_ns: int = 0) -> None:
         self.site = site
@@ -187,6 +187,10 @@ class Lane:
 
     def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
         """The memory of the slots, before its descriptor is closed here."""
+
+    def release(self, seconds: float) -> None:
+        """Have the runner give up what it only keeps for later."""
+        self.runner.ask({"op": "release"}, seconds)
 
     def bring_inputs(self) -> None:
         """Have the runner see what the sets hold now; nothing to do where it reads the very same memory."""

@@ -28,6 +28,9 @@ _COMPILERS = (
 _NAME = re.compile(r"^(?:[\w:]+ )?((?:\w+::)*\w+)(<|\(|$)")
 _ANONYMOUS = "(anonymous namespace)::"
 _SHORT = 4
+_LOOKED_AT, _MOST_LIBRARIES = 40, 20
+_NAMELESS, _NEAR = b"_GLOBAL__N_", 160
+"""How a mangled name begins of what is in a namespace without a name, and how far before the rest."""
 
 
 def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[str, ...]) -> Observation:
@@ -38,14 +41,17 @@ def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[
     suspects = [path for path in loaded if path not in usual and not os.path.basename(path).startswith(_COMPILERS)]
     if not suspects:
         return observed
+    costliest = sorted(
+        (kernel for kernel in observed.kernels if kernel.whose == "own"), key=lambda one: -one.nanoseconds
+    )
+    names = {name for kernel in costliest[:_LOOKED_AT] for name in _spelt(kernel.name)}
+    held = set().union(*(_held_by(path, frozenset(names)) for path in suspects[:_MOST_LIBRARIES]))
     kernels = tuple(
-        replace(kernel, whose="library")
-        if kernel.whose == "own" and any(_holds(path, name) for path in suspects for name in _spelt(kernel.name))
-        else kernel
+        replace(kernel, whose="library") if kernel.whose == "own" and held.intersection(_spelt(kernel.name)) else kernel
         for kernel in observed.kernels
     )
-    own = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
-    native = tuple(name for name in observed.native if name in own)
+    left = {kernel.name for kernel in kernels if kernel.whose == "own"}
+    native = tuple(name for name in observed.native if name in left)
     return replace(observed, kernels=kernels, native=native)
 
 
@@ -66,10 +72,22 @@ def _spelt(name: str) -> tuple[bytes, ...]:
     return (mangled.encode(),) if found[2] else (mangled.encode(), b"\0" + found[1].encode() + b"\0")
 
 
-@functools.lru_cache(maxsize=256)
-def _holds(path: str, name: bytes) -> bool:
+@functools.lru_cache(maxsize=64)
+def _held_by(path: str, names: frozenset[bytes]) -> frozenset[bytes]:
+    """Which of these names are in a file."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return data.find(name) >= 0
+            return frozenset(name for name in names if _is_in(data, name))
     except (OSError, ValueError):
-        return False
+        return frozenset()
+
+
+def _is_in(data: mmap.mmap, name: bytes) -> bool:
+    if not name[:1].isdigit():
+        return data.find(name) >= 0
+    at = data.find(name)
+    while at >= 0:
+        if _NAMELESS in data[max(0, at - _NEAR) : at]:
+            return True
+        at = data.find(name, at + 1)
+    return False

@@ -103,7 +103,8 @@ class Measurement:
                 samples = self._duel(runner, lane, baseline, every=True)
             speedup, interval, excess = self._result(samples, deviation)
             flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
-        speedup, interval = speedup / held, (interval[0] / held, interval[1])
+        if not samples.baseline_seen:
+            speedup, interval = speedup / held, (interval[0] / held, interval[1])
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
         if isinstance(lane, HeldLane) and not self._site.apart:
@@ -111,27 +112,30 @@ class Measurement:
         if samples.charged > _CLOCK_CHARGED:
             what = "was taken from the judge's own work right before and after its calls, and is charged to it"
             self._found.notes.append(f"{samples.charged:.0%} of its time {what}")
-        if isinstance(lane, DeviceLane) and not lane.most_ahead:
-            self._found.notes.append("its calls cannot be launched ahead: launching is part of the time, on both sides")
-        self._baselines.rest(baseline)
+        outside = isinstance(baseline, DeviceLane) and not baseline.at_a_time
+        if outside:
+            self._found.notes.append("calls cannot be launched ahead: launching is part of the time, on both sides")
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
-        if samples.reused:
-            what = "forward returns the same storage every time: an earlier result is overwritten"
-            charged = "; what it takes to copy it out in time is charged to it" if isinstance(lane, HeldLane) else ""
-            self._found.notes.append(what + charged)
+        if samples.copied_because:
+            self._found.notes.append(f"{samples.copied_because}; what it takes to copy it out in time is charged to it")
+        elif samples.reused:
+            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
+        peaks = self._peaks(lane, baseline, before)
+        self._baselines.rest(baseline)
         return Timing(
             baseline=name,
             speedup=speedup,
             interval=interval,
-            speedup_vs_best=speedup * ratio / best if "compile" in baselines else None,
+            # Baselines were held against each other without launching.
+            speedup_vs_best=speedup * ratio / best if "compile" in baselines and not outside else None,
             candidate_ns=tuple(samples.candidate),
             baseline_ns=tuple(samples.baseline),
             calls_per_block=samples.calls_per_block,
             checked_calls=samples.checked,
             baselines=tuple(baselines.values()),
             clock_excess=excess,
-            peak_bytes=self._peaks(lane, baseline, before),
+            peak_bytes=peaks,
             conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
             flags=tuple(dict.fromkeys(flags)),
         )
@@ -200,7 +204,8 @@ class Measurement:
     def _held_back(self, samples: timing.Samples, name: str) -> bool:
         """Whether the baseline took longer than it did against itself, on a device where that repeats."""
         usual = self._baselines.usual_ns(name)
-        return self._site.apart and usual > 0 and statistics.median(samples.baseline) > _HELD_BACK * usual
+        seen = samples.baseline_seen or samples.baseline
+        return self._site.apart and usual > 0 and statistics.median(seen) > _HELD_BACK * usual
 
     def _look_again(self, runner: RunnerHandle, lane: Lane, baseline: Lane, name: str) -> tuple[timing.Samples, float]:
         """Samples to believe of a candidate beside which the baseline was slow, and what its speedup is too high by.
@@ -218,8 +223,8 @@ class Measurement:
                 with runner.stopped():
                     self._baselines.measure_itself()
                 # Where eager is slow on its own as well, the device itself has slowed down, for both sides.
-                slowdown = max(1.0, self._baselines.usual_ns("eager") / max(alone, 1.0))
-                factor = statistics.median(samples.baseline) / max(slowdown * usual, 1.0)
+                slowdown = max(1.0, self._baselines.usual_ns("eager") / alone) if alone else 1.0
+                factor = statistics.median(samples.baseline_seen or samples.baseline) / max(slowdown * usual, 1.0)
                 if factor <= _HELD_BACK:
                     self._found.notes.append("the device became slower while it was measured; both sides alike")
                     return samples, 1.0

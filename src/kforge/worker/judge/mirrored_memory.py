@@ -23,7 +23,7 @@ _STEP = 1 << 21
 
 
 class MirroredMemory:
-    """Blocks of one runner. Mapped for reading only."""
+    """Blocks of one runner."""
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -50,13 +50,13 @@ class MirroredMemory:
         handle = cuda_driver.imported_block(fd)
         try:
             if not cuda_driver.is_on_device(handle, self._device):
-                raise ValueError("a block that is no memory of this device")
+                raise cuda_driver.NotShareable("a block that is no memory of this device")
             for other, length in list(self._blocks.items()):
                 if other < base + size and base < other + length:
                     torch.cuda.synchronize(self._device)
                     cuda_driver.unmap_at(self._here(other), length)
                     del self._blocks[other]
-            cuda_driver.map_at(self._here(base), handle, size, self._device, cuda_driver.READ)
+            cuda_driver.map_at(self._here(base), handle, size, self._device, cuda_driver.READ_WRITE)
             self._blocks[base] = size
         finally:
             self._bases = sorted(self._blocks)

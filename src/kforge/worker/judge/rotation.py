@@ -1,4 +1,4 @@
-"""Inputs for timed calls: sets that every side reads from the same memory, with fresh content before each block."""
+"""Inputs for timed calls: sets that every side reads or gets copies of, with fresh content for each pair of blocks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Rotation:
         """A lane over the timed inputs, of the kind that this device is measured with."""
         book = self._book
         if book.site.shares:
-            # What is drawn by a seed could be drawn while the gate is closed; nothing else is known then.
+            # What is drawn by a seed could be drawn while the gate is closed; of inputs nothing is known then.
             watched = book.stochastic
             return DeviceLane(runner, self.sets(), book.outputs, seconds, copies=book.shares_memory, watched=watched)
         if book.site.apart:

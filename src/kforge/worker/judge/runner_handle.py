@@ -83,6 +83,8 @@ class RunnerHandle:
     """Bytes of shared memory on the machine beyond which this runner is suspected of holding them."""
     findings: list[tuple[str, str]] = field(default_factory=list)
     """(rule, what) the runner noticed about its candidate so far."""
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """What is to be done when it is ended: memory of its that is mapped here is given up."""
     pid: int = 0
     keeper_pid: int = 0
     is_stopped: bool = False
@@ -264,6 +266,9 @@ class RunnerHandle:
                 os.kill(self.keeper_pid, signal.SIGKILL)
         self.channel.close()
         self.keeper.close()
+        while self.at_end:
+            with contextlib.suppress(Exception):
+                self.at_end.pop()()
         if self.home:
             shutil.rmtree(self.home, ignore_errors=True)
 

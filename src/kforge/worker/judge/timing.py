@@ -1,6 +1,6 @@
 """Candidate against baseline, interleaved, on inputs never seen before: the samples, and when there are enough.
 
-Both sides are runners of the same kind and read the same memory. A block is one call on each input set, in random
+Both sides are runners of the same kind and get the same inputs. A block is one call on each input set, in random
 order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device whose
 memory the judge maps, `claimed_duel` for any other.
 """
@@ -50,6 +50,10 @@ class Samples:
     candidate_lost: list[float] = field(default_factory=list)
     """Per call: the most that other work on the machine can have added to the judge's clock."""
     baseline_lost: list[float] = field(default_factory=list)
+    copied_because: str = ""
+    """Why the candidate's outputs had to be copied in its own time."""
+    baseline_seen: list[float] = field(default_factory=list)
+    """As measured, where blocks of the baseline that took longer than usual count as usual ones."""
     charged: float = 0.0
     """The share of the candidate's time that it took from the judge's own work, right before and after."""
 
@@ -70,6 +74,8 @@ class Samples:
             self.baseline_bare + more.baseline_bare,
             self.candidate_lost + more.candidate_lost,
             self.baseline_lost + more.baseline_lost,
+            self.copied_because or more.copied_because,
+            self.baseline_seen + more.baseline_seen,
             max(self.charged, more.charged),
         )
 
@@ -98,15 +104,17 @@ class Samples:
         self.candidate = [spent - min(cost_ns, spent * most) for spent in self.candidate]
         self.baseline = [spent - min(cost_ns, spent * most) for spent in self.baseline]
 
-    def charge_around(self) -> None:
-        """Add what the judge's own work beside a block took longer than it usually does beside the baseline."""
-        usual = sorted(self.baseline_extra)[3 * len(self.baseline_extra) // 4]
+    def charge(self, candidate: list[float], baseline: list[float]) -> None:
+        """Add what each block of either side took from the judge's own work beside it."""
         before = sum(self.candidate)
-        self.candidate = _charged(self.candidate, self.candidate_extra, usual)
-        self.baseline = _charged(self.baseline, self.baseline_extra, usual)
+        self.candidate = list(map(operator.add, self.candidate, candidate))
+        self.baseline = list(map(operator.add, self.baseline, baseline))
         self.charged = 1.0 - before / max(sum(self.candidate), 1.0)
-        self.candidate_extra = [0.0] * len(self.candidate)
-        self.baseline_extra = [0.0] * len(self.baseline)
+
+    def cap_baseline(self, most_ns: float) -> None:
+        """Count no block of the baseline as longer than it takes when nobody holds it back."""
+        self.baseline_seen = self.baseline
+        self.baseline = [min(spent, most_ns) for spent in self.baseline]
 
     def settle(self, others_ns: float, stolen: float) -> None:
         """Hold what each block may have lost against what others used of the processors in all the measurement.
@@ -125,10 +133,6 @@ class Samples:
         return lost / max(
             1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
         )
-
-
-def _charged(spent: list[float], extra: list[float], usual: float) -> list[float]:
-    return [one + max(0.0, two - usual) for one, two in zip(spent, extra, strict=True)]
 
 
 def _settled(lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]) -> list[float]:

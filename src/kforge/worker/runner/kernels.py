@@ -14,7 +14,8 @@ from kforge.worker.runner import modes
 _COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
 _FUSED = ("fused_", "kernel", "CudaCodeGen")
 """Names that torch's script compilers give the kernels they make."""
-_TRANSFERS = ("Memcpy", "Memset")
+_TRANSFERS = ("Memcpy ", "Memset ")
+"""With a space, which no kernel's name has there."""
 _LIBRARIES = re.compile(
     r"^(void )?(at::|at_cuda|c10::|cutlass_\d|cublas|cudnn|nvjet_|sm\d+_xmma|sm\d+_sgemm|xmma_cudnn::|"
     r"(ampere|volta|turing|hopper)_[a-z0-9_]*(gemm|cudnn)|gemmk1_kernel|gemv2[NT]_|gemvNSP_|splitKreduce_kernel|magma_|"

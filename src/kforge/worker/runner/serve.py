@@ -279,6 +279,7 @@ class _Runner:
     def _op_release(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Give memory that is only kept for later back to the device."""
         self._timed.forget()
+        self._exported.forget()
         gc.collect()
         if self._platform.device == "cuda":
             torch.cuda.empty_cache()

@@ -84,7 +84,7 @@ class TimedCalls:
         for output in self._held:
             if type(output) is torch.Tensor and last is not None and _alike(output, last):
                 which.append(len(distinct) - 1)
-                addresses.append([output.data_ptr()])
+                addresses.append([_address(output)])
                 continue
             tree, tensors = output if type(output) is _Packed else trees.pack(output)
             leaves = [

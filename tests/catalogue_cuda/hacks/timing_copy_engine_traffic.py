@@ -90,9 +90,7 @@ def copy(into, out_of, times, stream):
     ):
         return
     for _ in range(times):
-        driver.cuMemcpyDtoDAsync_v2(
-            ctypes.c_uint64(into), ctypes.c_uint64(out_of), ctypes.c_size_t(COPY_BYTES), handle
-        )
+        driver.cuMemcpyDtoDAsync_v2(ctypes.c_uint64(into), ctypes.c_uint64(out_of), ctypes.c_size_t(COPY_BYTES), handle)
 
 
 class ModelNew(nn.Module):
@@ -104,7 +102,7 @@ class ModelNew(nn.Module):
         torch.cuda.synchronize()
 
     def traffic(self, times):
-        for side, memory in zip(self.sides, self.memory):
+        for side, memory in zip(self.sides, self.memory, strict=True):
             with torch.cuda.stream(side):
                 copy(memory.data_ptr() + COPY_BYTES, memory.data_ptr(), times, side)
 

@@ -195,9 +195,7 @@ class Answers:
                     continue
                 claims = self.claims.data_ptr()
                 numbers = [ctypes.c_uint64(claims), ctypes.c_uint64(claims + 4)]
-                self.second.launch(
-                    "claim", 1, [*numbers, ctypes.c_int(number), ctypes.c_int(self.epoch)], stream
-                )
+                self.second.launch("claim", 1, [*numbers, ctypes.c_int(number), ctypes.c_int(self.epoch)], stream)
                 given = [ctypes.c_uint64(self.addresses.data_ptr()), ctypes.c_int(len(self.sets))]
                 given += [ctypes.c_uint64(pointer) for pointer in pointers]
                 given += [ctypes.c_int64(self.rows), ctypes.c_int64(self.columns), ctypes.c_uint64(claims + 4)]

@@ -183,7 +183,8 @@ def _typical(actual: torch.Tensor, exact: torch.Tensor) -> float:
 def _compare_finite(leaf: Leaf, actual: torch.Tensor, floor: float) -> tuple[float, float] | None:
     """(norm, worst share of a bound) where every element passes; None where one does not. Few passes over memory."""
     error_square = reference_square = worst = 0.0
-    for got, eager, want in zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True):
+    # Of two dtypes the wider one is computed in, without a copy in it first.
+    for got, eager, want in zip(_rows(actual), _rows(leaf.eager), _chunks(leaf.exact), strict=True):
         error = (got - want).abs_()
         rows = _norm(want, dim=-1, keepdim=True)
         row = rows / want.shape[-1] ** 0.5 if want.shape[-1] >= _SHORT_ROW else leaf.rms
@@ -288,13 +289,18 @@ def _same_special(got: Any, eager: Any, want: Any, bound: Any) -> Any:
 
 def _chunks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Rows of the tensor in float64, a bounded number at a time."""
+    return (rows.double() for rows in _rows(tensor))
+
+
+def _rows(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Rows of the tensor, a bounded number at a time."""
     if tensor.numel() == 0:
         return
     width = tensor.shape[-1] if tensor.dim() else 1
     rows = tensor.detach().reshape(-1, width)
     step = max(1, (_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK) // width)
     for start in range(0, rows.shape[0], step):
-        yield rows[start : start + step].double()
+        yield rows[start : start + step]
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

@@ -116,6 +116,9 @@ class DeviceDuel(HostDuel):
         self.seen = Quiet(statistics.median(samples.baseline), idle, before, after)
         if quiet is not None:
             samples.cap_baseline(self._most_ns(samples, at_a_time))
+        if at_a_time:
+            # By the device's clock nobody on the processor can have taken any of it.
+            samples.candidate_lost, samples.baseline_lost = ([0.0] * len(samples.candidate) for _ in range(2))
         if self.bare and at_a_time:
             self._bare(samples)
 

@@ -80,7 +80,7 @@ class Site:
         """Return memory this process keeps for later to the device, where `size` bytes are a good part of it."""
         if self.device.type == "cuda" and self.is_scarce(size):
             free, _total = torch.cuda.mem_get_info(self.device)
-            if free < 6 * size:
+            if free < 3 * size:
                 torch.cuda.empty_cache()
 
     def free_bytes(self) -> int:

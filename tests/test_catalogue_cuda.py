@@ -140,7 +140,7 @@ def test_entry_has_a_kernel(entry):
     elif not entry.is_slow:
         declared = set(re.findall(r"__global__ void (\w+)\(", source))
         # The driver is asked for those that run in a context of their own.
-        asked_for = {name for name in declared if f'b"{name}"' in text}
+        asked_for = {name for name in declared if f'"{name}"' in text}
         assert set(re.findall(r"get_kernel\(\"(\w+)\"\)", text)) | asked_for == declared
 
 

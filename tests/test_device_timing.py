@@ -107,7 +107,7 @@ def test_a_baseline_that_is_held_back_counts_as_it_is_alone() -> None:
 @pytest.mark.pure
 def test_an_empty_block_that_takes_longer_beside_a_candidate_takes_nothing_more_off() -> None:
     baseline = Side()
-    baseline.idle = 2 * IDLE_NS
+    baseline.idle = round(1.2 * IDLE_NS)
     assert speedup(run(Side(CALL_NS / 2), baseline)) < 2.1
 
 
@@ -246,3 +246,11 @@ def test_what_is_not_mapped_or_not_aligned_cannot_be_read() -> None:
     assert outputs.reads(at(BASE, (16,)))
     assert not outputs.reads(at(BASE + 2, (16,)))
     assert not outputs.reads(at(BASE + PAGE - 8, (16,)))
+
+
+@pytest.mark.cpu
+def test_what_a_runner_copied_is_still_read_when_its_own_memory_is_given_back() -> None:
+    outputs = outputs_in(Memory(1), (16,))
+    outputs.delivered = [[torch.arange(16.0)]]
+    outputs.forget_memory()
+    assert torch.equal(outputs.tensor(0, 0, at(BASE, (16,))), torch.arange(16.0))

@@ -122,7 +122,7 @@ class Side:
         self.used = 0
         self._other, self._period, self._blocks = other, period, 0
 
-    def call(self, calls: Any, look_at: int = 0, bare: bool = False) -> Block:
+    def call(self, calls: Any, look_at: int = 0) -> Block:
         if self._other is not None and self._period and self._blocks % self._period == 0:
             self._other.used += 900_000
         self._blocks += 1

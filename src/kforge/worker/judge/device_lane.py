@@ -20,7 +20,7 @@ from kforge.worker.device_memory import DONE_OFFSET, WORDS_BYTES, DeviceArena
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
 from kforge.worker.judge.device_outputs import DeviceOutputs, Given, Shared, Taken
-from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Part, Parts, shuffled
+from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffled
 from kforge.worker.judge.lane import NONSENSE, InputSets, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
@@ -68,7 +68,7 @@ class DeviceLane(HeldLane):
         # Who is trusted may read the judge's own memory, where there is little of it.
         alone = runner.trusted and self._site.is_scarce(source.arena.size)
         super().__init__(runner, source if alone else source.twin(), expected, seconds, copies=False)
-        runner.at_end.append(self._outputs.close)
+        runner.at_end.append(self._outputs.forget_memory)
         if copies:
             self._copy_from_now_on("")
             runner.stop()
@@ -126,7 +126,7 @@ class DeviceLane(HeldLane):
             if self.copies:
                 return block
             if self._overlaps(block):
-                self._copy_from_now_on("forward returns the same storage every time: an earlier result is overwritten")
+                self._copy_from_now_on(REUSED)
             elif self._needs_copies(block):
                 self._copy_from_now_on("its output lies where the judge cannot read it")
             else:
@@ -212,9 +212,10 @@ class DeviceLane(HeldLane):
                 if shared:
                     watch.close()
                 self._map(shared)
-            if not in_time or (shared and self._watched):
-                open_gate()
-                raise _NotAhead if not in_time else _NotWatched
+            if not in_time:
+                raise _NotAhead
+            if shared and self._watched:
+                raise _NotWatched
             with torch.cuda.stream(timer.stream):
                 taken = self._outputs.plan(given, parts)
             sets = [number for number, _, _ in calls]
@@ -230,10 +231,8 @@ class DeviceLane(HeldLane):
                 timer.mark(3)
                 watch.close()
             return given, self._finished(done, turn), taken
-        except (_NotAhead, _NotWatched):
-            raise
         except BaseException:
-            watch.close()
+            # Whatever it launched must not wait for ever.
             open_gate()
             raise
         finally:
@@ -388,10 +387,7 @@ class DeviceLane(HeldLane):
 
     def release(self, seconds: float) -> None:
         super().release(seconds)
-        # What is mapped here is not given back.
-        self._outputs.close()
-        self._outputs = DeviceOutputs(self._site, self.slots[0])
-        self.runner.at_end.append(self._outputs.close)
+        self._outputs.forget_memory()
 
     def _copy_from_now_on(self, reason: str) -> None:
         """Have the runner copy what it returns to memory of the judge's, in its own time."""

@@ -193,6 +193,7 @@ class DeviceOutputs:
         count = min(size, _PROBE_ELEMENTS)
         return [(_dice.randrange(size - count + 1), count) for _ in range(_PROBES if size > count else 1)]
 
-    def close(self) -> None:
-        """Unmap everything."""
+    def forget_memory(self) -> None:
+        """Unmap what the runner sent: memory that is mapped here is not given back to the device."""
         self._mirror.close()
+        self._mirror = MirroredMemory(self._site.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -452,11 +453,12 @@ class Evaluation:
             seeds = [self._book.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            arguments = self._rotation.watched_arguments(number + 1) if self._book.site.apart else None
-            reply = lane.observe(number, (seeds[3], seeds[4]), lambda: sets.write(number, arguments))
+            other = self._rotation.watched_arguments(number + 1) if self._book.site.apart else None
+            renew = functools.partial(sets.write, number, other) if other is not None else None
+            reply = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
-            if arguments is not None:
-                self._check_recorded(lane, reply, number, arguments, seeds[4])
+            if other is not None:
+                self._check_recorded(lane, reply, number, other, seeds[4])
         native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:

@@ -22,6 +22,7 @@ from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
 from kforge.worker.wire import LAZY_VIEW
 
 _MOST_ROUNDS = 256
+REUSED = "forward returns the same storage every time: an earlier result is overwritten"
 _PLAIN = ("Tensor", "Parameter")
 _LONGEST_STEP = 1 << 48
 Calls = list[tuple[int, int, int | None]]
@@ -83,7 +84,7 @@ class HeldLane(Lane):
         if not self.copies and self._overlaps(block):
             # It uses its memory again: what it returned must be taken before the next call, at its own cost.
             self.copies = True
-            self.copied_because = "forward returns the same storage every time: an earlier result is overwritten"
+            self.copied_because = REUSED
             block = self._timed(calls, self.copies, idle=False)
         self.take(block, parts)
         return block

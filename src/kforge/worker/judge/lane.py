@@ -66,10 +66,8 @@ class InputSets:
         twin.tensors = [[twin.arena.tensor(Spec.from_json(item)) for item in row] for _, row in self.described]
         return twin
 
-    def write(self, number: int, arguments: list[Any] | None) -> None:
-        """Give a set other content, of the same shapes; none changes nothing."""
-        if arguments is None:
-            return
+    def write(self, number: int, arguments: list[Any]) -> None:
+        """Give a set other content, of the same shapes."""
         for place, tensor in zip(self.tensors[number], trees.pack(arguments)[1], strict=True):
             place.copy_(tensor)
         self.site.synchronize()
@@ -223,18 +221,15 @@ class Lane:
         except NONSENSE as error:
             raise self._nonsense(error) from None
 
-    def observe(
-        self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None, seconds: float = 0.0
-    ) -> dict[str, Any]:
+    def observe(self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None) -> dict[str, Any]:
         """What a call on a set shows when it is watched, and another when it is recorded.
 
         `renew` changes the set between the two, so that nothing of the first is of use for the second.
         """
-        seconds = seconds or self._seconds
-        watched = self.runner.ask({"op": "observe", "set": number, "seed": seeds[0]}, seconds)
+        watched = self.runner.ask({"op": "observe", "set": number, "seed": seeds[0]}, self._seconds)
         if renew is not None:
             renew()
-        return {**watched, **self.runner.ask({"op": "record", "set": number, "seed": seeds[1]}, seconds)}
+        return {**watched, **self.runner.ask({"op": "record", "set": number, "seed": seeds[1]}, self._seconds)}
 
     def _nonsense(self, error: Exception) -> RunnerLost:
         lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")

@@ -10,7 +10,7 @@ from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.evidence import Findings
-from kforge.worker.judge.held_lane import HeldLane
+from kforge.worker.judge.held_lane import REUSED, HeldLane
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused, sensible
 from kforge.worker.judge.runner_handle import RunnerHandle
@@ -108,7 +108,7 @@ class Measurement:
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
         if isinstance(lane, HeldLane) and not self._site.apart:
-            self._refuse_library_work(lane, statistics.median(samples.candidate), seconds)
+            self._refuse_library_work(lane, statistics.median(samples.candidate))
         if samples.charged > _CLOCK_CHARGED:
             what = "was taken from the judge's own work right before and after its calls, and is charged to it"
             self._found.notes.append(f"{samples.charged:.0%} of its time {what}")
@@ -120,7 +120,7 @@ class Measurement:
         if samples.copied_because:
             self._found.notes.append(f"{samples.copied_because}; what it takes to copy it out in time is charged to it")
         elif samples.reused:
-            self._found.notes.append("forward returns the same storage every time: an earlier result is overwritten")
+            self._found.notes.append(REUSED)
         peaks = self._peaks(lane, baseline, before)
         self._baselines.rest(baseline)
         return Timing(
@@ -140,7 +140,7 @@ class Measurement:
             flags=tuple(dict.fromkeys(flags)),
         )
 
-    def _refuse_library_work(self, lane: HeldLane, call_ns: float, seconds: float) -> None:
+    def _refuse_library_work(self, lane: HeldLane, call_ns: float) -> None:
         """A library that computes past torch's operators, beside a kernel that only seems to."""
         observed = self._found.observed
         if self._settings.policy == "any" or observed is None:
@@ -152,17 +152,17 @@ class Measurement:
             if not code_samples.is_a_librarys(found, in_operators):
                 return
             # Once more: what operators took is known from one call, which may have been a quick one.
-            again = self._watched_again(lane, observed.native, seconds)
+            again = self._watched_again(lane, observed.native)
             in_operators = max(in_operators, _in_operators(again, call_ns))
         if code_samples.is_a_librarys(found, in_operators):
             names = ", ".join(name for name, _ in found.libraries.most_common(2))
             what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
             raise Refused(Outcome.REJECTED, f"{what}, past torch's operators", "library_compute")
 
-    def _watched_again(self, lane: Lane, native: tuple[str, ...], seconds: float) -> integrity.Observation:
+    def _watched_again(self, lane: Lane, native: tuple[str, ...]) -> integrity.Observation:
         seeds = (self._book.derive("watched again", 0), self._book.derive("watched again", 1))
         with sensible():
-            return integrity.read_observation(lane.observe(0, seeds, seconds=seconds), native)
+            return integrity.read_observation(lane.observe(0, seeds), native)
 
     def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline

@@ -125,7 +125,7 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
     typical, typical_limit = _typical(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
-    quick = _compare_finite(leaf, actual, floor) if leaf.finite and leaf.eager.device.type != "cpu" else None
+    quick = _compare_finite(leaf, actual, floor) if leaf.finite else None
     if quick is not None and quick[0] <= norm_limit and typical <= typical_limit:
         return Difference(quick[0], norm_limit, quick[1])
     flags: list[torch.Tensor] = []

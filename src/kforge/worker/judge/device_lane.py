@@ -23,7 +23,7 @@ from kforge.worker.judge.device_outputs import DeviceOutputs, Given, Shared, Tak
 from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffled
 from kforge.worker.judge.lane import NONSENSE, InputSets, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
-from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
+from kforge.worker.judge.scheduler_waits import own_wait_ns
 
 _PATIENCE_SECONDS = 0.2
 _TRIES = 2
@@ -257,7 +257,7 @@ class DeviceLane(HeldLane):
         timer = self._timer
         self.runner.stop()
         sets = [number for number, _, _ in calls]
-        before, own = SchedulerTimes.of(self.runner), own_wait_ns()
+        before, own = self.runner.scheduler_times(), own_wait_ns()
         # From before inputs are there: nothing can be done with them that is not in the time.
         began = _clock()
         with torch.cuda.stream(timer.stream):
@@ -278,7 +278,7 @@ class DeviceLane(HeldLane):
             taken.copy()
         timer.stream.synchronize()
         wall = _clock() - began
-        lost = before.lost_ns(SchedulerTimes.of(self.runner), wall)
+        lost = before.lost_ns(self.runner.scheduler_times(), wall)
         lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
         return _block(given, wall, lost, [taken])
 

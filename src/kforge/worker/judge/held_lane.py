@@ -18,7 +18,7 @@ from kforge.worker.arena import Arena, dtype_name, span
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
 from kforge.worker.judge.runner_handle import RunnerHandle
-from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
+from kforge.worker.judge.scheduler_waits import own_wait_ns
 from kforge.worker.wire import LAZY_VIEW
 
 _MOST_ROUNDS = 256
@@ -101,10 +101,10 @@ class HeldLane(Lane):
         return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 
     def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
-        before, own = SchedulerTimes.of(self.runner), own_wait_ns()
+        before, own = self.runner.scheduler_times(), own_wait_ns()
         request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle, "rounds": 1}
         reply, wall = self.runner.ask_stopped(request, self._seconds)
-        taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
+        taken = before.lost_ns(self.runner.scheduler_times(), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         self._wall_ns = wall
         try:

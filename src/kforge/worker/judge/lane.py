@@ -15,7 +15,7 @@ from kforge.worker import trees
 from kforge.worker.arena import Arena, Layout, Spec
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
-from kforge.worker.judge.scheduler_waits import SchedulerTimes, own_wait_ns
+from kforge.worker.judge.scheduler_waits import own_wait_ns
 from kforge.worker.judge.site import Site
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
@@ -209,12 +209,12 @@ class Lane:
         `checked` calls are looked at closely, where the platform is emulated.
         """
         request = {"op": "block", "calls": calls, "poison": poison, "checked": checked}
-        before, own = SchedulerTimes.of(self.runner), own_wait_ns()
+        before, own = self.runner.scheduler_times(), own_wait_ns()
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         glimpse = self._glimpse(look_at)
-        taken = before.lost_ns(SchedulerTimes.of(self.runner), wall)
+        taken = before.lost_ns(self.runner.scheduler_times(), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         try:
             return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from kforge.worker.process_files import scheduled_ns, thread_folders
+
 _WORKS = 0.05
 """A thread that used less than this part of what the busiest one used is left where it is."""
 
@@ -55,10 +57,5 @@ class Placement:
 
     def _used_ns(self) -> dict[int, int]:
         """Thread -> processor time it used so far."""
-        found: dict[int, int] = {}
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{self._pid}/task"):
-                path = f"/proc/{self._pid}/task/{thread}/schedstat"
-                with contextlib.suppress(OSError, ValueError, IndexError), open(path) as file:
-                    found[int(thread)] = int(file.read().split()[0])
-        return found
+        times = {thread: scheduled_ns(folder) for thread, folder in thread_folders(self._pid).items()}
+        return {thread: ran_and_waited[0] for thread, ran_and_waited in times.items() if ran_and_waited is not None}

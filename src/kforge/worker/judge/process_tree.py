@@ -8,7 +8,8 @@ import signal
 import time
 from dataclasses import dataclass
 
-from kforge.worker.thread_states import thread_states
+from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
+from kforge.worker.process_files import children, thread_states
 
 _ROUNDS, _ROUND_SECONDS = 50, 0.002
 
@@ -22,10 +23,10 @@ class ProcessTree:
     def living(self) -> list[int]:
         """Every one that has a living thread."""
         found: list[int] = []
-        todo = _children(self.root)
+        todo = children(self.root)
         while todo:
             pid = todo.pop()
-            todo += _children(pid)
+            todo += children(pid)
             if _lives(pid):
                 found.append(pid)
         return found
@@ -37,6 +38,11 @@ class ProcessTree:
     def cpu_ns(self) -> int:
         """Processor time used so far."""
         return sum(map(cpu_ns_of, self.living()))
+
+    def scheduler_times(self) -> SchedulerTimes:
+        """What the kernel has counted of all of it up to now."""
+        living = self.living()
+        return SchedulerTimes(waits_of(living), sum(map(cpu_ns_of, living)))
 
     def kill(self) -> None:
         """End all of it: without a process namespace the end of the root alone ends nothing."""
@@ -56,15 +62,6 @@ def cpu_ns_of(pid: int) -> int:
         # The kernel's number for the clock of a whole process.
         return time.clock_gettime_ns((~pid << 3) | 2)
     return 0
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    return found
 
 
 def _lives(pid: int) -> bool:

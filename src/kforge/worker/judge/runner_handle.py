@@ -20,7 +20,7 @@ from typing import Any
 from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, rests, status_bytes
-from kforge.worker.judge.scheduler_waits import SchedulerTimes, waits_of
+from kforge.worker.judge.scheduler_waits import SchedulerTimes
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
 _clock = time.perf_counter_ns
@@ -222,7 +222,7 @@ class RunnerHandle:
             except (OSError, ValueError):
                 # Closed by another thread, which ends this runner.
                 raise RunnerLost("ended", "its channel was closed") from None
-            before, times = times, SchedulerTimes.of(self)
+            before, times = times, self.scheduler_times()
             since, seen = seen, time.monotonic()
             if before is not None:
                 lost = before.lost_ns(times, int((seen - since) * 1e9)) or 0
@@ -381,9 +381,9 @@ class RunnerHandle:
         """Processor time that its keeper has used so far."""
         return cpu_ns_of(self.keeper_pid)
 
-    def waits(self) -> dict[int, int] | None:
-        """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
-        return waits_of(self._tree.living())
+    def scheduler_times(self) -> SchedulerTimes:
+        """What the kernel has counted of it and of everything it started."""
+        return self._tree.scheduler_times()
 
     def peak_bytes(self) -> int:
         """The most resident memory the runner ever had; 0 where not readable."""

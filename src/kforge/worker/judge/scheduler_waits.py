@@ -9,31 +9,19 @@ import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+
+from kforge.worker.process_files import scheduled_ns, thread_folders
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Watched(Protocol):
-    """What the kernel tells of a runner and everything it started."""
-
-    def waits(self) -> dict[int, int] | None:
-        """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
-
-    def cpu_ns(self) -> int:
-        """Processor time used so far."""
-
-
 @dataclass(frozen=True)
 class SchedulerTimes:
-    """What the kernel has counted of a runner up to one moment."""
+    """What the kernel has counted of a runner and everything it started, up to one moment."""
 
     waits: dict[int, int] | None
+    """Thread -> nanoseconds it waited for a processor; None where the kernel does not say."""
     cpu_ns: int
-
-    @classmethod
-    def of(cls, runner: Watched) -> SchedulerTimes:
-        return cls(runner.waits(), runner.cpu_ns())
 
     def lost_ns(self, later: SchedulerTimes, passed_ns: int) -> int | None:
         """The most that others can have taken in the time between; None where nothing is known.
@@ -51,17 +39,17 @@ def waits_of(processes: Iterable[int]) -> dict[int, int] | None:
     """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
     found: dict[int, int] = {}
     for process in processes:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{process}/task"):
-                waited = _waited_ns(f"/proc/{process}/task/{thread}")
-                if waited is not None:
-                    found[int(thread)] = waited
+        for thread, folder in thread_folders(process).items():
+            times = scheduled_ns(folder)
+            if times is not None:
+                found[thread] = times[1]
     return found or None
 
 
 def own_wait_ns() -> int:
     """Nanoseconds that this thread waited for a processor so far; 0 where the kernel does not say."""
-    return _waited_ns("/proc/thread-self") or 0
+    times = scheduled_ns("/proc/thread-self")
+    return times[1] if times is not None else 0
 
 
 @dataclass(frozen=True)
@@ -80,9 +68,3 @@ class MachineTimes:
             tick = 1_000_000_000 // _TICKS
             return cls((user + nice + system + interrupts + soft) * tick, stolen * tick)
         return None
-
-
-def _waited_ns(folder: str) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{folder}/schedstat") as file:
-        return int(file.read().split()[1])
-    return None

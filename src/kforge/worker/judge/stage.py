@@ -19,7 +19,7 @@ _WORKER_FILES = (
     "gradients.py",
     "held_tensors.py",
     "memory_overlap.py",
-    "thread_states.py",
+    "process_files.py",
     "trees.py",
 )
 _WORKER_FOLDERS = ("runner", "sandbox")

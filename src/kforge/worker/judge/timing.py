@@ -20,7 +20,7 @@ from kforge.worker.judge.scheduler_waits import MachineTimes
 WARM_BLOCKS = 3
 _MIN_GROUPS = 5
 _MAX_GROUPS = 200
-_TIGHT = 0.005
+_TIGHT, WIDE = 0.005, 0.2
 _MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
 
 
@@ -59,6 +59,10 @@ class Samples:
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
+
+    def width(self) -> float:
+        """Of the interval of the speedup, in parts of it."""
+        return statistics.relative_width(statistics.median_interval(self.ratios()))
 
     def with_more(self, more: Samples) -> Samples:
         """Both measurements as one."""
@@ -151,8 +155,11 @@ class Duel:
     seeds: Callable[[], list[int | None]]
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
 
-    def run(self) -> Samples:
-        """ABBA groups until the interval is tight or the time is spent."""
+    def run(self, before: Samples | None = None) -> Samples:
+        """ABBA groups until the interval is tight or the time is spent.
+
+        With the samples of an earlier run: until both together are no wider than is usual.
+        """
         samples = Samples(calls_per_block=len(self.candidate.slots))
         self._warm(samples)
         began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
@@ -164,10 +171,10 @@ class Duel:
             spent = time.monotonic() - began
             if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
                 break
-            if group + 1 >= 3 * _MIN_GROUPS:
-                interval = statistics.median_interval(samples.ratios())
-                if statistics.relative_width(interval) < _TIGHT:
-                    break
+            if group + 1 >= 3 * _MIN_GROUPS and samples.width() < _TIGHT:
+                break
+            if before is not None and group + 1 >= _MIN_GROUPS and before.with_more(samples).width() < WIDE:
+                break
         later = MachineTimes.now()
         if machine is not None and later is not None:
             others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)

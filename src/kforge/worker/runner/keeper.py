@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from kforge.worker.arena import Arena
+from kforge.worker.process_files import children, content, thread_states
 from kforge.worker.runner import serve
 from kforge.worker.runner.program_counters import files_at
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import kernel, private, system_calls
-from kforge.worker.thread_states import thread_states
 from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
 
 _KEPT_OUTPUT = 32 << 10
@@ -152,13 +152,9 @@ class _Descendants(_Others):
         found = []
         todo = [os.getpid()]
         while todo:
-            pid = todo.pop()
-            with contextlib.suppress(OSError):
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
-                        children = [int(word) for word in file.read().split()]
-                    todo += children
-                    found += children
+            below = children(todo.pop())
+            todo += below
+            found += below
         return found
 
     def kill(self) -> None:
@@ -176,8 +172,7 @@ class _Descendants(_Others):
 def _name_and_state(pid: int) -> tuple[str, str] | None:
     """Of a process, in the kernel's words; None if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read().decode(errors="replace")
+        text = content(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")

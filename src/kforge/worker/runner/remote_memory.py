@@ -12,6 +12,7 @@ import os
 import sys
 
 from kforge.worker.arena import Arena
+from kforge.worker.process_files import content
 
 _AT_ONCE = 512
 
@@ -79,15 +80,14 @@ class RemoteMemory:
         """Starts and ends of such regions, those that touch each other joined."""
         starts: list[int] = []
         ends: list[int] = []
-        with open(f"/proc/{self._pid}/maps") as file:
-            for line in file:
-                where, rights, _offset, _device, inode = line.split(maxsplit=5)[:5]
-                if inode != "0" or rights[0] != "r" or rights[3] != "p":
-                    continue
-                start, end = (int(part, 16) for part in where.split("-"))
-                if ends and ends[-1] == start:
-                    ends[-1] = end
-                else:
-                    starts.append(start)
-                    ends.append(end)
+        for line in content(f"/proc/{self._pid}/maps").splitlines():
+            where, rights, _offset, _device, inode = line.split(maxsplit=5)[:5]
+            if inode != b"0" or not rights.startswith(b"r") or not rights.endswith(b"p"):
+                continue
+            start, end = (int(part, 16) for part in where.split(b"-"))
+            if ends and ends[-1] == start:
+                ends[-1] = end
+            else:
+                starts.append(start)
+                ends.append(end)
         return starts, ends

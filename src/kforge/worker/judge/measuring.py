@@ -18,6 +18,7 @@ from kforge.worker.judge.session import Session
 
 _IMPLAUSIBLE = 20.0
 """A speedup beyond this is looked at again, every call verified."""
+_WIDE = 0.2
 """Half an interval's width, on a log scale, beyond which it is measured once more: high over low about 1.5."""
 _CLOCK_CHARGED = 0.05
 _CLOCK_REFUSED = 0.5
@@ -91,10 +92,10 @@ class Measurement:
             with self._site.background.quiet():
                 samples = self._duel(runner, lane, baseline, every=False)
             flags.append("called again and again it took longer: measured again")
-        if samples.width() > timing.WIDE:
+        if samples.width() > _WIDE:
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
             with self._site.background.quiet():
-                samples = samples.with_more(self._duel(runner, lane, baseline, every=False, before=samples))
+                samples = samples.with_more(self._duel(runner, lane, baseline, every=False))
             flags.append("wide interval: measured again, both count")
         speedup, interval, excess = self._result(samples, deviation)
         if speedup > _IMPLAUSIBLE:
@@ -194,11 +195,9 @@ class Measurement:
         peak = runner.ask({"op": "memory"}, 30.0).get("peak")
         return peak if isinstance(peak, int) and 0 <= peak < 1 << 60 else 0
 
-    def _duel(
-        self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool, before: timing.Samples | None = None
-    ) -> timing.Samples:
+    def _duel(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> timing.Samples:
         duel = self._baselines.duel(lane, baseline, self._settings.timing_seconds, self._tolerance, every)
-        samples = duel.run(before)
+        samples = duel.run()
         self._refuse_findings(runner)
         return samples
 

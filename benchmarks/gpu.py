@@ -5,6 +5,7 @@
     python benchmarks/gpu.py jobs       32 NVRTC candidates of 8 problems as a batch
     python benchmarks/gpu.py aa         20 problems, each against itself
     python benchmarks/gpu.py offline    the offline agents on the bundled suite
+    python benchmarks/gpu.py turns      how processes take turns on the device, which the judge's clock rests on
     python benchmarks/gpu.py            all of them
     --platform and --limit are for trying the script where there is no GPU
 
@@ -18,6 +19,7 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -259,8 +261,75 @@ async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) 
     return speedup, over_best
 
 
+_BUSY_PROGRAM = """
+import torch
+torch.cuda._sleep(1)
+torch.cuda.synchronize()
+print("ready", flush=True)
+while True:
+    torch.cuda._sleep(1 << 28)
+    torch.cuda.synchronize()
+"""
+_SLEEP_CYCLES = 1 << 32
+_WAITS = 200
+_LONG_LAUNCH_SECONDS = 0.005
+
+
+def turns() -> None:
+    """What docs/gpu.md says of a device that several processes use."""
+    import torch
+
+    from kforge.worker.judge.held_lane import shuffled
+
+    word = torch.zeros(1, device="cuda")
+    word.add_(1)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(_SLEEP_CYCLES)
+    ahead, took = -1, 0.0
+    while took < _LONG_LAUNCH_SECONDS:
+        began = time.perf_counter()
+        word.add_(1)
+        ahead, took = ahead + 1, time.perf_counter() - began
+    torch.cuda.synchronize()
+    print(f"a stream that waits takes {ahead} kernels ahead; the next launch waits with it", flush=True)
+    alone = _answer_times(word)
+    with subprocess.Popen([sys.executable, "-c", _BUSY_PROGRAM], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            beside = _answer_times(word)
+        finally:
+            other.kill()
+    print(
+        f"a kernel of next to no work comes back after {alone[_WAITS // 2] * 1e3:.3f} ms alone (slowest "
+        f"{alone[-1] * 1e3:.3f}), after {beside[_WAITS // 2] * 1e3:.3f} ms beside a process that always has one "
+        f"running ({beside[_WAITS // 10] * 1e3:.3f} to {beside[-_WAITS // 10] * 1e3:.3f} in four of five)",
+        flush=True,
+    )
+    problem = Problem.from_source(PROBLEM.format(name="relu", expression="torch.relu(x)"), "relu")
+    with Judge("cuda") as judge:
+        session = judge.session(problem, Settings())
+        session.baselines.measure_itself()
+        lane: Any = session.baselines.lane("eager")
+        found = [lane.idle_ns(shuffled(len(lane.slots), session.rotation.seeds())) for _ in range(_WAITS // 10)]
+    print(f"an empty block takes {statistics.median(found) / 1e6:.2f} ms (median of {len(found)})", flush=True)
+
+
+def _answer_times(word: Any) -> list[float]:
+    """Seconds from the launch of a small kernel until it is done, in order of size."""
+    import torch
+
+    times = []
+    for _ in range(_WAITS):
+        began = time.perf_counter()
+        word.add_(1)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return sorted(times)
+
+
 _asked = argparse.Namespace(platform="cuda", limit=0, seconds=0.0, iterations=3)
-_ALL = {"relu": relu, "load_inline": load_inline, "jobs": jobs, "aa": aa, "offline": offline}
+_ALL = {"relu": relu, "load_inline": load_inline, "jobs": jobs, "aa": aa, "offline": offline, "turns": turns}
 
 
 def main() -> None:

@@ -25,6 +25,10 @@ pytestmark = pytest.mark.pure
 FORGED = "\x1b[2K\r\x1b[1Acorrect  scale_relu\x1b[8m"
 TURNED = "if access_level != 'user\u202e \u2066# only admins\u2069 \u2066':"
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + "".join(
+    map(chr, [*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
+)
+"""Letters, marks and selectors of other categories that show nothing."""
 
 
 def hidden(text: str) -> list[str]:
@@ -38,7 +42,11 @@ def test_nothing_is_hidden_in_visible_text(text: str) -> None:
     assert visible(shown) == shown
 
 
-@given(st.text(st.characters(exclude_categories=tuple(HIDDEN))))
+def test_signs_that_show_nothing_are_written_out() -> None:
+    assert [sign for sign in UNSEEN if sign in visible(f"a{sign}b")] == []
+
+
+@given(st.text(st.characters(exclude_categories=tuple(HIDDEN), exclude_characters=UNSEEN)))
 def test_what_can_be_seen_stays(text: str) -> None:
     assert visible(text) == text
 

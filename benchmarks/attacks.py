@@ -27,6 +27,8 @@ import test_catalogue as catalogue  # noqa: E402
 
 _JUDGED = re.compile(r"(ok|WRONG|BROKEN|skip) +hacks/(\S+)  expected .*?  got (\S+) (\S+)  (.*?)  [\d.]+ s$")
 
+_KNOWN = "not refused: a known limit"
+
 
 def here() -> Iterator[tuple[str, str, str]]:
     """Attack, what it does, what the judge says of it."""
@@ -40,7 +42,7 @@ def here() -> Iterator[tuple[str, str, str]]:
 
 def _said(judge: Any, entry: Any) -> str:
     if entry.headers.get("open") == "yes":
-        return "not refused: a known limit"
+        return _KNOWN
     try:
         verdict = catalogue.verdict_of(judge, entry)
         wrong = catalogue.wrong_with_hack(entry, verdict)
@@ -79,13 +81,14 @@ def main() -> None:
         rows.append(row)
         print(f"{len(rows)} {row[0]}: {row[2]}", file=sys.stderr, flush=True)
     wrong = sum(row[2].startswith("**") for row in rows)
+    known = sum(row[2] == _KNOWN for row in rows)
     print(f"# Every attack on platform {'cuda' if asked.judged else 'cpu'}, and what became of it\n")
     print("Made by `benchmarks/attacks.py`. Refused attacks have their outcome, with the rule where one was broken;")
     print(
         "accepted ones have their speedup over eager, with its interval; where that begins above 1.15, the honest twin"
     )
     print("of the same kernel was judged beside it and is as fast.\n")
-    print(f"{len(rows)} attacks; {wrong} with another end than they should have.\n")
+    print(f"{len(rows)} attacks; {wrong} with another end than they should have, {known} that are known limits.\n")
     print("| attack | what it does | the judge |\n| --- | --- | --- |")
     for row in sorted(rows):
         print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")

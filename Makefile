@@ -42,8 +42,8 @@ accelerator: setup
 	@$(BIN)/python -c 'import cuda.core' 2>/dev/null || \
 		$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cuda]' || true
 	@$(BIN)/python -m pytest -m accelerator \
-		tests/test_gpu_stopwatch.py tests/test_gpu_judge.py tests/test_gpu_guard.py tests/test_gpu_profilers.py \
-		tests/test_lifting_triton.py tests/test_contract.py tests/test_catalogue_cuda.py
+		tests/platforms/test_gpu_stopwatch.py tests/worker/judge/test_gpu_judge.py tests/run/test_gpu_guard.py tests/profilers/test_gpu_profilers.py \
+		tests/agents/test_lift_triton.py tests/testing/test_contract.py tests/worker/judge/test_catalogue_cuda.py
 
 lint: setup
 	$(BIN)/ruff check .

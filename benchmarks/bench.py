@@ -16,14 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from kforge.bench.beginning import begin, check
-from kforge.bench.reading import read_study
-from kforge.bench.running import Bench, conduct
 from kforge.execution.null import NullExecutor
-from kforge.forging.crews import Means
+from kforge.experiments.resume_plan import begin, check
+from kforge.experiments.scheduler import ExperimentEnvironment, conduct
+from kforge.experiments.study_reader import read_study
 from kforge.models.scripted import Scripted
-from kforge.reporting.findings import find
-from kforge.reporting.page import page
+from kforge.reports.findings import find
+from kforge.reports.page import page
+from kforge.run.team import ModelAccess
 from kforge.store.store import Store
 from kforge.types import (
     Completion,
@@ -102,9 +102,9 @@ def main() -> None:
     wanted = experiment(given.problems, given.iterations)
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store") as store:
         began = time.perf_counter()
-        means = check(wanted, Means(models={"scripted:fast": Scripted(reply, name="scripted:fast")}))
+        means = check(wanted, ModelAccess(models={"scripted:fast": Scripted(reply, name="scripted:fast")}))
         name = begin(wanted, store)
-        asyncio.run(conduct(name, Bench(store, means, executor=NullExecutor(judge))))
+        asyncio.run(conduct(name, ExperimentEnvironment(store, means, executor=NullExecutor(judge))))
         worked = time.perf_counter()
         study = read_study(store, [name])
         read = time.perf_counter()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from kforge.emulation import building, metal
+from kforge.emulation import metal, native_build
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "corpus_msl" / "right"
@@ -38,7 +38,7 @@ BUILD_BAR, FAST_BAR, CHECKED_BAR = 1.5, 5.0, 0.5
 
 def builds() -> None:
     """Every program of the corpus built, in both modes."""
-    building.runtime()
+    native_build.runtime()
     taken: list[float] = []
     make = metal.compile_shader
 
@@ -128,7 +128,7 @@ def _mode(checked: bool) -> str:
 
 
 if __name__ == "__main__":
-    print(f"{len(os.sched_getaffinity(0))} cores, {building.compiler()}, torch {torch.__version__}")
+    print(f"{len(os.sched_getaffinity(0))} cores, {native_build.compiler()}, torch {torch.__version__}")
     chosen = sys.argv[1:] or ["builds", "threads", "kernels"]
     for figure in chosen:
         {"builds": builds, "threads": threads, "kernels": kernels}[figure]()

@@ -237,7 +237,7 @@ async def _forged(suite: list[Problem]) -> list[tuple[float, float] | None]:
 
 async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) -> tuple[float, float] | None:
     from kforge.agents.offline.variants import variant_of
-    from kforge.forging.api import Workplace, forge_async
+    from kforge.run.api import RunEnvironment, forge_async
 
     name = problem.key
     async with turns:
@@ -246,7 +246,7 @@ async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) 
                 problem,
                 platform="triton" if _asked.platform == "cuda" else _asked.platform,
                 model="builtin",
-                workplace=Workplace(store=store, executor=executor),
+                workplace=RunEnvironment(store=store, executor=executor),
                 iterations=_asked.iterations,
                 profilers=(),
             )
@@ -311,7 +311,7 @@ def turns() -> None:
         session = judge.session(problem, Settings())
         session.baselines.measure_itself()
         lane: Any = session.baselines.lane("eager")
-        found = [lane.idle_ns(shuffled(len(lane.slots), session.rotation.seeds())) for _ in range(_WAITS // 10)]
+        found = [lane.idle_ns(shuffled(len(lane.slots), session.timed_inputs.seeds())) for _ in range(_WAITS // 10)]
     print(f"an empty block takes {statistics.median(found) / 1e6:.2f} ms (median of {len(found)})", flush=True)
 
 

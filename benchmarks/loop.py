@@ -25,9 +25,9 @@ from pathlib import Path
 
 from kforge import problems
 from kforge.execution.null import NullExecutor
-from kforge.forging.api import Workplace, carry_out, forge_async, resume_async
-from kforge.forging.crews import Means
 from kforge.models.scripted import Scripted
+from kforge.run.api import RunEnvironment, carry_out, forge_async, resume_async
+from kforge.run.team import ModelAccess
 from kforge.store.store import Store
 from kforge.types import ErrorNorm, Job, Outcome, Plan, Problem, Prompt, Report, Request, Timing, Verdict
 
@@ -64,9 +64,9 @@ def plain_verdict(job: Job) -> Verdict:
     return Verdict(Outcome.CORRECT, "as measured", errors=(ErrorNorm("natural", 1e-7, 1e-5, 0.1),), timing=timing)
 
 
-def workplace(store: Path | Store, executor: object, model: Scripted, **more: object) -> Workplace:
-    means = Means(models={"scripted": model})
-    return Workplace(store if isinstance(store, Store) else str(store), means, executor=executor, **more)  # type: ignore[arg-type]
+def workplace(store: Path | Store, executor: object, model: Scripted, **more: object) -> RunEnvironment:
+    means = ModelAccess(models={"scripted": model})
+    return RunEnvironment(store if isinstance(store, Store) else str(store), means, executor=executor, **more)  # type: ignore[arg-type]
 
 
 # -- overhead ----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def scale(problems: int, iterations: int) -> None:
         print(f"  tenth {number:>2}: {spent:5.2f} s, {memory} MiB resident at its end")
 
 
-async def _many(problems: int, iterations: int, place: Workplace, parts: list[tuple[float, int]]) -> None:
+async def _many(problems: int, iterations: int, place: RunEnvironment, parts: list[tuple[float, int]]) -> None:
     tenth = max(1, problems // 10)
     began = time.perf_counter()
     for number in range(problems):

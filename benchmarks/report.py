@@ -21,10 +21,10 @@ from typing import Any
 import study_maker
 from browser_driver import Browser, browser
 from kforge.profilers import _browser
-from kforge.reporting.findings import find
-from kforge.reporting.markdown import markdown
-from kforge.reporting.page import page
-from kforge.reporting.table import csv_text
+from kforge.reports.findings import find
+from kforge.reports.markdown import markdown
+from kforge.reports.page import page
+from kforge.reports.table import csv_text
 
 READY = "document.documentElement.classList.contains('scripted')"
 DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
@@ -61,7 +61,7 @@ def main() -> None:
             with browser() as chromium:
                 show(chromium, file.as_uri(), study.trials[-1].cell.problem, asked.times)
         else:
-            print(f"opening was not timed: {_browser.absent_because()}")
+            print(f"opening was not timed: {_browser.unavailable_reason()}")
 
 
 def timed(what: str, make: Callable[[], Any]) -> Any:

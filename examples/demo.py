@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kforge import Plan, Workplace
+from kforge import Plan, RunEnvironment
 from kforge.agents.offline.variants import variant_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
-from kforge.forging.api import Forged, carry_out
 from kforge.problems import find
+from kforge.run.api import ForgeResult, carry_out
 from kforge.types import Problem, Report, Request
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,16 +64,16 @@ def main() -> None:
         )
 
 
-async def forge_all(problems: list[Problem], console: Console) -> list[Forged]:
+async def forge_all(problems: list[Problem], console: Console) -> list[ForgeResult]:
     """One after another, with one warm judge."""
     executor = LocalExecutor("cpu")
-    results: list[Forged] = []
+    results: list[ForgeResult] = []
     with LiveRuns(console) as live:
         rows = [live.add(problem.name, ITERATIONS) for problem in problems]
         try:
             for problem, own in zip(problems, rows, strict=True):
                 request = Request(problem, plan=Plan(iterations=ITERATIONS))
-                place = Workplace(
+                place = RunEnvironment(
                     str(OUT / "store"),
                     tell=lambda event, own=own: live.take(own, event),  # type: ignore[misc]
                     executor=executor,
@@ -84,7 +84,7 @@ async def forge_all(problems: list[Problem], console: Console) -> list[Forged]:
     return results
 
 
-def table(results: list[Forged]) -> Table:
+def table(results: list[ForgeResult]) -> Table:
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("problem", "programs", "result", "vs eager", "95 % interval", "vs best", "the winning variant"):
         found.add_column(name)
@@ -97,7 +97,7 @@ def table(results: list[Forged]) -> Table:
     return found
 
 
-def cells(result: Forged) -> list[str]:
+def cells(result: ForgeResult) -> list[str]:
     best = result.best
     name, tried = result.request.problem.name, str(len(result.history))
     if best is None:
@@ -109,7 +109,7 @@ def cells(result: Forged) -> list[str]:
     return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}", against, variant]
 
 
-def leave_behind(results: list[Forged]) -> None:
+def leave_behind(results: list[ForgeResult]) -> None:
     """Kernels, their evidence, and a summary."""
     lines = ["| problem | programs | result | vs eager | 95 % interval | vs best | variant |", "| --- " * 7 + "|"]
     for result in results:

@@ -133,7 +133,7 @@ def _no_accelerator() -> str:
     platform = registry.load("platforms", "cuda")
     if platform.emulated:
         return "no NVIDIA driver: libcuda.so.1 is not on this machine (install it; `nvidia-smi` must list the GPU)"
-    return str(platform.absent_because())
+    return str(platform.unavailable_reason())
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kforge.agents.face import Situation, Target
+from kforge.agents.base import Situation, Target
 from kforge.types import (
     Attempt,
     Candidate,

@@ -22,9 +22,9 @@ from kforge.types import (
     Outcome,
     Problem,
     Recommendation,
+    Session,
     Settings,
     Signal,
-    Sitting,
     Study,
     Timing,
     Trial,
@@ -81,7 +81,7 @@ class Shape:
     priced: bool = True
     odd: bool = True
     """Whether some problems are degenerate, unfinished or unusable."""
-    sittings: int = 1
+    sessions: int = 1
 
 
 def study(shape: Shape = Shape(), seed: int = 1) -> Study:
@@ -99,15 +99,15 @@ def study(shape: Shape = Shape(), seed: int = 1) -> Study:
             for place, name in enumerate(shape.configurations):
                 cell = Cell(key, text_hash(source), platform, name)
                 trials.append(_trial(shape, cell, level, source, _Luck(dice, base, hardness + 0.12 * place, number)))
-    sittings = tuple(
-        Sitting(
+    sessions = tuple(
+        Session(
             1.7631e9 + 9000 * place,
             "kforge bench experiment.toml",
             MACHINE,
             VERSIONS,
             "8fa4fd6" if place == 0 else "d90f138+",
         )
-        for place in range(shape.sittings)
+        for place in range(shape.sessions)
     )
     return Study(
         "profiling-ablation",
@@ -120,7 +120,7 @@ def study(shape: Shape = Shape(), seed: int = 1) -> Study:
             else Configuration(name)
             for name in shape.configurations
         ),
-        sittings,
+        sessions,
         {"level1/90_max_pool3d": "not on MPS: MaxPool3d"} if shape.odd else {},
     )
 
@@ -152,7 +152,7 @@ def _trial(shape: Shape, cell: Cell, level: int, source: str, luck: _Luck) -> Tr
         f"20261115-{dice.randrange(16**6):06x}",
         history,
         usage,
-        sitting=luck.number % shape.sittings,
+        session=luck.number % shape.sessions,
         source=source,
     )
 

@@ -113,9 +113,9 @@ def test_an_error_of_ours_is_visible(kforge_here: Any, tmp_path: Path) -> None:
 
 
 def test_reports_show_what_they_hold() -> None:
-    from kforge.reporting.markdown import plain
-    from kforge.reporting.page import _environment
-    from kforge.reporting.table import _cell
+    from kforge.reports.markdown import plain
+    from kforge.reports.page import _environment
+    from kforge.reports.table import _cell
 
     assert hidden(plain(FORGED) + _cell(TURNED)) == []
     page = _environment().from_string("<p>{{ words }}</p>").render(words=TURNED + "<b>")

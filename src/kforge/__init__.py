@@ -16,35 +16,35 @@ from kforge.types import Attempt, Candidate, Evidence, Outcome, Plan, Problem, S
 
 if TYPE_CHECKING:
     from kforge.evaluating import evaluate as evaluate
-    from kforge.forging.api import Forged as Forged
-    from kforge.forging.api import Workplace as Workplace
-    from kforge.forging.api import forge as forge
-    from kforge.forging.api import forge_async as forge_async
-    from kforge.forging.api import resume as resume
-    from kforge.forging.api import resume_async as resume_async
+    from kforge.run.api import ForgeResult as ForgeResult
+    from kforge.run.api import RunEnvironment as RunEnvironment
+    from kforge.run.api import forge as forge
+    from kforge.run.api import forge_async as forge_async
+    from kforge.run.api import resume as resume
+    from kforge.run.api import resume_async as resume_async
 
 _LATER = {
     "evaluate": "kforge.evaluating",
-    "forge": "kforge.forging.api",
-    "forge_async": "kforge.forging.api",
-    "resume": "kforge.forging.api",
-    "resume_async": "kforge.forging.api",
-    "Forged": "kforge.forging.api",
-    "Workplace": "kforge.forging.api",
+    "forge": "kforge.run.api",
+    "forge_async": "kforge.run.api",
+    "resume": "kforge.run.api",
+    "resume_async": "kforge.run.api",
+    "ForgeResult": "kforge.run.api",
+    "RunEnvironment": "kforge.run.api",
 }
 
 __all__ = [
     "Attempt",
     "Candidate",
     "Evidence",
-    "Forged",
+    "ForgeResult",
     "Outcome",
     "Plan",
     "Problem",
+    "RunEnvironment",
     "Settings",
     "Timing",
     "Verdict",
-    "Workplace",
     "evaluate",
     "forge",
     "forge_async",

@@ -17,7 +17,7 @@ A bad candidate is data (a `Verdict`); only a broken harness, a bad problem or a
     │   └── RunBusy             another process is working on that run
     ├── SandboxUnavailable      no sandbox of the requested level can be made here
     ├── WireError               a value cannot cross a process boundary, or a record cannot be read back
-    ├── ReportAwaited           no fault: a job is in other hands and has no report yet (execution/face.py)
+    ├── ReportAwaited           no fault: a job is in other hands and has no report yet (execution/base.py)
     └── HarnessError            KForge's own fault or the machine's: the judge could not do its work
 """
 

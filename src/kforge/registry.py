@@ -23,7 +23,7 @@ from typing import Any
 
 from kforge.errors import UnknownPlugin
 
-_NOT_PLUGINS = ("face", "digest")
+_NOT_PLUGINS = ("base", "digest")
 """Modules beside the plug-ins that every user of the kind shares."""
 
 KINDS = ("platforms", "profilers", "search")

@@ -6,9 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from kforge.agents.face import Advice, Situation
-from kforge.agents.prompting import PromptMaker
-from kforge.models.face import Model
+from kforge.agents.base import Advice, Situation
+from kforge.agents.prompt_maker import PromptMaker
+from kforge.models.base import Model
 from kforge.types import Completion, Finish, Recommendation
 
 _LONGEST = 2_000

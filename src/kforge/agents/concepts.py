@@ -129,14 +129,14 @@ CONCEPTS: tuple[dict[str, str], ...] = (
 )
 
 
-class Pair(NamedTuple):
+class ConceptPair(NamedTuple):
     """One concept on two platforms."""
 
     there: str
     here: str
 
 
-def between(there: str, here: str) -> tuple[Pair, ...]:
+def between(there: str, here: str) -> tuple[ConceptPair, ...]:
     """What is called otherwise on platform `here` than on platform `there`; empty for a platform not in the table."""
     both = [row for row in CONCEPTS if there in row and here in row]
-    return tuple(Pair(row[there], row[here]) for row in both if row[there] != row[here])
+    return tuple(ConceptPair(row[there], row[here]) for row in both if row[there] != row[here])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.agents.face import Draft, Situation
-from kforge.agents.prompting import PromptMaker
+from kforge.agents.base import Draft, Situation
+from kforge.agents.prompt_maker import PromptMaker
 from kforge.agents.reply import NEVER_CLOSED, Found, find_program
-from kforge.models.face import Model
+from kforge.models.base import Model
 from kforge.types import Completion, Finish
 
 _ENDINGS = {

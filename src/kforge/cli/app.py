@@ -126,7 +126,7 @@ def evaluate(
     """
     from kforge.cli import evaluate as command
     from kforge.types import Limits, Settings
-    from kforge.worker.crowd import Crowd, device_numbers
+    from kforge.worker.device_selection import DeviceSelection, device_numbers
 
     limits = Limits(build_seconds=build_timeout, call_seconds=call_timeout, memory_bytes=int(memory * (1 << 30)))
     try:
@@ -144,18 +144,18 @@ def evaluate(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    show = command.Show(as_json, evidence)
-    crowd = Crowd(device_numbers(devices), builders)
+    show = command.VerdictOutput(as_json, evidence)
+    selection = DeviceSelection(device_numbers(devices), builders)
     if replay is not None:
-        code = command.replay(replay, show, crowd)
+        code = command.replay(replay, show, selection)
     elif jobs is not None:
         if out is None:
             raise typer.BadParameter("--jobs needs --out DIR")
-        code = command.batch(jobs, out, platform, settings, show, crowd)
+        code = command.batch(jobs, out, platform, settings, show, selection)
     elif problem is None or candidate is None:
         raise typer.BadParameter("name a problem and a candidate, or --jobs FILE --out DIR, or --replay FILE")
     else:
-        code = command.single(problem, candidate, platform, settings, show, crowd)
+        code = command.single(problem, candidate, platform, settings, show, selection)
     raise typer.Exit(code)
 
 

@@ -21,8 +21,8 @@ def run(place: str, platform: str, as_json: bool) -> int:
         for problem in problems:
             name = problem.key
             try:
-                book = judge.session(problem, Settings()).book
-                reasons, seconds, error = list(book.degenerate), book.call_seconds, ""
+                cases = judge.session(problem, Settings()).cases
+                reasons, seconds, error = list(cases.degenerate), cases.call_seconds, ""
             except KForgeError as failure:
                 reasons, seconds, error = [], None, str(failure)
             worst = max(worst, 2 if error else 1 if reasons else 0)

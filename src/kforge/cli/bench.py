@@ -13,22 +13,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.bench.beginning import begin, check, way_on
-from kforge.bench.reading import study_of
-from kforge.bench.running import Bench, conduct, spent_on, usual_parallel
 from kforge.cli.bench_live import LiveBench
-from kforge.cli.bench_order import Order
+from kforge.cli.bench_order import BenchCommand
 from kforge.cli.bench_table import flat_summary, print_summary
+from kforge.cli.bundle_messages import WAITING, say_unknown_machine, say_waiting
 from kforge.cli.forge import run_until_told, say_offline
 from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.screen import Screen
-from kforge.cli.waiting import WAITING, say_unknown_machine, say_waiting
 from kforge.errors import RunBusy, StoreError, UsageError
-from kforge.forging.crews import Means
-from kforge.reporting.configurations import spelled
-from kforge.reporting.findings import Findings, find
-from kforge.reporting.wording import several
+from kforge.experiments.resume_plan import begin, check, way_on
+from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
+from kforge.experiments.study_reader import study_of
+from kforge.reports.configurations import spelled
+from kforge.reports.findings import StudyFindings, find
+from kforge.reports.number_format import several
+from kforge.run.team import ModelAccess
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import Experiment
@@ -37,7 +37,7 @@ _SHARED = "Replies were shared through a cache: who asked first paid, so costs o
 _WHERE = ("--store", "--html", "--cache")
 
 
-def dry_run(order: Order) -> int:
+def dry_run(order: BenchCommand) -> int:
     """Says what there is to do."""
     experiment, console = order.experiment, Screen()
     _say_matrix(console, experiment)
@@ -57,7 +57,7 @@ def dry_run(order: Order) -> int:
     return 0
 
 
-def _foreseen(order: Order) -> str:
+def _foreseen(order: BenchCommand) -> str:
     """What the store has of it."""
     opened = None if order.fresh else Store.open_if_there(order.store)
     if opened is None:
@@ -70,7 +70,7 @@ def _foreseen(order: Order) -> str:
     return "a new experiment would begin" + (f", and take over {several(done, 'finished cell')}" if done else "")
 
 
-def run(order: Order) -> int:
+def run(order: BenchCommand) -> int:
     """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
     console = Screen(stderr=order.as_json)
     experiment = order.experiment
@@ -78,7 +78,7 @@ def run(order: Order) -> int:
         raise UsageError(f"--html {order.html}: a folder; name a file")
     if order.cache:
         experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
-    means = Means(order.cache, "", order.concurrency, order.per_minute)
+    means = ModelAccess(order.cache, "", order.concurrency, order.per_minute)
     means = check(experiment, means)
     if order.offline_by_default:
         say_offline(console)
@@ -100,12 +100,12 @@ def run(order: Order) -> int:
     return 0 if all(state == "finished" for state in states) else 1
 
 
-def _work(order: Order, name: str, store: Store, means: Means, console: Console) -> None:
+def _work(order: BenchCommand, name: str, store: Store, means: ModelAccess, console: Console) -> None:
     spent = spent_on(store, Experiments(store).standings(name))
 
     async def work() -> None:
         with LiveBench(console, order.experiment, spent, quiet=order.as_json) as live:
-            bench = Bench(store, replace(means, notify=live.note), order.parallel, live.take, _typed())
+            bench = ExperimentEnvironment(store, replace(means, notify=live.note), order.parallel, live.take, _typed())
             try:
                 await conduct(name, bench)
             except asyncio.CancelledError:
@@ -138,7 +138,7 @@ def _say_matrix(console: Console, experiment: Experiment, name: str = "", store:
         console.print(f"left out: {escape(shown)} ({escape(why)})", style="dim", highlight=False, soft_wrap=True)
 
 
-def _say_results(console: Console, order: Order, name: str, findings: Findings) -> None:
+def _say_results(console: Console, order: BenchCommand, name: str, findings: StudyFindings) -> None:
     if order.as_json:
         print(json.dumps({"experiment": name, "summaries": [flat_summary(item) for item in findings.summaries]}))
     else:

@@ -89,7 +89,7 @@ def bench(
     Exit status: 0 every cell was worked on to its end, 1 some could not be, 2 a usage or harness error, 3 jobs wait in
     the bundle.
     """
-    from kforge.cli.bench_order import Order, Words, list_presets, order_of
+    from kforge.cli.bench_order import BenchCommand, BenchOptions, list_presets, order_of
 
     if presets:
         raise typer.Exit(list_presets())
@@ -97,7 +97,7 @@ def bench(
         from kforge.cli import bench_list
 
         raise typer.Exit(bench_list.run(store, as_json))
-    words = Words(
+    words = BenchOptions(
         suite=tuple(suite),
         levels=levels,
         limit=limit,
@@ -123,7 +123,7 @@ def bench(
     )
     found = order_of(experiment, words)
     offline = experiment is None and not model
-    order = Order(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html, offline)
+    order = BenchCommand(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html, offline)
 
     from kforge.cli import bench as command
 

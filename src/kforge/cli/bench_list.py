@@ -7,9 +7,9 @@ import json
 from rich.markup import escape
 from rich.table import Table
 
-from kforge.bench.cells import by_fingerprint
 from kforge.cli.screen import Screen
-from kforge.store.experiments import Begun, Experiments
+from kforge.experiments.cells import by_fingerprint
+from kforge.store.experiments import ExperimentRecord, Experiments
 from kforge.store.store import Store
 
 _MOST = 50
@@ -39,7 +39,7 @@ def run(store: str, as_json: bool) -> int:
     return 0
 
 
-def _progress(experiments: Experiments, begun: Begun) -> tuple[int, int]:
+def _progress(experiments: Experiments, begun: ExperimentRecord) -> tuple[int, int]:
     """How many of its cells have a finished run, and how many there are."""
     cells = by_fingerprint(begun.experiment)
     known = experiments.standings(begun.id)

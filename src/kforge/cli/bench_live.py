@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kforge.bench.progress import News, Progress
 from kforge.cli.colours import colour_of
 from kforge.cli.live import cost, speedup
+from kforge.experiments.progress import News, Progress
 from kforge.types import Cell, Experiment, Outcome, Usage
 
 _MOST_ROWS = 10

@@ -10,15 +10,15 @@ from typing import Any
 from rich.markup import escape
 
 from kforge import jsonable
-from kforge.bench.design.asked import Asked
-from kforge.bench.design.asking import make_experiment
-from kforge.bench.design.experiment_file import read_experiment
-from kforge.bench.design.presets import PRESETS
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.execution.naming import LOCAL
-from kforge.forging.crews import BUILTIN
-from kforge.problems.choosing import Choice
+from kforge.execution.executor_names import LOCAL
+from kforge.problems.selection import Selection
+from kforge.run.team import BUILTIN
+from kforge.spec.experiment_file import read_experiment
+from kforge.spec.experiment_options import ExperimentOptions
+from kforge.spec.experiment_spec import make_experiment
+from kforge.spec.presets import PRESETS
 from kforge.types import Experiment, text_hash
 
 _USUAL, _WITH_REFERENCE = "iterative", "iterative+reference"
@@ -26,7 +26,7 @@ _USUAL, _WITH_REFERENCE = "iterative", "iterative+reference"
 
 
 @dataclass(frozen=True)
-class Words:
+class BenchOptions:
     """The options that say what to do, as they were typed."""
 
     suite: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Order:
+class BenchCommand:
     """What was asked for on the command line."""
 
     experiment: Experiment
@@ -66,7 +66,7 @@ class Order:
     """No model was named."""
 
 
-def order_of(file: Path | None, words: Words) -> Experiment:
+def order_of(file: Path | None, words: BenchOptions) -> Experiment:
     """The experiment of a file, or of the options; UsageError says what is wrong with it."""
     console = Screen(stderr=True)
     said: list[str] = []
@@ -84,10 +84,10 @@ def order_of(file: Path | None, words: Words) -> Experiment:
         return replace(made, notes=tuple(said))
     if not words.suite:
         raise UsageError("name an experiment file, or a suite: kforge bench --suite bundled")
-    asked = Asked(
+    asked = ExperimentOptions(
         places=words.suite,
         name=words.name,
-        choice=Choice(_numbers(words.levels, "--levels"), words.limit, words.only, words.without),
+        choice=Selection(_numbers(words.levels, "--levels"), words.limit, words.only, words.without),
         platforms=words.platforms or ("cpu",),
         models=words.models or (BUILTIN,),
         presets=words.presets or (_WITH_REFERENCE if "reference" in given else _USUAL,),
@@ -110,7 +110,7 @@ def list_presets() -> int:
     return 0
 
 
-def _typed(words: Words, given: dict[str, Any]) -> list[str]:
+def _typed(words: BenchOptions, given: dict[str, Any]) -> list[str]:
     """Options that were used and that a file has keys for."""
     used = [name for name, value in vars(words).items() if value not in ((), "", None) and name != "options"]
     spelled = {"platforms": "platform", "models": "model", "presets": "preset", "settings": "set"}

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from kforge import jsonable
 from kforge.cli.bench_live import duration
-from kforge.measures.records import Mean, Share, Summary
-from kforge.measures.words import in_words
-from kforge.reporting.findings import Findings
-from kforge.reporting.left_out import left_out
-from kforge.reporting.wording import at
+from kforge.metrics.comparison_text import in_words
+from kforge.metrics.records import Mean, Share, Summary
+from kforge.reports.findings import StudyFindings
+from kforge.reports.left_out import left_out
+from kforge.reports.number_format import at
 
 _WORDS = ("platform", "configuration")
 _FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
@@ -23,7 +23,7 @@ _PADDING = (0, 1, 0, 0)
 _MOST = 6
 
 
-def print_summary(console: Console, findings: Findings) -> None:
+def print_summary(console: Console, findings: StudyFindings) -> None:
     """A row for each platform and configuration, what does not count, and what the comparisons say."""
     table = Table(box=None, padding=_PADDING, header_style="dim")
     several = len({item.platform for item in findings.summaries}) > 1

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from rich.markup import escape
 
 from kforge import jsonable
-from kforge.bench.reading import is_known, read_study
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.measures.comparing import compare, questions_of
-from kforge.measures.records import Comparison
-from kforge.measures.words import in_words
-from kforge.reporting.findings import find
-from kforge.store.experiments import Begun, Experiments
+from kforge.experiments.study_reader import is_known, read_study
+from kforge.metrics.comparison import compare, questions_of
+from kforge.metrics.comparison_text import in_words
+from kforge.metrics.records import Comparison
+from kforge.reports.findings import find
+from kforge.store.experiments import ExperimentRecord, Experiments
 from kforge.store.store import Store
 from kforge.types import Study, Trial
 
@@ -100,7 +100,7 @@ def _side(store: Store, name: str, platform: str) -> _Side:
     return _Side(name, read_study(store, [name]).groups())
 
 
-def _configurations(begun: Begun) -> list[str]:
+def _configurations(begun: ExperimentRecord) -> list[str]:
     return [item.name for item in begun.experiment.configurations]
 
 

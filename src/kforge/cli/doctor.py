@@ -42,7 +42,7 @@ def examine() -> dict[str, Any]:
     platforms = {}
     for name in registry.names("platforms"):
         plugin = registry.load("platforms", name)
-        absent = plugin.absent_because() or _torch_missing()
+        absent = plugin.unavailable_reason() or _torch_missing()
         facts = plugin.facts()
         detail = ", ".join(
             facts[key] for key in ("processor", "cores", "vectors") if facts.get(key, "unknown") != "unknown"
@@ -54,8 +54,10 @@ def examine() -> dict[str, Any]:
     profilers = {}
     for name in registry.names("profilers"):
         plugin = registry.load("profilers", name)
-        profilers[name] = {"absent": plugin.absent_because(), "detail": plugin.what}
-    sandbox = {level: {"absent": levels.absent_because(level), "detail": _SANDBOX[level]} for level in levels.LEVELS}
+        profilers[name] = {"absent": plugin.unavailable_reason(), "detail": plugin.what}
+    sandbox = {
+        level: {"absent": levels.unavailable_reason(level), "detail": _SANDBOX[level]} for level in levels.LEVELS
+    }
     return {
         "python": machine.python_version(),
         "torch": importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,

@@ -16,13 +16,13 @@ from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
 from kforge.types import Job, Outcome, Report, Settings, Verdict
-from kforge.worker.crowd import Crowd
+from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
 
 
 @dataclass(frozen=True)
-class Show:
+class VerdictOutput:
     """Where the answer goes."""
 
     as_json: bool
@@ -30,13 +30,18 @@ class Show:
 
 
 def single(
-    problem_name: str, candidate_path: Path, platform: str, settings: Settings, show: Show, crowd: Crowd = Crowd()
+    problem_name: str,
+    candidate_path: Path,
+    platform: str,
+    settings: Settings,
+    show: VerdictOutput,
+    selection: DeviceSelection = DeviceSelection(),
 ) -> int:
     problems = find(problem_name)
     if len(problems) != 1:
         raise UsageError(f"{problem_name} holds {len(problems)} problems; name one, or use --jobs")
     candidate = read_candidate(candidate_path, platform)
-    with Judge(platform, crowd.first) as judge, _Status(show) as status:
+    with Judge(platform, selection.first) as judge, _Status(show) as status:
         verdict = judge.evaluate(problems[0], candidate, settings, status.tell)
     report = Report(candidate_path.stem, problems[0].name, candidate.id, platform, verdict)
     if show.evidence is not None:
@@ -50,7 +55,14 @@ def single(
     return 0 if verdict.outcome is Outcome.CORRECT else 1
 
 
-def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: Show, crowd: Crowd = Crowd()) -> int:
+def batch(
+    jobs_path: Path,
+    out: Path,
+    platform: str,
+    settings: Settings,
+    show: VerdictOutput,
+    selection: DeviceSelection = DeviceSelection(),
+) -> int:
     jobs = read_jobs(jobs_path, settings, platform)
     if not jobs:
         raise UsageError(f"{jobs_path}: no job in it")
@@ -75,7 +87,9 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
             def progress(job: Job, what: str) -> None:
                 status.tell(f"{job.id}: {what}")
 
-            results = run_jobs(jobs, out, platform, tell, progress, builders=crowd.builders, devices=crowd.devices)
+            results = run_jobs(
+                jobs, out, platform, tell, progress, builders=selection.builders, devices=selection.devices
+            )
     except KeyboardInterrupt:
         print(f"stopped after {finished} of {len(jobs)}; the same command continues", file=sys.stderr)
         return 130
@@ -86,13 +100,13 @@ def batch(jobs_path: Path, out: Path, platform: str, settings: Settings, show: S
     return 0 if all(done.report and done.report.verdict.outcome is Outcome.CORRECT for done in results) else 1
 
 
-def replay(path: Path, show: Show, crowd: Crowd = Crowd()) -> int:
+def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceSelection()) -> int:
     """Re-run a record and hold the new verdict against the old one."""
     claim = load_evidence(path)
     evidence = claim.verdict.evidence
     if evidence is None:
         raise UsageError(f"{path}: the record carries no evidence")
-    with Judge(claim.platform, crowd.first) as judge, _Status(show) as status:
+    with Judge(claim.platform, selection.first) as judge, _Status(show) as status:
         verdict = judge.evaluate(evidence.problem, evidence.candidate, evidence.settings, status.tell)
     holds, reasons = compare_claims(claim.verdict, verdict)
     if show.as_json:
@@ -128,7 +142,7 @@ def compare_claims(claim: Verdict, now: Verdict) -> tuple[bool, list[str]]:
 class _Status:
     """A spinner with the current step on a terminal, nothing elsewhere."""
 
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: VerdictOutput) -> None:
         console = Screen(stderr=True)
         self._status: Any = console.status("starting") if console.is_terminal and not show.as_json else None
 

@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.markup import escape
 
-from kforge.agents import origin
+from kforge.agents import donor_origin
 from kforge.cli import runs
-from kforge.cli.forge_order import Order
-from kforge.cli.live import LiveRuns, Row
+from kforge.cli.bundle_messages import ALL, WAITING, say_unknown_machine, say_what_to_do
+from kforge.cli.forge_order import ForgeCommand
+from kforge.cli.live import ChainRow, LiveRuns
 from kforge.cli.screen import Screen
-from kforge.cli.waiting import ALL, WAITING, say_unknown_machine, say_what_to_do
 from kforge.errors import KForgeError, UsageError
-from kforge.execution.opening import open_executor
-from kforge.forging.api import Forged, More, Workplace, carry_out, opened, resume_async
-from kforge.forging.crews import BUILTIN
-from kforge.forging.loop import Event
-from kforge.forging.requesting import make_request, target_of
+from kforge.execution.factory import open_executor
 from kforge.models.keys import any_key
+from kforge.run.api import ForgeResult, ResumeOptions, RunEnvironment, carry_out, opened, resume_async
+from kforge.run.loop import RunEvent
+from kforge.run.team import BUILTIN
+from kforge.spec.run_spec import make_request, target_of
 from kforge.store.store import Store
 from kforge.types import Request
 
@@ -34,7 +34,7 @@ _MANY = 1_000_000
 """More runs than a store holds."""
 
 
-def run(order: Order) -> int:
+def run(order: ForgeCommand) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
     console = Screen(stderr=order.as_json)
     if order.offline_by_default:
@@ -67,15 +67,15 @@ def _say_reference(console: Console, request: Request) -> None:
     """Which program a run has as its reference, and whether anybody will read it."""
     if not request.reference:
         return
-    said = f"{request.problem.name}: reference {origin.read(request.reference_origin).words_for_people}"
+    said = f"{request.problem.name}: reference {donor_origin.read(request.reference_origin).words_for_people}"
     if set(request.models) == {BUILTIN}:
         said += "; the offline agents do not read it: name a --model that does"
     console.print(escape(said), style="dim", highlight=False, soft_wrap=not console.is_terminal)
 
 
-async def _forge_all(order: Order, console: Console) -> list[Forged]:
+async def _forge_all(order: ForgeCommand, console: Console) -> list[ForgeResult]:
     """One problem after another, with one warm judge."""
-    results: list[Forged] = []
+    results: list[ForgeResult] = []
     executor = open_executor(order.options.executor, order.platform)
     target = target_of(order.platform, order.options.executor)
     say_unknown_machine(console, order.options.executor, order.platform)
@@ -94,13 +94,13 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
                 if current:
                     left = left.after(store.spent(current))
                 current = ""
-                rows: list[Row] = []
+                rows: list[ChainRow] = []
                 try:
                     options = replace(order.options, budget=left)
                     request = await make_request(problem, order.platform, order.models, options, target, store)
                     _say_reference(console, request)
                     rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
-                    place = Workplace(store, means, _teller(live, rows), started, executor)
+                    place = RunEnvironment(store, means, _teller(live, rows), started, executor)
                     results.append(await carry_out(request, place))
                 except KForgeError as error:
                     for row in rows:
@@ -119,10 +119,10 @@ async def _forge_all(order: Order, console: Console) -> list[Forged]:
     return results
 
 
-def resume(name: str, place: Workplace, more: More, as_json: bool) -> int:
+def resume(name: str, place: RunEnvironment, more: ResumeOptions, as_json: bool) -> int:
     """Go on with a run, or with all that wait for reports."""
     console = Screen(stderr=as_json)
-    results: list[Forged] = []
+    results: list[ForgeResult] = []
     failed = 0
     names = _names(name, place.store)
     for run in names:
@@ -152,13 +152,13 @@ def _names(name: str, place: str | Store) -> list[str]:
     return found[::-1]
 
 
-def _resume_one(name: str, place: Workplace, more: More, as_json: bool, console: Console) -> Forged:
+def _resume_one(name: str, place: RunEnvironment, more: ResumeOptions, as_json: bool, console: Console) -> ForgeResult:
     with opened(place.store) as store:
         found = store.run(name)
         past = store.history(found.id)
     request = more.applied(found.request)
 
-    async def work() -> Forged:
+    async def work() -> ForgeResult:
         with LiveRuns(console, quiet=as_json) as live:
             rows = live.add(request.problem.name, request.plan.iterations, request.plan.samples, past)
             try:
@@ -173,7 +173,7 @@ def _resume_one(name: str, place: Workplace, more: More, as_json: bool, console:
     return result
 
 
-def _teller(live: LiveRuns, rows: list[Row]) -> Callable[[Event], None]:
+def _teller(live: LiveRuns, rows: list[ChainRow]) -> Callable[[RunEvent], None]:
     return lambda event: live.take(rows, event)
 
 
@@ -203,7 +203,7 @@ def _say_resume(console: Console, run: str, store: str | Store) -> None:
     console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
 
 
-def _show(result: Forged, as_json: bool, to: Path | None, store: str | Store, console: Console) -> None:
+def _show(result: ForgeResult, as_json: bool, to: Path | None, store: str | Store, console: Console) -> None:
     if to is not None and result.best is not None:
         result.save(to)
     if as_json:

@@ -100,8 +100,8 @@ def forge(
     Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error, 3 jobs wait in
     the bundle.
     """
-    from kforge.forging.crews import Means
-    from kforge.forging.requesting import named_options
+    from kforge.run.team import ModelAccess
+    from kforge.spec.run_spec import named_options
 
     options = named_options(
         {
@@ -135,10 +135,10 @@ def forge(
             "executor": executor,
         }
     )
-    from kforge.cli.forge_order import Order, checked
+    from kforge.cli.forge_order import ForgeCommand, checked
 
-    means = Means(cache, record, concurrency, per_minute)
-    order = checked(Order(problem, platform, model, options, store, means, as_json, to))
+    means = ModelAccess(cache, record, concurrency, per_minute)
+    order = checked(ForgeCommand(problem, platform, model, options, store, means, as_json, to))
 
     from kforge.cli import forge as command
 
@@ -173,11 +173,11 @@ def resume(
     Exit status: as for kforge forge.
     """
     from kforge.cli import forge as command
-    from kforge.forging.api import More, Workplace
-    from kforge.forging.crews import Means
+    from kforge.run.api import ResumeOptions, RunEnvironment
+    from kforge.run.team import ModelAccess
 
-    place = Workplace(store, Means(cache, record, concurrency, per_minute))
-    more = More(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens, executor)
+    place = RunEnvironment(store, ModelAccess(cache, record, concurrency, per_minute))
+    more = ResumeOptions(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens, executor)
     raise typer.Exit(command.resume(run, place, more, as_json))
 
 
@@ -245,7 +245,7 @@ def prompt(
 ) -> None:
     """Print exactly what would be sent to a model first."""
     from kforge.cli import prompt as command
-    from kforge.forging.requesting import Options
+    from kforge.spec.run_spec import Options
 
     options = Options(reference=reference, style=style, prompts=prompts, prompt_tokens=prompt_tokens)
     raise typer.Exit(command.run(problem, platform, options, as_json, store))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from kforge import problems
 from kforge.errors import UsageError
-from kforge.forging.crews import BUILTIN, Means, open_models
-from kforge.forging.requesting import Options, check_platform, request_without_inductor
+from kforge.run.team import BUILTIN, ModelAccess, open_models
+from kforge.spec.run_spec import Options, check_platform, request_without_inductor
 from kforge.types import Problem, Request
 
 
 @dataclass(frozen=True)
-class Order:
+class ForgeCommand:
     """What was asked for on the command line."""
 
     places: list[str]
@@ -22,7 +22,7 @@ class Order:
     models: list[str]
     options: Options
     store: str
-    means: Means
+    means: ModelAccess
     as_json: bool
     to: Path | None = None
     """Where to write the best program."""
@@ -32,7 +32,7 @@ class Order:
     """No model was named."""
 
 
-def checked(order: Order) -> Order:
+def checked(order: ForgeCommand) -> ForgeCommand:
     """The order with its problems read and its models open; whatever cannot work is an error here."""
     found = tuple(problem for place in order.places for problem in problems.find(place))
     if len(found) > 1 and (order.means.record or any(name.startswith("replay:") for name in order.models)):
@@ -53,7 +53,7 @@ def checked(order: Order) -> Order:
     )
 
 
-def _first_request(found: tuple[Problem, ...], models: tuple[str, ...], order: Order) -> Request:
+def _first_request(found: tuple[Problem, ...], models: tuple[str, ...], order: ForgeCommand) -> Request:
     """The request for the first problem that has one; of several, some may lack the reference that was asked for."""
     for problem in found[:-1]:
         with contextlib.suppress(UsageError):

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.colours import colour_of
-from kforge.forging.loop import Event
+from kforge.run.loop import RunEvent
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 SLOW = ("writing", "repairing")
@@ -20,7 +20,7 @@ SLOW = ("writing", "repairing")
 
 
 @dataclass
-class Row:
+class ChainRow:
     """One chain of one run."""
 
     problem: str
@@ -41,7 +41,7 @@ class Row:
             return 0.0
         return (self.ended or time.monotonic()) - self.began
 
-    def take(self, event: Event) -> None:
+    def take(self, event: RunEvent) -> None:
         self.began = self.began or time.monotonic()
         self.step, self.words = event.step, event.words
         if event.attempt is not None:
@@ -60,7 +60,7 @@ class LiveRuns:
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console = console
-        self._rows: list[Row] = []
+        self._rows: list[ChainRow] = []
         self._quiet = quiet
         self._live: Live | None = None
         if console.is_terminal and not quiet:
@@ -77,9 +77,9 @@ class LiveRuns:
         if self._live:
             self._live.stop()
 
-    def add(self, problem: str, iterations: int, samples: int = 1, past: tuple[Attempt, ...] = ()) -> list[Row]:
+    def add(self, problem: str, iterations: int, samples: int = 1, past: tuple[Attempt, ...] = ()) -> list[ChainRow]:
         """Rows for the chains of a run; `past` is what an earlier process did of it."""
-        rows = [Row(problem, iterations, chain, samples) for chain in range(samples)]
+        rows = [ChainRow(problem, iterations, chain, samples) for chain in range(samples)]
         for row in rows:
             row.attempts = tuple(attempt for attempt in past if attempt.move.chain == row.chain)
             row.step = len(row.attempts)
@@ -87,7 +87,7 @@ class LiveRuns:
         self._rows += rows
         return rows
 
-    def take(self, rows: list[Row], event: Event) -> None:
+    def take(self, rows: list[ChainRow], event: RunEvent) -> None:
         """Something happened in a run whose rows these are."""
         row = rows[event.chain]
         row.take(event)
@@ -116,7 +116,7 @@ class LiveRuns:
             table.add_row(*_cells(row))
         return table
 
-    def _in_view(self) -> list[Row]:
+    def _in_view(self) -> list[ChainRow]:
         """As many rows as the terminal has lines for: those at work and the last ones done."""
         room = max(3, self._console.height - 4)
         if len(self._rows) <= room:
@@ -126,7 +126,7 @@ class LiveRuns:
         return self._rows[first : first + room]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ChainRow) -> list[str]:
     best = best_attempt(row.attempts)
     state = _state(row)
     return [
@@ -140,11 +140,11 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _name(row: Row) -> str:
+def _name(row: ChainRow) -> str:
     return row.problem + (f" #{row.chain + 1}" if row.samples > 1 else "")
 
 
-def _state(row: Row) -> str:
+def _state(row: ChainRow) -> str:
     if row.stop is None:
         return f"[cyan]{escape(row.words[:40])}[/]" if row.began else "[dim]waiting[/]"
     if row.stop.reason == "waiting":
@@ -167,7 +167,7 @@ def cost(usage: Usage) -> str:
     return f"${usage.dollars:.4f}" + ("+?" if usage.unpriced else "")
 
 
-def _attempt_line(row: Row, attempt: Attempt) -> str:
+def _attempt_line(row: ChainRow, attempt: Attempt) -> str:
     verdict = attempt.verdict
     colour = colour_of(verdict.outcome)
     number = f"{attempt.move.step}/{row.iterations}"

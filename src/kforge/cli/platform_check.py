@@ -14,9 +14,9 @@ from rich.table import Table
 
 from kforge import registry
 from kforge.cli.screen import Screen
-from kforge.testing import CLAUSES, Contract, Finding, Mark
+from kforge.testing import CLAUSES, ClauseResult, ClauseState, Contract
 
-_MARKS = {Mark.KEPT: "[green]✓[/]", Mark.BROKEN: "[red]✗[/]", Mark.SKIPPED: "[yellow]–[/]"}
+_MARKS = {ClauseState.KEPT: "[green]✓[/]", ClauseState.BROKEN: "[red]✗[/]", ClauseState.SKIPPED: "[yellow]–[/]"}
 
 
 def run(names: Iterable[str], as_json: bool) -> int:
@@ -47,25 +47,25 @@ def _check(name: str, as_json: bool) -> int:
         sys.stdout.flush()
     else:
         console.print(_summary(marks), highlight=False)
-    return 1 if marks[Mark.BROKEN] else 0
+    return 1 if marks[ClauseState.BROKEN] else 0
 
 
-def _row(finding: Finding) -> Table:
+def _row(finding: ClauseResult) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=1)
     table.add_column(width=max(map(len, CLAUSES)))
     table.add_column(overflow="fold")
     # Why a platform is absent is said once, by its clause.
-    said = "skipped: it is absent here" if finding.mark is Mark.SKIPPED else finding.said
-    style = "" if finding.mark is Mark.BROKEN else "[dim]"
+    said = "skipped: it is absent here" if finding.mark is ClauseState.SKIPPED else finding.said
+    style = "" if finding.mark is ClauseState.BROKEN else "[dim]"
     table.add_row(_MARKS[finding.mark], finding.clause, style + escape(said))
     return table
 
 
-def _summary(marks: Counter[Mark]) -> str:
-    said = ", ".join(f"{marks[mark]} {mark.value}" for mark in Mark if marks[mark])
-    if marks[Mark.BROKEN]:
+def _summary(marks: Counter[ClauseState]) -> str:
+    said = ", ".join(f"{marks[mark]} {mark.value}" for mark in ClauseState if marks[mark])
+    if marks[ClauseState.BROKEN]:
         return f"[red]the contract is broken[/]: {said}"
-    if marks[Mark.SKIPPED]:
+    if marks[ClauseState.SKIPPED]:
         return f"[yellow]as far as it can be told here, the contract is kept[/]: {said}"
     return f"[green]the contract is kept[/]: {said}"

@@ -15,7 +15,7 @@ from rich.markup import escape
 from kforge import registry
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 
 _LEFT = shutil.ignore_patterns("__pycache__", ".*", "build", "dist", "*.egg-info", "tests", "pyproject.toml")
 _PYPROJECT = """\

@@ -19,17 +19,17 @@ from kforge.cli import render
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
-from kforge.profilers import _naming as naming
+from kforge.profilers import _names as naming
 from kforge.profilers.digest import digest
 from kforge.profilers.trace_view import PAGE
 from kforge.types import Job, Outcome, Profile, Report, Settings
-from kforge.worker.crowd import Crowd, device_numbers
+from kforge.worker.device_selection import DeviceSelection, device_numbers
 from kforge.worker.jobs import read_candidate
 from kforge.worker.judge.judge import Judge
 
 
 @dataclass(frozen=True)
-class Order:
+class ProfileCommand:
     """What is to be looked at, and by what."""
 
     problem: str
@@ -41,7 +41,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Show:
+class ProfileOutput:
     """Where the answer goes."""
 
     out: Path | None = None
@@ -49,7 +49,7 @@ class Show:
     as_json: bool = False
 
 
-def run(order: Order, show: Show) -> int:
+def run(order: ProfileCommand, show: ProfileOutput) -> int:
     """0 if something was seen, 1 if not or if the candidate is not correct."""
     problems = find(order.problem)
     if len(problems) != 1:
@@ -58,8 +58,8 @@ def run(order: Order, show: Show) -> int:
     candidate = read_candidate(order.candidate, order.platform)
     # The speedup is not the question here: a short measurement, for the shares.
     settings = Settings(profilers=names, compile_baseline=False, timing_seconds=0.2, seeds=2)
-    crowd = Crowd(device_numbers(order.devices))
-    with Judge(order.platform, crowd.first) as judge, Screen(stderr=True).status("judging, then profiling"):
+    selection = DeviceSelection(device_numbers(order.devices))
+    with Judge(order.platform, selection.first) as judge, Screen(stderr=True).status("judging, then profiling"):
         report = judge.report(Job(order.candidate.stem, problems[0], candidate, settings))
     files = _written(report, show)
     if show.as_json:
@@ -71,7 +71,7 @@ def run(order: Order, show: Show) -> int:
     return 0 if any(not item.absent for item in report.profiles) else 1
 
 
-def _names(order: Order) -> tuple[str, ...]:
+def _names(order: ProfileCommand) -> tuple[str, ...]:
     """The profilers' names as the judge knows them; UnknownPlugin for one that there is none of."""
     wanted = order.profilers or registry.load("platforms", order.platform).profilers
     if not wanted:
@@ -81,7 +81,7 @@ def _names(order: Order) -> tuple[str, ...]:
     return tuple(dict.fromkeys(naming.plain(name) for name in wanted))
 
 
-def _written(report: Report, show: Show) -> list[list[Path]]:
+def _written(report: Report, show: ProfileOutput) -> list[list[Path]]:
     """Each profile's pictures and own files, written; no folder is made where there is nothing to write."""
     if not any(profile.images or profile.raw for profile in report.profiles):
         return [[] for _ in report.profiles]

@@ -33,5 +33,5 @@ def profile(
     """
     from kforge.cli import profile as command
 
-    order = command.Order(problem, candidate, platform, tuple(profiler), devices)
-    raise typer.Exit(command.run(order, command.Show(out, show, as_json)))
+    order = command.ProfileCommand(problem, candidate, platform, tuple(profiler), devices)
+    raise typer.Exit(command.run(order, command.ProfileOutput(out, show, as_json)))

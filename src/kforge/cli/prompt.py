@@ -7,9 +7,9 @@ import json
 import sys
 
 from kforge import jsonable
-from kforge.agents.face import Situation
-from kforge.agents.prompting import PromptMaker, Written
-from kforge.forging.requesting import Options, make_request, target_of
+from kforge.agents.base import Situation
+from kforge.agents.prompt_maker import PromptMaker, Written
+from kforge.spec.run_spec import Options, make_request, target_of
 from kforge.types import Intent, Move
 from kforge.visible_text import visible
 

@@ -6,12 +6,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kforge.bench.reading import read_study
 from kforge.cli.screen import Screen
-from kforge.reporting.findings import Findings, find
-from kforge.reporting.markdown import markdown
-from kforge.reporting.page import page
-from kforge.reporting.table import csv_text
+from kforge.experiments.study_reader import read_study
+from kforge.reports.findings import StudyFindings, find
+from kforge.reports.markdown import markdown
+from kforge.reports.page import page
+from kforge.reports.table import csv_text
 from kforge.store.store import Store
 from kforge.visible_text import visible
 from kforge.whole_file import write_for_user
@@ -47,6 +47,6 @@ def _show(text: str) -> None:
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
 
-def write_page(findings: Findings, path: Path) -> None:
+def write_page(findings: StudyFindings, path: Path) -> None:
     """The page, whole or not at all."""
     write_for_user(path, page(findings))

@@ -15,26 +15,26 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kforge import jsonable
-from kforge.agents import origin
+from kforge.agents import donor_origin as origin
 from kforge.cli.colours import colour_of
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.cli.proven import problems_named
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.forging.result import Result
+from kforge.run.result import RunResult
 from kforge.store.store import Store
 from kforge.types import Attempt, Report, Request, text_hash
 from kforge.whole_file import write_for_user
 
 
-def read(store: str, name: str) -> tuple[Result, str, str]:
+def read(store: str, name: str) -> tuple[RunResult, str, str]:
     """A run from the store: its result, its state, and why."""
     with Store.open(store) as opened:
         found = opened.run(name)
         history, spent = opened.history(found.id), opened.spent(found.id)
         state = _state(opened, found.id, found.state)
-        return Result(found.id, found.request, history, usage=spent), state, found.reason
+        return RunResult(found.id, found.request, history, usage=spent), state, found.reason
 
 
 def _state(store: Store, run: str, recorded: str) -> str:
@@ -134,7 +134,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
     return 0
 
 
-def _write_evidence(path: Path, result: Result, attempt: Attempt) -> None:
+def _write_evidence(path: Path, result: RunResult, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
     where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
     report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
@@ -148,7 +148,7 @@ def command(verb: str, run: str, store: str | Store) -> str:
     return f"kforge {verb} {run}" + (f" --store {place}" if place else "")
 
 
-def summary(console: Console, result: Result, waiting: bool = False) -> None:
+def summary(console: Console, result: RunResult, waiting: bool = False) -> None:
     """What a run came to, in two lines; `waiting`: it has not come to its end."""
     best, problem = result.best, result.request.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
@@ -177,7 +177,7 @@ def summary(console: Console, result: Result, waiting: bool = False) -> None:
             )
 
 
-def flat(result: Result) -> dict[str, Any]:
+def flat(result: RunResult) -> dict[str, Any]:
     """The object `--json` prints."""
     best = result.best
     return {
@@ -229,7 +229,7 @@ def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _attempt(result: Result, step: str) -> Attempt:
+def _attempt(result: RunResult, step: str) -> Attempt:
     chain, _, number = step.rpartition(".")
     for attempt in result.history:
         if str(attempt.move.step) == number and str(attempt.move.chain + 1) == (chain or "1"):
@@ -238,7 +238,7 @@ def _attempt(result: Result, step: str) -> Attempt:
     raise UsageError(f"run {result.run} has no step {step}; there are (chain.step): {known}")
 
 
-def _attempts(console: Console, result: Result) -> None:
+def _attempts(console: Console, result: RunResult) -> None:
     """Two lines for each attempt: how it went, and the advice it followed or what was wrong with it."""
     chains = result.request.plan.samples > 1
     for attempt in result.history:

@@ -3,13 +3,13 @@
 tokens.py       source text as tokens with their lines
 msl_source.py   Metal's language, written as C++
 msl_functions.py  its functions; those that differ only by address space
-msl_meeting.py  where lanes that parted meet again
+msl_reconvergence.py  where lanes that parted meet again
 msl_numbers.py  whole numbers that a program names
 cuda_source.py  CUDA C, written as C++
 entries.py      how a kernel is called from outside
-building.py     C++ compiled against `native/`, the runtime: threads as fibres, groups on the cores, checks
-launching.py    a kernel, its buffers, its grid; what went wrong, in a sentence
+native_build.py C++ compiled against `native/`, the runtime: threads as fibres, groups on the cores, checks
+kernel_launch.py a kernel, its buffers, its grid; what went wrong, in a sentence
 metal.py        torch.mps as programs for a Mac use it
 cuda.py         cuda.core as programs for NVIDIA's GPUs use it
-elsewhere.py    tensors that say they are on another device
+fake_device.py  tensors that say they are on another device
 """

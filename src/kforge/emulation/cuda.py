@@ -18,12 +18,20 @@ from typing import Any
 
 import torch
 
-from kforge.emulation import building, cuda_driver, elsewhere, places, standing_in, supervised, torch_cuda
-from kforge.emulation.cuda_source import KernelSource, translate, without_includes
-from kforge.emulation.elsewhere import Elsewhere
+from kforge.emulation import (
+    cuda_driver,
+    fake_device,
+    launch_trace,
+    native_build,
+    storage_marks,
+    torch_cuda,
+    torch_patches,
+)
+from kforge.emulation.cuda_source import CudaKernelSource, translate, without_includes
 from kforge.emulation.entries import entry_of
-from kforge.emulation.launching import Buffer, KernelFault, Order, sizes, three
-from kforge.emulation.supervised import check as check
+from kforge.emulation.fake_device import FakeDevice
+from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
+from kforge.emulation.launch_trace import check as check
 from kforge.emulation.tokens import SourceError
 from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS, PROPERTIES
 
@@ -118,16 +126,16 @@ class ObjectCode:
 
     def __init__(self, source: str, definitions: tuple[str, ...], instances: tuple[str, ...]) -> None:
         self._source = source
-        self._folder = building.folder_of(self)
-        self._built: dict[bool, building.Built] = {}
+        self._folder = native_build.folder_of(self)
+        self._built: dict[bool, native_build.Built] = {}
         try:
-            building.needed(source)
-            ready = building.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
+            native_build.needed(source)
+            ready = native_build.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
             self._translation = translate(ready, instances, source)
-            self._build(supervised.checking())
+            self._build(launch_trace.checking())
         except SourceError as error:
             raise CompilationFailed(f"{_NAME}: {error}") from None
-        except building.CompilerRefused as error:
+        except native_build.CompilerRefused as error:
             raise CompilationFailed(f"compilation failed:\n{error}") from None
         self._kernels = {
             kernel.name: Kernel(self, number, kernel) for number, kernel in enumerate(self._translation.kernels)
@@ -144,15 +152,15 @@ class ObjectCode:
             )
         return self._kernels[name]
 
-    def _build(self, checked: bool) -> building.Built:
+    def _build(self, checked: bool) -> native_build.Built:
         if checked not in self._built:
             text, header = self._translation.text, "cuda_c.h"
-            self._built[checked] = building.build(text, header, self._folder, checked, double=True)
+            self._built[checked] = native_build.build(text, header, self._folder, checked, double=True)
         return self._built[checked]
 
 
 class Kernel:
-    def __init__(self, program: ObjectCode, number: int, kernel: KernelSource) -> None:
+    def __init__(self, program: ObjectCode, number: int, kernel: CudaKernelSource) -> None:
         self._program = program
         self._number = number
         self._kernel = kernel
@@ -196,7 +204,7 @@ class Kernel:
             )
         if min(config.grid) < 1:
             raise KernelFault(f"{name}: a grid of {config.grid} blocks: invalid configuration argument")
-        order = Order(
+        order = LaunchRequest(
             name,
             entry_of(self._number),
             buffers,
@@ -209,7 +217,7 @@ class Kernel:
             most_group=_MOST_THREADS,
             names={number: word for number, (word, _) in enumerate(parameters)},
         )
-        supervised.launch(self._program._build, order, self._program._source, storages)
+        launch_trace.launch(self._program._build, order, self._program._source, storages)
 
 
 def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
@@ -226,11 +234,11 @@ def _pointer(kernel: str, word: str, argument: Any) -> tuple[int, Any]:
         raise KernelFault(f"{kernel}: `{word}` is a pointer: pass tensor.data_ptr(), not a {type(argument).__name__}")
     if given == 0:
         return 0, None
-    address = places.own_address(given) or given
+    address = storage_marks.own_address(given) or given
     for storage in _storages.values():
         begin = storage.data_ptr()
         if begin <= address < begin + max(storage.nbytes(), 1):
-            odd = elsewhere.of_host(storage)
+            odd = fake_device.of_host(storage)
             if odd:
                 raise KernelFault(f"{kernel}: `{word}` {odd}")
             return address, storage
@@ -274,7 +282,7 @@ def _definition(item: Any) -> str:
 # -- in place of the real ones ---------------------------------------------------------------------------------------
 
 
-def surroundings(judged: bool = True) -> Elsewhere:
+def surroundings(judged: bool = True) -> FakeDevice:
     """Inside, there is a device "cuda"; what a judged program makes without saying where is on the host.
 
     The storages whose addresses were taken are let go of at the end.
@@ -282,7 +290,7 @@ def surroundings(judged: bool = True) -> Elsewhere:
     return _OnCuda("cuda", _remember, judged)
 
 
-class _OnCuda(Elsewhere):
+class _OnCuda(FakeDevice):
     def __exit__(self, *details: Any) -> None:
         super().__exit__(*details)
         _storages.clear()
@@ -291,7 +299,7 @@ class _OnCuda(Elsewhere):
 def install() -> None:
     """Let cuda.core and what programs ask of torch.cuda be the emulator, for the rest of this process."""
     _install_modules()
-    standing_in.install(torch_cuda.stands())
+    torch_patches.install(torch_cuda.stands())
 
 
 @contextlib.contextmanager
@@ -300,7 +308,7 @@ def installed() -> Iterator[None]:
     before = {name: sys.modules.get(name) for name in _MODULES}
     _install_modules()
     try:
-        with standing_in.installed(torch_cuda.stands()), surroundings(judged=False):
+        with torch_patches.installed(torch_cuda.stands()), surroundings(judged=False):
             yield
     finally:
         for name, module in before.items():

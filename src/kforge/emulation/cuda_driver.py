@@ -17,7 +17,7 @@ class Attribute(enum.IntEnum):
     CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9
 
 
-class Result(enum.IntEnum):
+class DriverResult(enum.IntEnum):
     """CUresult."""
 
     CUDA_SUCCESS = 0
@@ -35,19 +35,19 @@ class Handled(Protocol):
 def module(handles: Mapping[int, Handled]) -> types.ModuleType:
     """The stand-in; a handle is a number that names a kernel."""
 
-    def set_attribute(attribute: int, value: int, handle: Any) -> tuple[Result]:
+    def set_attribute(attribute: int, value: int, handle: Any) -> tuple[DriverResult]:
         kernel = handles.get(int(handle))
         if kernel is None:
-            return (Result.CUDA_ERROR_INVALID_HANDLE,)
+            return (DriverResult.CUDA_ERROR_INVALID_HANDLE,)
         wanted = attribute == Attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         if wanted and not kernel.allow_dynamic(int(value)):
-            return (Result.CUDA_ERROR_INVALID_VALUE,)
-        return (Result.CUDA_SUCCESS,)
+            return (DriverResult.CUDA_ERROR_INVALID_VALUE,)
+        return (DriverResult.CUDA_SUCCESS,)
 
-    def of_kernel(attrib: int, val: int, kernel: Any, dev: Any) -> tuple[Result]:
+    def of_kernel(attrib: int, val: int, kernel: Any, dev: Any) -> tuple[DriverResult]:
         return set_attribute(attrib, val, kernel)
 
-    def of_function(hfunc: Any, attrib: int, value: int) -> tuple[Result]:
+    def of_function(hfunc: Any, attrib: int, value: int) -> tuple[DriverResult]:
         return set_attribute(attrib, value, hfunc)
 
     def absent(name: str) -> Any:
@@ -55,7 +55,7 @@ def module(handles: Mapping[int, Handled]) -> types.ModuleType:
 
     made = types.ModuleType(_NAME)
     made.CUfunction_attribute = Attribute  # type: ignore[attr-defined]
-    made.CUresult = Result  # type: ignore[attr-defined]
+    made.CUresult = DriverResult  # type: ignore[attr-defined]
     made.cuKernelSetAttribute = of_kernel  # type: ignore[attr-defined]
     made.cuFuncSetAttribute = of_function  # type: ignore[attr-defined]
     made.__getattr__ = absent  # type: ignore[method-assign]

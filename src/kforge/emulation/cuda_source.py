@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from kforge.emulation.entries import Entry, with_entries
+from kforge.emulation.entries import KernelEntry, with_entries
 from kforge.emulation.nvrtc_names import refuse_unknown_headers, with_own_names
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
 
@@ -34,7 +34,7 @@ _ALIGNMENTS = ("__align__", "alignas", "__attribute__")
 
 
 @dataclass(frozen=True)
-class KernelSource:
+class CudaKernelSource:
     """A kernel that can be launched, and of each parameter its name and whether it is a pointer."""
 
     name: str
@@ -45,11 +45,11 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class Translation:
+class CudaTranslation:
     """C++ text and the kernels in it."""
 
     text: str
-    kernels: tuple[KernelSource, ...]
+    kernels: tuple[CudaKernelSource, ...]
 
 
 def without_includes(source: str) -> str:
@@ -63,18 +63,18 @@ def without_includes(source: str) -> str:
     return source
 
 
-def translate(preprocessed: str, instances: tuple[str, ...], source: str) -> Translation:
+def translate(preprocessed: str, instances: tuple[str, ...], source: str) -> CudaTranslation:
     """C++ for a source that has been preprocessed. `instances` name kernel templates with their arguments; `source`, as
     it was written, says which headers it includes.
     """
-    return _Translator(with_own_names(tokens_of(preprocessed), source)).run(instances)
+    return _CudaTranslator(with_own_names(tokens_of(preprocessed), source)).run(instances)
 
 
-class _Translator:
+class _CudaTranslator:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._out: list[Token] = []
-        self._kernels: list[KernelSource] = []
+        self._kernels: list[CudaKernelSource] = []
         self._templates: dict[str, tuple[tuple[str, bool], ...]] = {}
         self._shared = 0
         self._kernel_name = ""
@@ -86,7 +86,7 @@ class _Translator:
         self._c_blocks: list[bool] = []
         """For each of them: whether what is declared in it is extern "C"."""
 
-    def run(self, instances: tuple[str, ...]) -> Translation:
+    def run(self, instances: tuple[str, ...]) -> CudaTranslation:
         index = 0
         while index < len(self._tokens):
             index = self._step(index)
@@ -97,12 +97,12 @@ class _Translator:
             if "<" in instance:
                 if name.rpartition("::")[2] not in self._templates:
                     raise SourceError(0, f"there is no kernel template `{name}`")
-                kernels.append(KernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
+                kernels.append(CudaKernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
         calls = [
-            Entry(kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare(kernel.name), ()))
+            KernelEntry(kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare(kernel.name), ()))
             for kernel in kernels
         ]
-        return Translation(with_entries(text_in_lines(self._out), calls), tuple(kernels))
+        return CudaTranslation(with_entries(text_in_lines(self._out), calls), tuple(kernels))
 
     def _at(self, index: int) -> Token:
         return self._tokens[index] if index < len(self._tokens) else Token("end", "", 0)
@@ -186,7 +186,7 @@ class _Translator:
             self._templates[name] = parameters
             self._in_template = False
         elif self._at(end + 1).text == "{":
-            self._kernels.append(KernelSource(name, f"::{name}", parameters, named))
+            self._kernels.append(CudaKernelSource(name, f"::{name}", parameters, named))
         self._kernel_name = name if self._at(end + 1).text == "{" else ""
         return end + 1
 

@@ -12,7 +12,7 @@ def entry_of(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KernelEntry:
     """How a kernel is called: its function, where its parameters come from, and its shared variables."""
 
     function: str
@@ -26,12 +26,12 @@ def excess_of(entry: str) -> str:
     return f"{entry}_excess"
 
 
-def with_entries(text: str, kernels: Sequence[Entry]) -> str:
+def with_entries(text: str, kernels: Sequence[KernelEntry]) -> str:
     """C++ with what is called from outside for each kernel."""
     return f'{text}\n#line 1 "entries"{"".join(map(_entry, range(len(kernels)), kernels))}\n'
 
 
-def _entry(number: int, kernel: Entry) -> str:
+def _entry(number: int, kernel: KernelEntry) -> str:
     name, function, sources = entry_of(number), kernel.function, ", ".join(map(str, kernel.sources))
     call = (
         f'\nextern "C" void {name}(const kforge::Call* call, const kforge::Where* where) {{ '

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from kforge.emulation import building, elsewhere, standing_in, supervised, torch_mps
-from kforge.emulation.elsewhere import Elsewhere
+from kforge.emulation import fake_device, launch_trace, native_build, torch_mps, torch_patches
 from kforge.emulation.entries import entry_of
-from kforge.emulation.launching import Buffer, KernelFault, Order, sizes, three
-from kforge.emulation.msl_source import KernelSource, translate, without_includes
-from kforge.emulation.supervised import check as check
+from kforge.emulation.fake_device import FakeDevice
+from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
+from kforge.emulation.launch_trace import check as check
+from kforge.emulation.msl_source import MslKernelSource, translate, without_includes
 from kforge.emulation.tokens import SourceError
 
 _DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
@@ -47,17 +47,17 @@ class ShaderLibrary:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._folder = building.folder_of(self)
+        self._folder = native_build.folder_of(self)
         try:
-            building.needed(source)
-            ready = building.preprocess(without_includes(source), _NAME, _DEFINITIONS)
+            native_build.needed(source)
+            ready = native_build.preprocess(without_includes(source), _NAME, _DEFINITIONS)
             self._translation = translate(ready)
-            self._built: dict[bool, building.Built] = {}
+            self._built: dict[bool, native_build.Built] = {}
             # A source that does not compile is found now, as on a Mac.
-            self._build(supervised.checking())
+            self._build(launch_trace.checking())
         except SourceError as error:
             raise SyntaxError(f"{_NAME}: {error}") from None
-        except building.CompilerRefused as error:
+        except native_build.CompilerRefused as error:
             raise SyntaxError(f"the compiler refused the Metal source:\n{error}") from None
         self._kernels = {kernel.name: (number, kernel) for number, kernel in enumerate(self._translation.kernels)}
         if not self._kernels:
@@ -75,9 +75,9 @@ class ShaderLibrary:
     def __dir__(self) -> list[str]:
         return list(self._kernels)
 
-    def _build(self, checked: bool) -> building.Built:
+    def _build(self, checked: bool) -> native_build.Built:
         if checked not in self._built:
-            self._built[checked] = building.build(self._translation.text, "msl.h", self._folder, checked)
+            self._built[checked] = native_build.build(self._translation.text, "msl.h", self._folder, checked)
         return self._built[checked]
 
 
@@ -89,7 +89,7 @@ class MetalKernel:
     thread_execution_width = 32
     static_thread_group_memory_length = 0
 
-    def __init__(self, library: ShaderLibrary, number: int, kernel: KernelSource) -> None:
+    def __init__(self, library: ShaderLibrary, number: int, kernel: MslKernelSource) -> None:
         self._library = library
         self._number = number
         self._kernel = kernel
@@ -103,7 +103,7 @@ class MetalKernel:
     ) -> None:
         name, wanted = self._kernel.name, self._kernel.buffers
         for number, argument in enumerate(arguments):
-            odd = elsewhere.of_host(argument.untyped_storage()) if isinstance(argument, torch.Tensor) else ""
+            odd = fake_device.of_host(argument.untyped_storage()) if isinstance(argument, torch.Tensor) else ""
             if odd:
                 raise KernelFault(f"{name}: argument {number} (`{wanted.get(number, '')}`) {odd}")
         held: list[Any] = []
@@ -128,9 +128,9 @@ class MetalKernel:
         if group_size is not None and len(group) != len(grid):
             raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
         entry, sizes_of = entry_of(self._number), (three(grid), three(group))
-        order = Order(name, entry, buffers, *sizes_of, least_alignment=_WHOLE_VECTOR, names=wanted)
+        order = LaunchRequest(name, entry, buffers, *sizes_of, least_alignment=_WHOLE_VECTOR, names=wanted)
         storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
-        supervised.launch(self._library._build, order, self._library._source, storages)
+        launch_trace.launch(self._library._build, order, self._library._source, storages)
 
 
 def compile_shader(source: str) -> ShaderLibrary:
@@ -186,22 +186,22 @@ def _default_threads(arguments: Sequence[Any], name: str) -> int:
 # -- in place of the real ones ---------------------------------------------------------------------------------------
 
 
-def surroundings(judged: bool = True) -> Elsewhere:
+def surroundings(judged: bool = True) -> FakeDevice:
     """Inside, there is a device "mps"; what a judged program makes without saying where is on the host, as on a Mac."""
-    return Elsewhere("mps", judged=judged)
+    return FakeDevice("mps", judged=judged)
 
 
 def install() -> None:
     """Let torch.mps be the emulator, for the rest of this process."""
-    standing_in.install(_stands())
+    torch_patches.install(_stands())
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """`install` and the surroundings for a block, with "mps" as the default device."""
-    with standing_in.installed(_stands()), surroundings(judged=False):
+    with torch_patches.installed(_stands()), surroundings(judged=False):
         yield
 
 
-def _stands() -> standing_in.Stands:
+def _stands() -> torch_patches.Stands:
     return {**torch_mps.stands(), (torch.mps, "compile_shader"): compile_shader}

@@ -12,7 +12,7 @@ _AFTER = ("const", "noexcept", "override", "final", "thread", "device", "constan
 
 
 @dataclass(frozen=True)
-class Function:
+class MslFunction:
     """Where a definition stands: `begin` is its first token, `opening` its parameters' bracket, `body` its `{`."""
 
     begin: int
@@ -23,23 +23,23 @@ class Function:
     """Where the scope it stands in begins."""
 
 
-def functions(tokens: list[Token]) -> list[Function]:
+def functions(tokens: list[Token]) -> list[MslFunction]:
     """Every definition, in namespaces and in structs too."""
     return _scope(tokens, 0, len(tokens))
 
 
 def without_repeats(tokens: list[Token]) -> list[Token]:
     """The tokens without functions that repeat another's; SourceError where two overloads do different things."""
-    seen: dict[tuple[str, ...], Function] = {}
+    seen: dict[tuple[str, ...], MslFunction] = {}
     dropped: set[int] = set()
     for function in functions(tokens):
         _compare(tokens, function, seen, dropped)
     return [made("", token) if index in dropped else token for index, token in enumerate(tokens)]
 
 
-def _scope(tokens: list[Token], index: int, end: int) -> list[Function]:
+def _scope(tokens: list[Token], index: int, end: int) -> list[MslFunction]:
     """What is declared directly in one scope, and in the scopes inside."""
-    found: list[Function] = []
+    found: list[MslFunction] = []
     begin = start = index
     while index < end:
         text = tokens[index].text
@@ -66,7 +66,7 @@ def _access(tokens: list[Token], index: int) -> bool:
     return tokens[index].text == ":" and index > 0 and tokens[index - 1].text in ("public", "private", "protected")
 
 
-def _function(tokens: list[Token], begin: int, opening: int, end: int, scope: int) -> Function | None:
+def _function(tokens: list[Token], begin: int, opening: int, end: int, scope: int) -> MslFunction | None:
     name = tokens[opening - 1]
     if opening == begin or name.kind != "name" or name.text in ("decltype", "__attribute__", "alignas"):
         return None
@@ -75,10 +75,12 @@ def _function(tokens: list[Token], begin: int, opening: int, end: int, scope: in
         after = closing(tokens, after) + 1 if tokens[after].text == "[[" else after + 1
     if after >= end or tokens[after].text != "{":
         return None
-    return Function(begin, opening, after, closing(tokens, after), scope)
+    return MslFunction(begin, opening, after, closing(tokens, after), scope)
 
 
-def _compare(tokens: list[Token], function: Function, seen: dict[tuple[str, ...], Function], dropped: set[int]) -> None:
+def _compare(
+    tokens: list[Token], function: MslFunction, seen: dict[tuple[str, ...], MslFunction], dropped: set[int]
+) -> None:
     parameters = _parameters(tokens, function)
     if not any(word in ("*", "&", "[") for part in parameters for word in part):
         return
@@ -97,11 +99,11 @@ def _compare(tokens: list[Token], function: Function, seen: dict[tuple[str, ...]
     dropped.update(i for i in range(function.begin, function.end + 1) if tokens[i].kind != "marker")
 
 
-def _parts(tokens: list[Token], function: Function) -> list[list[Token]]:
+def _parts(tokens: list[Token], function: MslFunction) -> list[list[Token]]:
     return split(tokens[function.opening + 1 : closing(tokens, function.opening)])
 
 
-def _names(tokens: list[Token], function: Function) -> list[str]:
+def _names(tokens: list[Token], function: MslFunction) -> list[str]:
     parts = map(_before_default, _parts(tokens, function))
     return [next((token.text for token in reversed(part) if token.kind == "name"), "") for part in parts]
 
@@ -110,7 +112,7 @@ def _before_default(part: list[Token]) -> list[Token]:
     return part[: next((i for i, token in enumerate(part) if token.text == "="), len(part))]
 
 
-def _parameters(tokens: list[Token], function: Function) -> list[list[str]]:
+def _parameters(tokens: list[Token], function: MslFunction) -> list[list[str]]:
     """Types only: without spaces, names and defaults. A pointer to what is `const` stays another type."""
     found = []
     for part, name in zip(_parts(tokens, function), _names(tokens, function), strict=True):
@@ -123,19 +125,19 @@ def _parameters(tokens: list[Token], function: Function) -> list[list[str]]:
     return found
 
 
-def _spaces(tokens: list[Token], function: Function) -> list[str]:
+def _spaces(tokens: list[Token], function: MslFunction) -> list[str]:
     words = [token.text for token in tokens[function.opening : function.body]]
     return [word for word in words if word in ("device", "thread", "threadgroup", "constant")]
 
 
-def _template(tokens: list[Token], function: Function) -> list[str]:
+def _template(tokens: list[Token], function: MslFunction) -> list[str]:
     if tokens[function.begin].text != "template" or tokens[function.begin + 1].text != "<":
         return []
     end = closing_angle(tokens, function.begin + 1)
     return ["typename" if token.text == "class" else token.text for token in tokens[function.begin + 1 : end + 1]]
 
 
-def _body(tokens: list[Token], function: Function) -> list[str]:
+def _body(tokens: list[Token], function: MslFunction) -> list[str]:
     """Without address spaces, and with parameters by their number."""
     numbers = {name: f"#{number}" for number, name in enumerate(_names(tokens, function)) if name}
     words = [token.text for token in tokens[function.body : function.end + 1] if token.kind != "marker"]

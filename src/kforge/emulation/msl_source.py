@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kforge.emulation.entries import Entry, with_entries
+from kforge.emulation.entries import KernelEntry, with_entries
 from kforge.emulation.msl_functions import functions, without_repeats
-from kforge.emulation.msl_meeting import with_meetings
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
+from kforge.emulation.msl_reconvergence import with_meetings
 from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
 
 ATTRIBUTES = {
@@ -81,7 +81,7 @@ _OTHER_INCLUDED = re.compile(r"^[ \t]*#[ \t]*(?:include|import)\b[^\n]*$", re.MU
 
 
 @dataclass(frozen=True)
-class KernelSource:
+class MslKernelSource:
     """A kernel that can be launched: what the host calls it, the function, and where each parameter comes from."""
 
     name: str
@@ -96,11 +96,11 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class Translation:
+class MslTranslation:
     """C++ text and the kernels in it."""
 
     text: str
-    kernels: tuple[KernelSource, ...]
+    kernels: tuple[MslKernelSource, ...]
 
 
 def without_includes(source: str) -> str:
@@ -113,16 +113,16 @@ def without_includes(source: str) -> str:
     return source
 
 
-def translate(preprocessed: str) -> Translation:
+def translate(preprocessed: str) -> MslTranslation:
     """C++ for a source that has been preprocessed."""
-    return _Translator(with_meetings(without_repeats(tokens_of(preprocessed)))).run()
+    return _MslTranslator(with_meetings(without_repeats(tokens_of(preprocessed)))).run()
 
 
-class _Translator:
+class _MslTranslator:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._out: list[Token] = []
-        self._kernels: list[KernelSource] = []
+        self._kernels: list[MslKernelSource] = []
         self._templates: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
         self._scopes: list[str | None] = []
         self._group_variables = 0
@@ -135,16 +135,16 @@ class _Translator:
         self._host_name = ""
         """What the next kernel is called by the host, if not by its own name."""
 
-    def run(self) -> Translation:
+    def run(self) -> MslTranslation:
         tokens, index = self._tokens, 0
         while index < len(tokens):
             index = self._step(index)
         _no_static_variables(tokens)
         calls = [
-            Entry(kernel.function, kernel.sources, self._shared.get(kernel.function.partition("<")[0], ()))
+            KernelEntry(kernel.function, kernel.sources, self._shared.get(kernel.function.partition("<")[0], ()))
             for kernel in self._kernels
         ]
-        return Translation(with_entries(text_in_lines(self._out), calls), tuple(self._kernels))
+        return MslTranslation(with_entries(text_in_lines(self._out), calls), tuple(self._kernels))
 
     def _step(self, index: int) -> int:
         token = self._tokens[index]
@@ -277,7 +277,7 @@ class _Translator:
             raise SourceError(line, f"there is no kernel template `{name}`")
         sources, parameters = self._templates[name]
         function = f"{self._qualified(name)}{arguments}"
-        self._kernels.append(KernelSource(host or name, function, sources, parameters))
+        self._kernels.append(MslKernelSource(host or name, function, sources, parameters))
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class _Translator:
         for number, part in enumerate(parts):
             if number:
                 self._emit(Token("made", ",", part[0].line))
-            inner = _Translator(_without_attributes(part))
+            inner = _MslTranslator(_without_attributes(part))
             inner._group_variables, inner._members = self._group_variables, self._members
             position = 0
             while position < len(inner._tokens):
@@ -322,7 +322,9 @@ class _Translator:
         if template:
             self._templates[name.text] = (sources, names)
         elif self._at(after).text == "{":
-            self._kernels.append(KernelSource(self._host_name or name.text, self._qualified(name.text), sources, names))
+            self._kernels.append(
+                MslKernelSource(self._host_name or name.text, self._qualified(name.text), sources, names)
+            )
         self._host_name = ""
         return after
 

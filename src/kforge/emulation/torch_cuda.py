@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kforge.emulation import standing_in as to
-from kforge.emulation.standing_in import Stands
+from kforge.emulation import torch_patches as to
+from kforge.emulation.torch_patches import Stands
 
 MULTIPROCESSORS = 16
 """As a small GPU has: programs size their grids by it."""
@@ -31,7 +31,7 @@ PROPERTIES = types.SimpleNamespace(
     L2_cache_size=50 << 20,
     total_memory=_MEMORY,
 )
-_stream = to.Stream()
+_stream = to.EmulatedStream()
 
 
 def stands() -> Stands:
@@ -59,15 +59,15 @@ def stands() -> Stands:
         (cuda, "manual_seed_all"): to.of_generator("manual_seed"),
         (cuda, "get_rng_state"): to.of_generator("get_state"),
         (cuda, "set_rng_state"): to.of_generator("set_state"),
-        (cuda, "Stream"): to.Stream,
-        (cuda, "ExternalStream"): to.Stream,
-        (cuda, "Event"): to.Event,
-        (cuda, "stream"): to.Block,
-        (cuda, "StreamContext"): to.Block,
-        (cuda, "device"): to.Block,
-        (cuda, "device_of"): to.Block,
+        (cuda, "Stream"): to.EmulatedStream,
+        (cuda, "ExternalStream"): to.EmulatedStream,
+        (cuda, "Event"): to.EmulatedEvent,
+        (cuda, "stream"): to.NullContext,
+        (cuda, "StreamContext"): to.NullContext,
+        (cuda, "device"): to.NullContext,
+        (cuda, "device_of"): to.NullContext,
         **{(cuda.nvtx, name): to.always(None) for name in ("mark", "range_push", "range_pop")},
-        (cuda.nvtx, "range"): to.Block,
+        (cuda.nvtx, "range"): to.NullContext,
         (torch.backends.cudnn, "is_acceptable"): to.always(False),
         (torch.Tensor, "record_stream"): to.always(None),
         (cuda, "is_current_stream_capturing"): to.always(False),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kforge.emulation import standing_in as to
-from kforge.emulation.standing_in import Stands
+from kforge.emulation import torch_patches as to
+from kforge.emulation.torch_patches import Stands
 
 _MEMORY = 16 << 30
 
@@ -29,6 +29,6 @@ def stands() -> Stands:
         (mps, "seed"): to.of_generator("seed"),
         (mps, "get_rng_state"): to.of_generator("get_state"),
         (mps, "set_rng_state"): to.of_generator("set_state"),
-        (mps, "Event"): to.Event,
+        (mps, "Event"): to.EmulatedEvent,
         (mps, "load_metallib"): to.absent("torch.mps.load_metallib"),
     }

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from kforge.errors import WireError
-from kforge.execution.face import ReportAwaited, Tell
+from kforge.execution.base import ReportAwaited, Tell
 from kforge.types import Job, Report
 from kforge.worker.bundle_folder import BundleFolder
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kforge import registry
 from kforge.errors import HarnessError
-from kforge.execution.face import Tell
+from kforge.execution.base import Tell
 from kforge.types import Job, Report
 from kforge.worker.judges import Judges, usual_builders
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kforge.execution.face import Tell
+from kforge.execution.base import Tell
 from kforge.types import Job, Report, Verdict
 
 

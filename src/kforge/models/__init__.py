@@ -1,10 +1,10 @@
 """Whatever answers prompts: hosted and local models, command lines, people, records; and wrappers around them.
 
-    opening.py     a name on the command line -> a bare model
+    factory.py     a name on the command line -> a bare model
     hosted.py      provider:model, through the providers' own client libraries
     command.py     command:CLI, a program that reads a prompt and prints a reply
     mailbox.py     mailbox:DIR, prompts as files out, replies as files in
-    recording.py   replay:FILE, and the wrapper that writes such files
+    recordings.py  replay:FILE, and the wrapper that writes such files
     scripted.py    replies written in advance, for tests and benchmarks
 
 Wrappers are models too and work in any order. The usual one, from the outside in:

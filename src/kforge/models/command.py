@@ -14,7 +14,7 @@ from pathlib import Path
 from kforge.errors import ModelError, ModelRejected, ModelUnavailable, UsageError
 from kforge.models.pictures import listed, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
-from kforge.models.scrubbing import scrub
+from kforge.models.secret_filter import scrub
 from kforge.types import Completion, ModelSettings, Prompt, Usage
 
 _MISUSED = frozenset({2, 64, 126, 127})

@@ -10,7 +10,7 @@ from typing import Any
 
 from kforge.errors import ModelError, ModelRejected, ModelUnavailable
 from kforge.models import keys
-from kforge.models.scrubbing import scrub
+from kforge.models.secret_filter import scrub
 from kforge.types import Prompt
 
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
@@ -18,7 +18,7 @@ _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 
 
 @dataclass(frozen=True)
-class Asked:
+class FailedRequest:
     """Who was asked what."""
 
     spec: str
@@ -38,7 +38,7 @@ class Asked:
         return next(iter(keys.variables(self.provider)), f"the key of {self.provider}")
 
 
-def explain(error: Exception, asked: Asked) -> ModelError:
+def explain(error: Exception, asked: FailedRequest) -> ModelError:
     """The error to raise instead of a client library's."""
     from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UserError
 
@@ -76,7 +76,7 @@ def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) 
     return max(0.0, (when - (now or datetime.now(UTC))).total_seconds())
 
 
-def _http(error: Any, asked: Asked) -> ModelError:
+def _http(error: Any, asked: FailedRequest) -> ModelError:
     from pydantic_ai.exceptions import (
         ModelAuthenticationError,
         ModelContextWindowExceededError,
@@ -106,13 +106,13 @@ def _http(error: Any, asked: Asked) -> ModelError:
     return ModelRejected(f"{asked.spec}: the provider refuses the request (HTTP {status}){said}")
 
 
-def _about_the_key(status: int, asked: Asked) -> str:
+def _about_the_key(status: int, asked: FailedRequest) -> str:
     what = "refuses the key" if status == 401 else "does not allow this key to use the model"
     cure = f"check {asked.key}" if " " in asked.key else f"set a valid one: export {asked.key}=your-key"
     return f"the provider {what} (HTTP {status}); {cure}"
 
 
-def _about_the_name(error: Any, asked: Asked) -> str:
+def _about_the_name(error: Any, asked: FailedRequest) -> str:
     name = asked.spec.partition(":")[2]
     hint = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
     where = " at that base URL (check it, too)" if asked.base_url else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kforge.errors import ModelError, ModelUnavailable
 from kforge.models import keys
 from kforge.models.clients import client_for, quiet
-from kforge.models.failures import Asked, explain
+from kforge.models.failures import FailedRequest, explain
 from kforge.models.prices import Rate, dollars, listed_rate
 from kforge.types import Completion, Finish, Message, ModelSettings, Prompt, Usage
 
@@ -90,7 +90,7 @@ class Hosted:
         except TimeoutError:
             failure = ModelUnavailable(f"{self._spec}: no whole reply within {limit:g} s")
         except Exception as error:
-            failure = explain(error, Asked(self._spec, prompt, self._settings.base_url))
+            failure = explain(error, FailedRequest(self._spec, prompt, self._settings.base_url))
         # Raised out here, so that the client's error, which holds the request, is not dragged along.
         raise failure
 

@@ -11,7 +11,7 @@ from kforge.types import Image
 
 
 @dataclass(frozen=True)
-class Limits:
+class PictureLimits:
     """What a provider takes."""
 
     longest: int = 1568
@@ -26,20 +26,20 @@ class Limits:
 
 
 LIMITS = {
-    "anthropic": Limits(together=22_000_000),
-    "openai": Limits(longest=2048, pixels=2048 * 768, each=14_000_000),
-    "openai-responses": Limits(longest=2048, pixels=2048 * 768, each=14_000_000),
-    "google": Limits(longest=3072, pixels=3072 * 3072, each=7_000_000),
+    "anthropic": PictureLimits(together=22_000_000),
+    "openai": PictureLimits(longest=2048, pixels=2048 * 768, each=14_000_000),
+    "openai-responses": PictureLimits(longest=2048, pixels=2048 * 768, each=14_000_000),
+    "google": PictureLimits(longest=3072, pixels=3072 * 3072, each=7_000_000),
 }
 """By the word before the colon; anyone else gets the narrowest of them."""
 
 
-def limits_of(spec: str) -> Limits:
+def limits_of(spec: str) -> PictureLimits:
     """For a model's name as the user wrote it."""
-    return LIMITS.get(spec.partition(":")[0], Limits())
+    return LIMITS.get(spec.partition(":")[0], PictureLimits())
 
 
-def fitted(images: Sequence[Image], limits: Limits) -> tuple[tuple[Image, ...], tuple[str, ...]]:
+def fitted(images: Sequence[Image], limits: PictureLimits) -> tuple[tuple[Image, ...], tuple[str, ...]]:
     """The pictures as the provider takes them, in order, and why others were left out.
 
     One that is small enough stays as it is, byte for byte.
@@ -73,7 +73,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
         return None
 
 
-def _fit(image: Image, limits: Limits) -> Image | str:
+def _fit(image: Image, limits: PictureLimits) -> Image | str:
     """The picture as it may be sent, or why it may not."""
     size = size_of(image.data)
     scale = 1.0

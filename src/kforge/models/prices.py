@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kforge.models.face import Model
+from kforge.models.base import Model
 from kforge.types import Prompt
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kforge.cache_folder import cache_folder
-from kforge.emulation import building, launching
-from kforge.platforms.face import Platform
+from kforge.emulation import kernel_launch, native_build
+from kforge.platforms.base import Platform
 
 _TOOLS = ("g++", "clang++", "ld", "as", "addr2line")
 
@@ -29,10 +29,10 @@ class Emulated(Platform):
     emulator = ""
     """The module that stands in for the vendor's."""
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         try:
-            building.compiler()
-        except building.NoCompiler as error:
+            native_build.compiler()
+        except native_build.NoCompiler as error:
             return f"its hardware is not here, and for its emulator there is {error}"
         return ""
 
@@ -45,13 +45,13 @@ class Emulated(Platform):
         return (str(_runtime().parent), *sorted(homes))
 
     def environment(self, number: int = 0) -> dict[str, str]:
-        return {building.RUNTIME_VARIABLE: str(_runtime())}
+        return {native_build.RUNTIME_VARIABLE: str(_runtime())}
 
     def enter_runner(self) -> None:
         self._module().install()
 
     def launched(self) -> list[str]:
-        return launching.take_launched()
+        return kernel_launch.take_launched()
 
     def surroundings(self) -> AbstractContextManager[Any]:
         return self._module().surroundings()  # type: ignore[no-any-return]
@@ -64,11 +64,11 @@ class Emulated(Platform):
         """The device a tensor is on."""
         return f"{self.hardware().device}:0" if self._part("places").is_there(tensor) else str(tensor.device)
 
-    def check_calls(self, yes: bool) -> None:
+    def set_checked(self, yes: bool) -> None:
         self._module().check(yes)
 
     def unchecked_launches(self) -> int:
-        """Launches that were not looked at closely since `check_calls`."""
+        """Launches that were not looked at closely since `set_checked`."""
         return int(self._part("supervised").unchecked())
 
     def follow(self, tensors: list[Any]) -> None:
@@ -90,5 +90,5 @@ class Emulated(Platform):
 @functools.cache
 def _runtime() -> Path:
     """The emulator's runtime: the one this process was given, or one kept for all."""
-    given = os.environ.get(building.RUNTIME_VARIABLE, "")
-    return Path(given) if given else building.build_runtime(cache_folder() / "emulation")
+    given = os.environ.get(native_build.RUNTIME_VARIABLE, "")
+    return Path(given) if given else native_build.build_runtime(cache_folder() / "emulation")

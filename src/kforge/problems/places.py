@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.problems import files_of, find, in_order
-from kforge.problems.choosing import Choice
+from kforge.problems.selection import Selection
 
 _KERNELBENCH = "kernelbench"
 _BUNDLED = "bundled"
@@ -26,7 +26,7 @@ class File:
     """Whether it was named by itself: then it is an error if it cannot be used."""
 
 
-def files_in(place: str, choice: Choice, folder: Path) -> list[File]:
+def files_in(place: str, choice: Selection, folder: Path) -> list[File]:
     """The files that may be problems, in order; UsageError says what is wrong with the place. A relative path starts in
     the folder.
     """
@@ -45,7 +45,7 @@ def files_in(place: str, choice: Choice, folder: Path) -> list[File]:
     return [File(path, must=True)]
 
 
-def _checkout(place: str, choice: Choice, folder: Path) -> list[Path]:
+def _checkout(place: str, choice: Selection, folder: Path) -> list[Path]:
     """The problem files of a KernelBench checkout, by level and number."""
     home = folder / Path(place).expanduser()
     if not place.strip() or not home.is_dir():
@@ -60,5 +60,5 @@ def _checkout(place: str, choice: Choice, folder: Path) -> list[Path]:
     raise UsageError(f"kernelbench:{place}: there is no level1 in it, nor in a folder KernelBench of it ({_CLONE})")
 
 
-def _asks_for_weights(choice: Choice) -> bool:
+def _asks_for_weights(choice: Selection) -> bool:
     return _WEIGHTS in choice.levels or any(re.match(rf"(level)?{_WEIGHTS}(/|$)", word) for word in choice.only)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from kforge.errors import ProblemError, UsageError
 from kforge.problems.checkout import commits_of
-from kforge.problems.choosing import Choice, Entry, chosen
 from kforge.problems.places import File, files_in
+from kforge.problems.selection import Selection, SuiteEntry, chosen
 from kforge.types import Problem
 
 _SHOWN = 3
@@ -36,7 +36,9 @@ class Suite:
     """The commit of the checkout that the files are in, with a + where they were changed; empty without one."""
 
 
-def open_suite(places: Sequence[str], choice: Choice = Choice(), folder: Path = Path(), *, here: bool = True) -> Suite:
+def open_suite(
+    places: Sequence[str], choice: Selection = Selection(), folder: Path = Path(), *, here: bool = True
+) -> Suite:
     """The problems of all places together, each file once.
 
     A place is `kernelbench:PATH` (a checkout, its folder of levels, or one level), `bundled`, `bundled:level2`,
@@ -86,7 +88,7 @@ def _home(path: Path) -> Path:
     return folder.parent if re.fullmatch(r"level\d+", folder.name) else folder
 
 
-def _entry(key: str, file: File, here: bool) -> Entry:
+def _entry(key: str, file: File, here: bool) -> SuiteEntry:
     path = file.path
     try:
         problem = Problem.from_file(path)
@@ -98,8 +100,8 @@ def _entry(key: str, file: File, here: bool) -> Entry:
             raise
         level, number = re.fullmatch(r"level(\d+)", path.parent.name), re.match(r"(\d+)(_|$)", path.stem)
         numbers = (int(level[1]) if level else None, int(number[1]) if number else None)
-        return Entry(key, path.stem, *numbers, reason=_without_path(error))
-    return Entry(key, problem.name, problem.level, problem.number, problem)
+        return SuiteEntry(key, path.stem, *numbers, reason=_without_path(error))
+    return SuiteEntry(key, problem.name, problem.level, problem.number, problem)
 
 
 def _without_path(error: ProblemError) -> str:

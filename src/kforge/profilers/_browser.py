@@ -58,7 +58,7 @@ def find() -> str:
     return found
 
 
-def absent_because() -> str:
+def unavailable_reason() -> str:
     """Why no picture can be taken here, with the cure; empty if one can."""
     return "" if find() else _CURE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kforge.profilers._wording import percent, size, time
+from kforge.profilers._format import percent, size, time
 from kforge.types import Digest, Signal
 
 GONE = "gone"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kforge.platforms._nvidia import driver
 from kforge.platforms._nvidia.gpu import toolkit
-from kforge.profilers.face import Bench, NothingSeen
+from kforge.profilers.base import NothingSeen, ProfilingContext
 
 DENIED = "ERR_NVGPUCTRPERM"
 """What NVIDIA's tools say where the counters are for administrators only."""
@@ -44,7 +44,7 @@ def counters_denied(parameters: Path = _PARAMETERS) -> str:
     return DENIED_WORDS if "RmProfilingAdminOnly: 1" in said and os.geteuid() != 0 else ""
 
 
-def must_be_cuda(name: str, bench: Bench) -> None:
+def must_be_cuda(name: str, bench: ProfilingContext) -> None:
     """NothingSeen for a program that does not run on an NVIDIA GPU."""
     if bench.platform.device != "cuda":
         raise NothingSeen(f"{name} looks at kernels on NVIDIA GPUs; platform {bench.platform.name} has none")

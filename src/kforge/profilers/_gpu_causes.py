@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from kforge.profilers import _gpu_facts
 from kforge.profilers._facts import Facts
+from kforge.profilers._format import percent, time
 from kforge.profilers._gpu_facts import KernelFacts
 from kforge.profilers._kernel_causes import CAUSES, Hit, causes_of
-from kforge.profilers._wording import percent, time
 
 LEAST = 0.1
 """A cause that stands for less of the call is not worth a word."""

@@ -10,10 +10,10 @@ from functools import partial
 
 from kforge.profilers import _gpu_causes, _gpu_facts, _kernel_causes
 from kforge.profilers._facts import SHARE, Facts, Found
+from kforge.profilers._format import percent, size, time
 from kforge.profilers._gpu_causes import causes
 from kforge.profilers._gpu_facts import kernels, traced
 from kforge.profilers._stall_reasons import meaning
-from kforge.profilers._wording import percent, size, time
 from kforge.types import Signal
 
 _FEW_LANES = 24.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kforge.profilers._format import percent, size
 from kforge.profilers._gpu_facts import KernelFacts
 from kforge.profilers._stall_reasons import meaning
-from kforge.profilers._wording import percent, size
 
 Hit = tuple[float, str, float | None]
 """Weight within the kernel, words, value."""

@@ -28,7 +28,7 @@ Row = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class NcuKernel:
     """One kernel, all its launches together."""
 
     name: str
@@ -41,12 +41,12 @@ class Kernel:
         return self.numbers.get("time_ns", 0.0)
 
 
-def kernels(text: str) -> list[Kernel]:
+def kernels(text: str) -> list[NcuKernel]:
     """The kernels of a table, the costliest first; ValueError if there is no table."""
     together: dict[str, list[Row]] = {}
     for name, row in _launches(text):
         together.setdefault(short(name), []).append(_numbers(row))
-    found = [Kernel(name, len(rows), _merged(rows)) for name, rows in together.items()]
+    found = [NcuKernel(name, len(rows), _merged(rows)) for name, rows in together.items()]
     return sorted(found, key=lambda kernel: (-kernel.time_ns, kernel.name))
 
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 
 from kforge.profilers import _reasons
+from kforge.profilers._format import cut
 from kforge.profilers._source import Source
-from kforge.profilers._wording import cut
 
 _PLACE = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?P<kind>optimized|missed|remark|note):\s*(?P<what>.*)"
@@ -28,7 +28,7 @@ _LONGEST_SOURCE, _LONGEST_NAME = 100, 80
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopRemark:
     """A loop of the program's own source."""
 
     file: str
@@ -46,7 +46,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallRemark:
     """A call that the compiler did not inline."""
 
     file: str
@@ -61,24 +61,24 @@ class Remarks:
     """What was said, by place."""
 
     sources: dict[str, Source] = field(default_factory=dict)
-    loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
-    calls: dict[tuple[str, int, str], Call] = field(default_factory=dict)
+    loops: dict[tuple[str, int], LoopRemark] = field(default_factory=dict)
+    calls: dict[tuple[str, int, str], CallRemark] = field(default_factory=dict)
     parts: set[tuple[str, int]] = field(default_factory=set)
     """Lines outside vectorised loops whose statements were put together into vectors."""
     by_hand: set[tuple[str, int]] = field(default_factory=set)
     """Loops over vector types, as the compiler sees them."""
 
-    def vectorised(self) -> list[Loop]:
+    def vectorised(self) -> list[LoopRemark]:
         return _each_once([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
 
-    def missed(self) -> list[Loop]:
+    def missed(self) -> list[LoopRemark]:
         """Innermost loops that work one element at a time, and whose author did not see to it himself."""
         inside: dict[str, list[int]] = {file: [] for file in self.sources}
         for file, line in sorted({*self.loops, *self.parts}):
             inside[file].append(line)
         return _each_once([loop for place, loop in self.loops.items() if self._at_fault(place, loop, inside[place[0]])])
 
-    def not_inlined(self) -> list[Call]:
+    def not_inlined(self) -> list[CallRemark]:
         return list({(call.file, call.line, call.what): call for call in self.calls.values()}.values())
 
     def count_by_hand(self) -> int:
@@ -88,7 +88,7 @@ class Remarks:
     def _by_hand(self, place: tuple[str, int]) -> bool:
         return place in self.by_hand or self.sources[place[0]].wide(place[1])
 
-    def _at_fault(self, place: tuple[str, int], loop: Loop, others: list[int]) -> bool:
+    def _at_fault(self, place: tuple[str, int], loop: LoopRemark, others: list[int]) -> bool:
         """`others` are the lines of every loop and vectorised part in its file, in order."""
         file, line = place
         source = self.sources[file]
@@ -103,7 +103,7 @@ class Remarks:
         return not around and place not in self.parts
 
 
-def _each_once(loops: list[Loop]) -> list[Loop]:
+def _each_once(loops: list[LoopRemark]) -> list[LoopRemark]:
     return sorted({(loop.file, loop.line): loop for loop in loops}.values(), key=lambda loop: (loop.line, loop.file))
 
 
@@ -159,7 +159,7 @@ class _Reader:
             width, ordered = max(width, before.vector_bytes), ordered or before.in_order
             any_width = any_width or before.any_width
         reason = f"vectorised, but {self._ordered(file, raw)}" if ordered else ""
-        loop = Loop(_short(file), place, self._text(file, place), width, reason, ordered, any_width)
+        loop = LoopRemark(_short(file), place, self._text(file, place), width, reason, ordered, any_width)
         self.remarks.loops[file, place] = loop
         self.depending.clear()
 
@@ -182,7 +182,7 @@ class _Reader:
         if any((hit := _TYPE.search(line)) and source.vector_type(hit[1] or hit[2]) for line in after):
             self.remarks.by_hand.add((file, place))
         if reason != _reasons.NO_FAULT:
-            loop = Loop(_short(file), place, self._text(file, place), 0, cut(reason, 160), ordered)
+            loop = LoopRemark(_short(file), place, self._text(file, place), 0, cut(reason, 160), ordered)
             self.remarks.loops.setdefault((file, place), loop)
 
     def _call(self, what: str, file: str, line: int) -> None:
@@ -192,7 +192,7 @@ class _Reader:
         callee = said["what"].split("(")[0].split(" ")[-1]
         why = _reasons.of_call(said["why"])
         if callee and why and not callee.startswith(_EXTERNAL):
-            call = Call(_short(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
+            call = CallRemark(_short(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
             self.remarks.calls.setdefault((file, line, callee), call)
 
     def _ordered(self, file: str, raw: int) -> str:

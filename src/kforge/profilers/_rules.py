@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, Found
-from kforge.profilers._wording import cut, percent, size, time
+from kforge.profilers._format import cut, percent, size, time
 from kforge.types import Signal
 
 _NAMED_LOOPS = 3

@@ -22,7 +22,7 @@ _MOST_LINES, _MOST_FUNCTIONS = 2_000_000, 500
 
 
 @dataclass
-class Function:
+class SassFunction:
     """One kernel's code."""
 
     name: str
@@ -42,18 +42,18 @@ class Function:
         return self.counts.get(kind, 0)
 
 
-def functions(resources: str, sass: str) -> list[Function]:
+def functions(resources: str, sass: str) -> list[SassFunction]:
     """The kernels of both texts, in the order they appear."""
-    found: dict[str, Function] = {}
+    found: dict[str, SassFunction] = {}
     _read_resources(resources, found)
     _read_code(sass, found)
     return list(found.values())
 
 
-def _get(found: dict[str, Function], mangled: str) -> Function | None:
+def _get(found: dict[str, SassFunction], mangled: str) -> SassFunction | None:
     if mangled not in found and len(found) >= _MOST_FUNCTIONS:
         return None
-    return found.setdefault(mangled, Function(short(mangled)))
+    return found.setdefault(mangled, SassFunction(short(mangled)))
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _lines(text: str) -> Iterator[str]:
         yield line[:300]
 
 
-def _read_resources(text: str, found: dict[str, Function]) -> None:
-    current: Function | None = None
+def _read_resources(text: str, found: dict[str, SassFunction]) -> None:
+    current: SassFunction | None = None
     for line in _lines(text):
         named = _RESOURCES.match(line)
         if named:
@@ -77,8 +77,8 @@ def _read_resources(text: str, found: dict[str, Function]) -> None:
             current = None
 
 
-def _read_code(text: str, found: dict[str, Function]) -> None:
-    current: Function | None = None
+def _read_code(text: str, found: dict[str, SassFunction]) -> None:
+    current: SassFunction | None = None
     for line in _lines(text):
         named = _FUNCTION.match(line)
         if named:
@@ -89,7 +89,7 @@ def _read_code(text: str, found: dict[str, Function]) -> None:
             _count(current, said[1], said[2])
 
 
-def _count(function: Function, operation: str, modifiers: str) -> None:
+def _count(function: SassFunction, operation: str, modifiers: str) -> None:
     if operation == "NOP":
         return
     function.instructions += 1

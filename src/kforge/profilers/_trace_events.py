@@ -21,7 +21,7 @@ _MOST_EVENTS = 100_000
 
 
 @dataclass(frozen=True)
-class Activity:
+class TraceActivity:
     """Something that ran on the device; times in nanoseconds."""
 
     name: str
@@ -38,17 +38,17 @@ class Activity:
 
 
 @dataclass
-class Call:
+class TraceCall:
     """One call of the program."""
 
     start: float
     end: float
-    activities: list[Activity] = field(default_factory=list)
+    activities: list[TraceActivity] = field(default_factory=list)
     launching_ns: float = 0.0
     """Time the processor spent in launching."""
 
     @property
-    def kernels(self) -> list[Activity]:
+    def kernels(self) -> list[TraceActivity]:
         return [activity for activity in self.activities if not activity.copy]
 
     @property
@@ -83,10 +83,10 @@ def unpack(data: bytes) -> list[dict[str, Any]]:
     return [event for event in events[:_MOST_EVENTS] if isinstance(event, dict)]
 
 
-def calls(events: list[dict[str, Any]]) -> list[Call]:
+def calls(events: list[dict[str, Any]]) -> list[TraceCall]:
     """The annotated calls, in order, each with what it ran on the device."""
     annotated = [event for event in events if event.get("cat") == "user_annotation" and event.get("name") == CALL]
-    found = sorted((Call(*_span(event)) for event in annotated), key=lambda call: call.start)
+    found = sorted((TraceCall(*_span(event)) for event in annotated), key=lambda call: call.start)
     launches = [event for event in events if event.get("cat") in _LAUNCHING]
     by_correlation = {_correlation(event): event for event in launches if _correlation(event) is not None}
     library = _Operators([event for event in events if event.get("cat") == "cpu_op"])
@@ -101,7 +101,7 @@ def calls(events: list[dict[str, Any]]) -> list[Call]:
             copy = event.get("cat") != "kernel"
             whose = is_library(name) or (launch is not None and library.around(launch))
             plain = _transfer(name) if copy else short(name)
-            call.activities.append(Activity(plain, start, end - start, copy, whose))
+            call.activities.append(TraceActivity(plain, start, end - start, copy, whose))
     for event in launches:
         call = _around(found, _span(event)[0])
         if call is not None and "launch" in str(event.get("name", "")).lower():
@@ -138,7 +138,7 @@ class _Operators:
         return before >= 0 and spans[before][1] > start
 
 
-def _around(found: list[Call], moment: float) -> Call | None:
+def _around(found: list[TraceCall], moment: float) -> TraceCall | None:
     return next((call for call in found if call.start <= moment <= call.end), None)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kforge.profilers._format import percent, time
 from kforge.profilers._window_trace import Timeline, Total, busy, totals
-from kforge.profilers._wording import percent, time
 
 _TEMPLATE = Path(__file__).parent / "viewer" / "trace.html"
 _MARK = "@TRACE@"
@@ -22,7 +22,7 @@ _WORTH_A_ZOOM = 0.05
 
 
 @dataclass(frozen=True)
-class View:
+class TraceWindow:
     """A part of the trace worth a picture."""
 
     title: str
@@ -32,7 +32,7 @@ class View:
     """The bar that it is about; -1 for none."""
 
 
-def views(seen: Timeline) -> list[View]:
+def views(seen: Timeline) -> list[TraceWindow]:
     """The whole, one call if much happens in it, then each of the longest kernels with what is around it."""
     calls = f"{len(seen.calls)} calls" if len(seen.calls) > 1 else "one call"
     found = [_around(f"Overview: {calls}", 0.0, max(end for _, end in seen.calls))]
@@ -46,16 +46,18 @@ def views(seen: Timeline) -> list[View]:
     return found
 
 
-def _around(title: str, start: float, end: float) -> View:
+def _around(title: str, start: float, end: float) -> TraceWindow:
     margin = 0.02 * (end - start)
-    return View(title, start - margin, end + margin)
+    return TraceWindow(title, start - margin, end + margin)
 
 
-def _zoom(seen: Timeline, total: Total, number: int, work: float) -> View:
+def _zoom(seen: Timeline, total: Total, number: int, work: float) -> TraceWindow:
     bar, call = total.longest, _around("", *seen.middle)
     title = f"Zoom on {number} {total.name}: {percent(total.own / work)} of the work of a call"
     start, end = bar.start - _MARGIN * bar.length, bar.end + _MARGIN * bar.length
-    return View(title, max(start, min(call.start, bar.start)), min(end, max(call.end, bar.end)), seen.bars.index(bar))
+    return TraceWindow(
+        title, max(start, min(call.start, bar.start)), min(end, max(call.end, bar.end)), seen.bars.index(bar)
+    )
 
 
 def page(seen: Timeline, title: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kforge.profilers.face import NothingSeen
+from kforge.profilers.base import NothingSeen
 
 TEMPLATE = "Metal System Trace"
 SECONDS = 4

@@ -18,7 +18,7 @@ _MOST_ROWS = 200_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableValue:
     """One value of a row."""
 
     raw: str
@@ -45,7 +45,7 @@ class Cell:
         return next((value for key, value in self.parts if key == name), "")
 
 
-Row = dict[str, Cell]
+Row = dict[str, TableValue]
 """Column's mnemonic -> value; columns without one are left out."""
 
 
@@ -74,14 +74,14 @@ def rows(export: str) -> list[Row]:
     return found
 
 
-def _cell(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> Cell:
+def _cell(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> TableValue:
     element = _resolved(element, known)
     parts = tuple(
         (inner.tag, _resolved(inner, known).get("fmt") or (_resolved(inner, known).text or "").strip())
         for inner in element.iter()
         if inner is not element
     )
-    return Cell((element.text or "").strip(), element.get("fmt", "").strip(), parts)
+    return TableValue((element.text or "").strip(), element.get("fmt", "").strip(), parts)
 
 
 def _resolved(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> ElementTree.Element:

@@ -7,8 +7,8 @@ from typing import Any
 
 from kforge.profilers import _remarks
 from kforge.profilers._facts import IN_ORDER, NOT_VECTORISED
-from kforge.profilers._wording import cut
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers._format import cut
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
 _MOST_LINES = 40
@@ -21,12 +21,12 @@ class CompilerRemarks(Profiler):
     what = "loops vectorised or not, calls not inlined, with source lines"
     probe_file = "_compiler_probe.py"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if any(map(shutil.which, ("g++", "clang++", "c++"))):
             return ""
         return "no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)"
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         return profile_of(bench.ask({}))
 
 
@@ -64,7 +64,9 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, text)
 
 
-def _about(missed: list[_remarks.Loop], vectorised: list[_remarks.Loop], calls: list[_remarks.Call]) -> list[str]:
+def _about(
+    missed: list[_remarks.LoopRemark], vectorised: list[_remarks.LoopRemark], calls: list[_remarks.CallRemark]
+) -> list[str]:
     """A line each, what can be mended first."""
     return [
         *(_mark(loop) + _where(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
@@ -73,15 +75,15 @@ def _about(missed: list[_remarks.Loop], vectorised: list[_remarks.Loop], calls: 
     ]
 
 
-def _width(loop: _remarks.Loop) -> str:
+def _width(loop: _remarks.LoopRemark) -> str:
     return "vectors of the processor's length" if loop.any_width else f"{loop.vector_bytes}-byte vectors"
 
 
-def _mark(loop: _remarks.Loop) -> str:
+def _mark(loop: _remarks.LoopRemark) -> str:
     return IN_ORDER if loop.in_order else NOT_VECTORISED
 
 
-def _where(item: _remarks.Loop | _remarks.Call) -> str:
+def _where(item: _remarks.LoopRemark | _remarks.CallRemark) -> str:
     return f"{item.file}:{item.line} `{item.source}`"
 
 

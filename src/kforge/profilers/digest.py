@@ -12,9 +12,9 @@ from dataclasses import replace
 from kforge.profilers import _gpu_rules, _rules
 from kforge.profilers._changes import believable, compared, gone
 from kforge.profilers._facts import Facts
+from kforge.profilers._format import cut
 from kforge.profilers._gpu_causes import causes
 from kforge.profilers._gpu_facts import is_gpu
-from kforge.profilers._wording import cut
 from kforge.types import Digest, Image, Profile, Signal, Verdict
 
 __all__ = ["GPU_LIMIT", "LIMIT", "LONGEST_TEXT", "RULES", "digest", "images"]

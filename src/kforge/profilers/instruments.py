@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kforge.profilers import _window_driving as driving
+from kforge.profilers import _window_driver as driving
 from kforge.profilers import _xctrace_record as xctrace
-from kforge.profilers._wording import percent, time
+from kforge.profilers._format import percent, time
 from kforge.profilers._xctrace_table import Row, rows, schemas
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Image, Profile
 
 _INTERVALS = "metal-gpu-intervals"
@@ -29,7 +29,7 @@ class Instruments(Profiler):
     probe_file = "_calls_probe.py"
     pictures = True
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if platform.system() != "Darwin":
             return "needs macOS"
         if shutil.which("xcrun") is None:
@@ -37,7 +37,7 @@ class Instruments(Profiler):
         found = subprocess.run(["xcrun", "--find", "xctrace"], capture_output=True, text=True, check=False)
         return f"xctrace is not installed ({_XCODE})" if found.returncode else ""
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         if bench.platform.device != "mps":
             raise NothingSeen(
                 f"instruments looks at Metal on a Mac's GPU; platform {bench.platform.name} does not use it"
@@ -68,7 +68,7 @@ def _pictures(trace: Path, home: Path) -> tuple[tuple[Image, ...], str]:
 
 
 @dataclass(frozen=True)
-class Activity:
+class RecordedActivity:
     """Something that ran on the GPU; times in nanoseconds."""
 
     name: str
@@ -80,7 +80,7 @@ class Activity:
     """From the processor's submission to the GPU's start."""
 
 
-def activities(table: Iterable[Row], process_id: int) -> list[Activity]:
+def activities(table: Iterable[Row], process_id: int) -> list[RecordedActivity]:
     """What the process ran, in order; rows of other processes, of no length and that make no sense are left out."""
     found = []
     for row in table:
@@ -90,7 +90,7 @@ def activities(table: Iterable[Row], process_id: int) -> list[Activity]:
         label = row["event-label"].text if "event-label" in row else ""
         channel = row["channel-name"].text if "channel-name" in row else "GPU"
         latency = max(0.0, _number(row, "start-latency") or 0.0)
-        found.append(Activity(_word(label) or "unnamed", _word(channel), start, length, latency))
+        found.append(RecordedActivity(_word(label) or "unnamed", _word(channel), start, length, latency))
     return sorted(found, key=lambda item: item.start)
 
 
@@ -107,14 +107,14 @@ def _is_of(row: Row, process_id: int) -> bool:
     return pid.strip() == str(process_id)
 
 
-def profile_of(seen: list[Activity], calls: int, images: tuple[Image, ...] = (), trouble: str = "") -> Profile:
+def profile_of(seen: list[RecordedActivity], calls: int, images: tuple[Image, ...] = (), trouble: str = "") -> Profile:
     """From what ran on the GPU during so many calls; NothingSeen if nothing did."""
     if not seen or calls < 1:
         raise NothingSeen("Instruments saw nothing of this process on the GPU")
     return Profile("instruments", metrics(seen, calls), text(seen, calls, len(images), trouble), images)
 
 
-def metrics(seen: list[Activity], calls: int) -> dict[str, float]:
+def metrics(seen: list[RecordedActivity], calls: int) -> dict[str, float]:
     busy, span = _busy(seen), max(item.start + item.length for item in seen) - seen[0].start
     latencies = sorted(item.latency for item in seen)
     return {
@@ -126,7 +126,7 @@ def metrics(seen: list[Activity], calls: int) -> dict[str, float]:
     }
 
 
-def text(seen: list[Activity], calls: int, images: int = 0, trouble: str = "") -> str:
+def text(seen: list[RecordedActivity], calls: int, images: int = 0, trouble: str = "") -> str:
     """As a person would read it."""
     facts = metrics(seen, calls)
     lines = [
@@ -149,7 +149,7 @@ def text(seen: list[Activity], calls: int, images: int = 0, trouble: str = "") -
     return "\n".join(lines)
 
 
-def _busy(seen: list[Activity]) -> float:
+def _busy(seen: list[RecordedActivity]) -> float:
     """Time in which something ran, counted once however much ran at once."""
     total, reached = 0.0, 0.0
     for item in seen:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers import _ncu_table
 from kforge.profilers._facts import SHARE
+from kforge.profilers._format import percent, size, time
 from kforge.profilers._gpu_facts import CUT, MOST_KERNELS, WHOLE, ranked
-from kforge.profilers._ncu_table import STALL, Kernel
-from kforge.profilers._wording import percent, size, time
-from kforge.profilers.face import Alone, Bench, NothingSeen, Profiler
+from kforge.profilers._ncu_table import STALL, NcuKernel
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, StandaloneRun
 from kforge.types import Artefact, Profile
 
 MOST_LAUNCHES = 12
@@ -28,12 +28,12 @@ class Ncu(Profiler):
     launches: int = MOST_LAUNCHES
     """How many launches of the call are looked at."""
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not tools.find("ncu"):
             return "ncu is not installed (part of NVIDIA's CUDA toolkit; Nsight Compute alone will do)"
         return tools.no_gpu_because() or tools.counters_denied()
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         tools.must_be_cuda(self.name, bench)
         seen = bench.alone(self.command(), files=(_FILE,), seconds=_SECONDS)
         table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
@@ -49,7 +49,7 @@ class Ncu(Profiler):
         )
 
 
-def profile_of(table: str, seen: Alone | None = None) -> Profile:
+def profile_of(table: str, seen: StandaloneRun | None = None) -> Profile:
     """From the tool's table; NothingSeen if there is none, with what was said instead."""
     try:
         found = [kernel for kernel in _ncu_table.kernels(table) if kernel.time_ns > 0]
@@ -61,7 +61,7 @@ def profile_of(table: str, seen: Alone | None = None) -> Profile:
     return Profile("ncu", metrics(found), text(found), raw=(raw,))
 
 
-def _why_none(table: str, seen: Alone | None) -> str:
+def _why_none(table: str, seen: StandaloneRun | None) -> str:
     said = table + (seen.output + seen.errors if seen is not None else "")
     if tools.DENIED in said:
         return tools.DENIED_WORDS
@@ -73,7 +73,7 @@ def _why_none(table: str, seen: Alone | None) -> str:
     return f"ncu gave no table{status}: {errors[0][:300] if errors else tools.last_words(last)}"
 
 
-def metrics(found: list[Kernel]) -> dict[str, float]:
+def metrics(found: list[NcuKernel]) -> dict[str, float]:
     """Of the call, then of its costliest kernels: `1/occupancy` is that of the first in the order of `share/`."""
     total = sum(kernel.time_ns for kernel in found)
     launches = sum(kernel.launches for kernel in found)
@@ -94,7 +94,7 @@ def metrics(found: list[Kernel]) -> dict[str, float]:
     return made
 
 
-def text(found: list[Kernel]) -> str:
+def text(found: list[NcuKernel]) -> str:
     """As a person would read it."""
     total = sum(kernel.time_ns for kernel in found)
     launches = sum(kernel.launches for kernel in found)

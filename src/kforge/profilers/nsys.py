@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers._facts import SHARE
+from kforge.profilers._format import percent, time
 from kforge.profilers._kernel_names import is_library, short
-from kforge.profilers._wording import percent, time
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Artefact, Profile
 
 _REPORTS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum")
@@ -31,12 +31,12 @@ class Nsys(Profiler):
     name = "nsys"
     what = "kernels, CUDA API calls and copies over time"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not tools.find("nsys"):
             return "nsys is not installed (NVIDIA Nsight Systems)"
         return tools.no_gpu_because()
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         tools.must_be_cuda(self.name, bench)
         seen = bench.alone(self.command(), files=("stats_*", _TRACE), seconds=_SECONDS)
         tables = {report: seen.files.get(f"stats_{report}.csv", b"").decode(errors="replace") for report in _REPORTS}
@@ -53,7 +53,7 @@ class Nsys(Profiler):
 
 
 @dataclass(frozen=True)
-class Row:
+class NsysRow:
     """One line of a table."""
 
     name: str
@@ -61,7 +61,7 @@ class Row:
     total_ns: float
 
 
-def read(table: str) -> list[Row]:
+def read(table: str) -> list[NsysRow]:
     """The lines of one of the tables, the costliest first; none where there is no table."""
     lines = table.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith("Time (%)")), None)
@@ -73,7 +73,7 @@ def read(table: str) -> list[Row]:
         count = row.get("Instances") or row.get("Num Calls") or row.get("Count") or row.get("Operations")
         times, total = _number(count), _number(row.get("Total Time (ns)"))
         if name and times and total is not None:
-            found.append(Row(name, times, total))
+            found.append(NsysRow(name, times, total))
     return sorted(found, key=lambda row: (-row.total_ns, row.name))
 
 
@@ -97,7 +97,9 @@ def profile_of(tables: dict[str, str], timed_ns: float | None = None, trace: byt
     return Profile("nsys", metrics(kernels, calls, copies, timed_ns), text(kernels, calls, copies), raw=tuple(raw))
 
 
-def metrics(kernels: list[Row], calls: list[Row], copies: list[Row], timed_ns: float | None) -> dict[str, float]:
+def metrics(
+    kernels: list[NsysRow], calls: list[NsysRow], copies: list[NsysRow], timed_ns: float | None
+) -> dict[str, float]:
     total = sum(row.total_ns for row in (*kernels, *copies))
     found = {
         "busy_ns": total,
@@ -115,7 +117,7 @@ def metrics(kernels: list[Row], calls: list[Row], copies: list[Row], timed_ns: f
     return found
 
 
-def text(kernels: list[Row], calls: list[Row], copies: list[Row]) -> str:
+def text(kernels: list[NsysRow], calls: list[NsysRow], copies: list[NsysRow]) -> str:
     """As a person would read it."""
     total = sum(row.total_ns for row in (*kernels, *copies))
     lines = [f"{time(total)} on the device in one call", f"{'share':>6} {'each':>8} {'times':>6}  kernel or copy"]

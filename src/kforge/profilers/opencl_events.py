@@ -6,8 +6,8 @@ import importlib.util
 from typing import Any
 
 from kforge.profilers._facts import SHARE
-from kforge.profilers._wording import percent, time
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers._format import percent, time
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
 _CALLS, _ROWS = 9, 12
@@ -18,10 +18,10 @@ class OpenClEvents(Profiler):
     what = "OpenCL commands with their times, waiting, transfers"
     probe_file = "_commands_probe.py"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("pyopencl") else "pyopencl is not installed (pip install pyopencl)"
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         return profile_of(bench.ask({"calls": _CALLS}))
 
 

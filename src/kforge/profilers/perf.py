@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
 _ATTACH_SECONDS = 0.1
@@ -22,7 +22,7 @@ class Perf(Profiler):
     probe_file = "_calls_probe.py"
     events: tuple[str, ...] = ("instructions", "cycles", "cache-references", "cache-misses", "branch-misses")
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if sys.platform != "linux":
             return "needs Linux"
         if shutil.which("perf") is None:
@@ -34,7 +34,7 @@ class Perf(Profiler):
             return "this machine gives no hardware counters (sysctl kernel.perf_event_paranoid, or a virtual machine)"
         return ""
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         # The first calls start the program's threads: perf follows those it finds, and their children.
         bench.ask({"seconds": 0.0})
         command = ["perf", "stat", "-x", ",", "-e", ",".join(self.events), "-p", str(bench.process_id)]

@@ -18,8 +18,8 @@ from typing import Any
 
 from kforge.profilers import _ceilings
 from kforge.profilers._facts import BOUND, FAR
-from kforge.profilers._wording import percent, time
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers._format import percent, time
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
 _EXCEEDED = 1.02
@@ -33,10 +33,10 @@ class Roofline(Profiler):
     what = "counted bytes and operations against this machine's ceilings"
     probe_file = "_work_probe.py"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         timing = bench.verdict.timing
         if timing is None or not timing.candidate_ns:
             raise NothingSeen("the candidate was not timed")
@@ -51,12 +51,14 @@ class Roofline(Profiler):
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
         gone_round = work.bytes_min if on_gpu else bench.working_bytes
-        place = Place(work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, bench, on_gpu))
+        place = RooflinePoint(
+            work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, bench, on_gpu)
+        )
         place = _corrected(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 
 
-def _arithmetic(dtype: str, bench: Bench, on_gpu: bool) -> str:
+def _arithmetic(dtype: str, bench: ProfilingContext, on_gpu: bool) -> str:
     """What the problem's matrix products may be computed in: its own type, or the lowest that the settings allow."""
     if not on_gpu:
         return _ceilings.FLOAT32
@@ -67,7 +69,7 @@ def _arithmetic(dtype: str, bench: Bench, on_gpu: bool) -> str:
     return dtype or _ceilings.FLOAT32
 
 
-def _corrected(place: Place, baseline_ns: float, kept: _ceilings.Kept) -> Place:
+def _corrected(place: RooflinePoint, baseline_ns: float, kept: _ceilings.Kept) -> RooflinePoint:
     """The place under ceilings that neither the program nor its baseline is above, where they were measured too low."""
     best = min(place.time_ns, baseline_ns)
     if not place.at(best).beats(_EXCEEDED):
@@ -116,7 +118,7 @@ def read_work(reply: dict[str, Any]) -> Work:
 
 
 @dataclass(frozen=True)
-class Place:
+class RooflinePoint:
     """A program's place under the roof."""
 
     work: Work
@@ -128,7 +130,7 @@ class Place:
     arithmetic: str = _ceilings.FLOAT32
     """What its matrix products may be computed in."""
 
-    def at(self, time_ns: float) -> Place:
+    def at(self, time_ns: float) -> RooflinePoint:
         """The place of a program that took this long."""
         return replace(self, time_ns=time_ns)
 

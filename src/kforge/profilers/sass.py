@@ -6,9 +6,9 @@ import shlex
 
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers import _sass_text
-from kforge.profilers._sass_text import Function
-from kforge.profilers._wording import size
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers._format import size
+from kforge.profilers._sass_text import SassFunction
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Artefact, Profile
 
 _RESOURCES, _CODE = "resources.txt", "code.sass"
@@ -33,12 +33,12 @@ class Sass(Profiler):
     name = "sass"
     what = "registers, spills, tensor-core instructions and load widths in the device code"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not tools.find("cuobjdump"):
             return "cuobjdump is not installed (part of NVIDIA's CUDA toolkit)"
         return tools.no_gpu_because()
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         tools.must_be_cuda(self.name, bench)
         seen = bench.alone(self.command(), files=(_RESOURCES, _CODE, "trouble.txt"), seconds=_SECONDS)
         resources, code = (seen.files.get(name, b"").decode(errors="replace") for name in (_RESOURCES, _CODE))
@@ -71,7 +71,7 @@ def profile_of(resources: str, code: str) -> Profile:
     return Profile("sass", metrics(found), text_of(found), raw=tuple(raw))
 
 
-def metrics(found: list[Function]) -> dict[str, float]:
+def metrics(found: list[SassFunction]) -> dict[str, float]:
     """Of all kernels together: the most registers, the widest load, instructions of each kind."""
     loads = {bits for function in found for bits in function.loads}
     made = {
@@ -91,7 +91,7 @@ def metrics(found: list[Function]) -> dict[str, float]:
     return {name: float(value) for name, value in made.items()}
 
 
-def text_of(found: list[Function]) -> str:
+def text_of(found: list[SassFunction]) -> str:
     """A line or two for each kernel, the longest first."""
     lines = []
     for function in sorted(found, key=lambda item: (-item.instructions, item.name))[:_SHOWN]:
@@ -105,7 +105,7 @@ def text_of(found: list[Function]) -> str:
     return "\n".join(lines)
 
 
-def _about(function: Function) -> list[str]:
+def _about(function: SassFunction) -> list[str]:
     words = [
         f"global {what}: {', '.join(f'{times} of {bits} bits' for bits, times in sorted(widths.items()))}"
         for what, widths in (("loads", function.loads), ("stores", function.stores))

@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from kforge.profilers import _trace_events
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Image, Profile
 
 _CALLS = 3
@@ -49,7 +49,7 @@ class Screenshot(Profiler):
         """The same profiler for the command behind the colon."""
         return Screenshot(argument)
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         try:
             words = shlex.split(self.command)
         except ValueError as error:
@@ -58,7 +58,7 @@ class Screenshot(Profiler):
             return _USAGE
         return "" if shutil.which(words[0]) else f"screenshot: there is no program {words[0]!r} on this machine"
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         with tempfile.TemporaryDirectory(prefix="kforge-screenshot-") as folder:
             home = Path(folder)
             (home / "out").mkdir()
@@ -75,7 +75,7 @@ class Screenshot(Profiler):
         )
 
 
-def _facts(bench: Bench, home: Path, notes: list[str]) -> dict[str, str]:
+def _facts(bench: ProfilingContext, home: Path, notes: list[str]) -> dict[str, str]:
     """The variables that the command reads, and the files behind them."""
     facts = {"KFORGE_OUT": str(home / "out"), "KFORGE_PLATFORM": bench.platform.name}
     evidence = bench.verdict.evidence

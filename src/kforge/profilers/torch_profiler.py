@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kforge.profilers._facts import SHARE
-from kforge.profilers._wording import percent, size, time
-from kforge.profilers.face import Bench, Profiler
+from kforge.profilers._format import percent, size, time
+from kforge.profilers.base import Profiler, ProfilingContext
 from kforge.types import Profile
 
 _SECONDS = 0.12
@@ -25,16 +25,16 @@ class TorchProfiler(Profiler):
     what = "torch operators and their time"
     probe_file = "_operators_probe.py"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         seen = read(bench.ask({"seconds": _SECONDS}))
         return Profile(self.name, metrics(seen), table(seen))
 
 
 @dataclass(frozen=True)
-class Row:
+class OperatorRow:
     """One operator with one set of input shapes, per call of the program."""
 
     name: str
@@ -60,7 +60,7 @@ class Seen:
     """In operators that the program registered."""
     operator_calls: float
     allocated_bytes: float
-    rows: tuple[Row, ...]
+    rows: tuple[OperatorRow, ...]
 
     def shares(self) -> tuple[float, float, float]:
         """Of a call's time: the program's own native code, torch's operators, and what is left: Python, allocation."""
@@ -77,7 +77,7 @@ def read(reply: dict[str, Any]) -> Seen:
     rows = []
     for name, shapes, times, spent in list(reply["operators"])[:_ROWS]:
         clean = _ODD.sub("_", str(name)[:_LONGEST_NAME])
-        rows.append(Row(clean, _shapes(str(shapes)), _number(times), _number(spent)))
+        rows.append(OperatorRow(clean, _shapes(str(shapes)), _number(times), _number(spent)))
     names = ("calls", "wall_ns", "native_share", "profiled_ns", "profiled_native_ns", "library_ns", "operator_ns")
     values = {name: _number(reply[name]) for name in (*names, "operator_calls", "allocated_bytes")}
     if values["wall_ns"] <= 0 or values["profiled_ns"] <= 0:
@@ -124,7 +124,7 @@ def table(seen: Seen) -> str:
     return "\n".join(lines)
 
 
-def _worth(row: Row) -> float:
+def _worth(row: OperatorRow) -> float:
     """The share from which a row is shown: making room for the result is no news."""
     return 5 * _WORTH_A_ROW if row.name.startswith(_ALLOCATING) else _WORTH_A_ROW
 

@@ -9,9 +9,9 @@ from typing import Any
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers import _trace_events
 from kforge.profilers._facts import SHARE
-from kforge.profilers._trace_events import Call
-from kforge.profilers._wording import percent, time
-from kforge.profilers.face import Bench, NothingSeen, Profiler
+from kforge.profilers._format import percent, time
+from kforge.profilers._trace_events import TraceCall
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Artefact, Profile
 
 _CALLS = 5
@@ -24,12 +24,12 @@ class TorchTrace(Profiler):
     what = "kernels on the GPU with their times, launch gaps, copies"
     probe_file = "_trace_probe.py"
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not importlib.util.find_spec("torch"):
             return "torch is not installed"
         return tools.no_gpu_because()
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         tools.must_be_cuda(self.name, bench)
         timing = bench.verdict.timing
         timed = min(timing.candidate_ns) if timing is not None and timing.candidate_ns else None
@@ -49,7 +49,7 @@ def profile_of(reply: dict[str, Any], timed_ns: float | None = None) -> Profile:
     return Profile("torch_trace", metrics(seen, timed_ns), text(seen, timed_ns, left_out), raw=raw)
 
 
-def metrics(seen: list[Call], timed_ns: float | None) -> dict[str, float]:
+def metrics(seen: list[TraceCall], timed_ns: float | None) -> dict[str, float]:
     """Of the call in the middle by busy time, and shares over all calls."""
     middle = _middle(seen)
     total = sum(item.length for call in seen for item in call.activities)
@@ -68,13 +68,13 @@ def metrics(seen: list[Call], timed_ns: float | None) -> dict[str, float]:
     return found | {SHARE + name: spent / total for name, (_, spent, _) in list(_rows(seen).items())[:_NAMED]}
 
 
-def idle_share(call: Call, timed_ns: float | None) -> float:
+def idle_share(call: TraceCall, timed_ns: float | None) -> float:
     """Of the time the judge measured, or of the span in the trace, the part in which nothing ran on the device."""
     whole = timed_ns if timed_ns else call.span_ns
     return max(0.0, 1 - call.busy_ns / max(whole, 1.0))
 
 
-def text(seen: list[Call], timed_ns: float | None, left_out: int = 0) -> str:
+def text(seen: list[TraceCall], timed_ns: float | None, left_out: int = 0) -> str:
     """As a person would read it."""
     middle = _middle(seen)
     total = sum(item.length for call in seen for item in call.activities)
@@ -96,7 +96,7 @@ def text(seen: list[Call], timed_ns: float | None, left_out: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _rows(seen: list[Call]) -> dict[str, tuple[int, float, bool]]:
+def _rows(seen: list[TraceCall]) -> dict[str, tuple[int, float, bool]]:
     """Name -> times, time and whether a library's, over all calls, the costliest first."""
     rows: dict[str, tuple[int, float, bool]] = {}
     for item in (item for call in seen for item in call.activities):
@@ -105,11 +105,11 @@ def _rows(seen: list[Call]) -> dict[str, tuple[int, float, bool]]:
     return dict(sorted(rows.items(), key=lambda row: (-row[1][1], row[0])))
 
 
-def _middle(seen: list[Call]) -> Call:
+def _middle(seen: list[TraceCall]) -> TraceCall:
     return sorted(seen, key=lambda call: call.busy_ns)[len(seen) // 2]
 
 
-def _copies(call: Call) -> int:
+def _copies(call: TraceCall) -> int:
     return len(call.activities) - len(call.kernels)
 
 

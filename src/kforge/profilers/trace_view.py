@@ -7,10 +7,10 @@ import importlib.util
 from typing import Any
 
 from kforge.profilers import _browser, _trace_events
-from kforge.profilers._window_page import View, page, views
+from kforge.profilers._format import percent, time
+from kforge.profilers._window_page import TraceWindow, page, views
 from kforge.profilers._window_trace import Timeline, busy, timeline, totals
-from kforge.profilers._wording import percent, time
-from kforge.profilers.face import Bench, Profiler
+from kforge.profilers.base import Profiler, ProfilingContext
 from kforge.types import Artefact, Image, Profile
 
 PAGE = "trace.html"
@@ -26,12 +26,12 @@ class TraceView(Profiler):
     probe_file = "_window_probe.py"
     pictures = True
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not importlib.util.find_spec("torch"):
             return "torch is not installed"
-        return _browser.absent_because()
+        return _browser.unavailable_reason()
 
-    def collect(self, bench: Bench) -> Profile:
+    def collect(self, bench: ProfilingContext) -> Profile:
         reply = bench.ask({"calls": _CALLS, "device": bench.platform.device})
         return profile_of(reply, f"{bench.problem.name} on {bench.platform.name}")
 
@@ -68,7 +68,7 @@ def metrics(seen: Timeline) -> dict[str, float]:
     return found
 
 
-def text(seen: Timeline, shown: list[View], trouble: str = "") -> str:
+def text(seen: Timeline, shown: list[TraceWindow], trouble: str = "") -> str:
     """What the pictures show, in words: for models that see none, and to name places in them."""
     start, end = seen.middle
     where = "the device" if seen.on_device else "the processor, in functions and operators,"

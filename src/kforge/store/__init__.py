@@ -4,7 +4,7 @@ store.py        Store: the face
 place.py        where a store lives: a folder or a URL
 database.py     the engine and its transactions
 faults.py       what a broken disk or database is told as
-migrating.py    brings a store's tables up to date; migrations/ holds the steps
+migration.py    brings a store's tables up to date; migrations/ holds the steps
 schema.py       the tables as they are now
 records.py      attempts as documents and back
 experiments.py  Experiments: the face for those; experiment_rows.py is what is asked of their tables

@@ -13,7 +13,7 @@ from kforge.types import Completion, Usage
 
 
 @dataclass(frozen=True)
-class Asked:
+class CallKey:
     """What a completion answered."""
 
     prompt_id: str
@@ -21,7 +21,7 @@ class Asked:
     """Where the prompt's text is; None where it was not to be kept."""
 
 
-def save(connection: Connection, number: int, slot: str, completion: Completion, asked: Asked) -> None:
+def save(connection: Connection, number: int, slot: str, completion: Completion, asked: CallKey) -> None:
     """Record a call of run `number`."""
     usage = completion.usage
     connection.execute(

@@ -12,9 +12,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError
 
 from kforge.errors import StoreError
-from kforge.store import locks, migrating
+from kforge.store import locks, migration
 from kforge.store.faults import told
-from kforge.store.place import Place, on_network, prepare
+from kforge.store.place import StorePlace, on_network, prepare
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process's transaction."""
@@ -23,7 +23,7 @@ BUSY_SECONDS = 30.0
 class Database:
     """An open, up-to-date database."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StorePlace) -> None:
         self.place = place
         self.notes: tuple[str, ...] = ()
         """What a user should know of how it was opened."""
@@ -40,7 +40,7 @@ class Database:
     def _set_up(self) -> None:
         if self.place.file is None:
             with self._writing.begin() as connection:
-                migrating.upgrade(connection)
+                migration.upgrade(connection)
             return
         with locks.file_lock(self.place.folder / "locks" / "opening", wait=True):
             with self.engine.connect() as connection:
@@ -48,7 +48,7 @@ class Database:
             # What a connection is set up with depends on the journal.
             self.engine.dispose()
             with self._writing.begin() as connection:
-                migrating.upgrade(connection)
+                migration.upgrade(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

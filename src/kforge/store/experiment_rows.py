@@ -1,4 +1,4 @@
-"""What is asked of the tables of experiments, sittings and cells."""
+"""What is asked of the tables of experiments, sessions and cells."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select, up
 from kforge.errors import UsageError
 from kforge.store.records import dump, load, plain
 from kforge.store.runs import short_id
-from kforge.store.schema import cells, experiments, runs, sittings
-from kforge.types import Experiment, Sitting, Verdict
+from kforge.store.schema import cells, experiments, runs, sessions
+from kforge.types import Experiment, Session, Verdict
 
 
 class Ambiguous(UsageError):
@@ -21,7 +21,7 @@ class Ambiguous(UsageError):
 
 
 @dataclass(frozen=True)
-class Begun:
+class ExperimentRecord:
     """An experiment as it was last asked for."""
 
     id: str
@@ -30,7 +30,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CellState:
     """Where a cell stands."""
 
     run: str = ""
@@ -41,7 +41,7 @@ class Standing:
     failure: str = ""
     """Why it could not be worked on, when that was last tried."""
     confirmation: Verdict | None = None
-    sitting: int = 0
+    session: int = 0
     """When it was last worked on."""
 
     @property
@@ -60,7 +60,7 @@ def new_id(name: str) -> str:
     return short_id(f"bench {name}")
 
 
-def find(connection: Connection, name: str) -> Begun:
+def find(connection: Connection, name: str) -> ExperimentRecord:
     """By id, by name (the newest), by the beginning of an id, or the `last` one; UsageError lists what there is."""
     newest = select(experiments).order_by(experiments.c.number.desc())
     if name == "last":
@@ -90,7 +90,7 @@ def named(connection: Connection, name: str) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def newest(connection: Connection, limit: int) -> list[Begun]:
+def newest(connection: Connection, limit: int) -> list[ExperimentRecord]:
     query = select(experiments).order_by(experiments.c.number.desc()).limit(limit)
     return [_as_begun(row) for row in connection.execute(query)]
 
@@ -99,19 +99,19 @@ def set_experiment(connection: Connection, number: int, experiment: Experiment) 
     connection.execute(update(experiments).where(experiments.c.number == number).values(document=dump(experiment)))
 
 
-def add_sitting(connection: Connection, number: int, sitting: Sitting) -> int:
+def add_session(connection: Connection, number: int, session: Session) -> int:
     """Its number within the experiment, from 0."""
-    count = connection.execute(select(func.count()).where(sittings.c.experiment == number)).scalar() or 0
-    connection.execute(insert(sittings), {"experiment": number, "number": count, "document": dump(sitting)})
+    count = connection.execute(select(func.count()).where(sessions.c.experiment == number)).scalar() or 0
+    connection.execute(insert(sessions), {"experiment": number, "number": count, "document": dump(session)})
     return int(count)
 
 
-def all_sittings(connection: Connection, number: int) -> tuple[Sitting, ...]:
-    query = select(sittings.c.document).where(sittings.c.experiment == number).order_by(sittings.c.number)
-    return tuple(load(Sitting, document) for document in connection.execute(query).scalars())
+def all_sessions(connection: Connection, number: int) -> tuple[Session, ...]:
+    query = select(sessions.c.document).where(sessions.c.experiment == number).order_by(sessions.c.number)
+    return tuple(load(Session, document) for document in connection.execute(query).scalars())
 
 
-def put_cell(connection: Connection, number: int, cell: str, standing: Standing) -> None:
+def put_cell(connection: Connection, number: int, cell: str, standing: CellState) -> None:
     """Record where a cell stands, in place of what was recorded before."""
     run = None
     if standing.run:
@@ -123,12 +123,12 @@ def put_cell(connection: Connection, number: int, cell: str, standing: Standing)
         "run": run,
         "failure": plain(standing.failure),
         "confirmation": None if standing.confirmation is None else dump(standing.confirmation),
-        "sitting": standing.sitting,
+        "session": standing.session,
     }
     connection.execute(insert(cells), row)
 
 
-def standings(connection: Connection, number: int) -> dict[str, Standing]:
+def standings(connection: Connection, number: int) -> dict[str, CellState]:
     """Every cell that was ever worked on, with the state of its run."""
     query: Select[Any] = (
         select(cells, runs.c.id, runs.c.state, runs.c.reason)
@@ -138,19 +138,19 @@ def standings(connection: Connection, number: int) -> dict[str, Standing]:
     return {row.cell: _as_standing(row) for row in connection.execute(query)}
 
 
-def _as_standing(row: Row[Any]) -> Standing:
-    return Standing(
+def _as_standing(row: Row[Any]) -> CellState:
+    return CellState(
         run=row.id or "",
         state=row.state or "new",
         reason=row.reason or "",
         failure=row.failure,
         confirmation=None if row.confirmation is None else load(Verdict, row.confirmation),
-        sitting=row.sitting,
+        session=row.session,
     )
 
 
-def _as_begun(row: Row[Any]) -> Begun:
-    return Begun(row.id, load(Experiment, row.document), datetime.fromtimestamp(row.created, UTC))
+def _as_begun(row: Row[Any]) -> ExperimentRecord:
+    return ExperimentRecord(row.id, load(Experiment, row.document), datetime.fromtimestamp(row.created, UTC))
 
 
 def _unknown(connection: Connection, name: str) -> str:

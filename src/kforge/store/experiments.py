@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from kforge.errors import StoreError
 from kforge.store import experiment_rows as rows
-from kforge.store.experiment_rows import Ambiguous, Begun, Standing
+from kforge.store.experiment_rows import Ambiguous, CellState, ExperimentRecord
 from kforge.store.faults import Duplicate
 from kforge.store.store import Store
-from kforge.types import Experiment, Sitting
+from kforge.types import Experiment, Session
 
-__all__ = ["Ambiguous", "Begun", "Experiments", "Standing"]
+__all__ = ["Ambiguous", "CellState", "ExperimentRecord", "Experiments"]
 
 
 class Experiments:
@@ -23,7 +23,7 @@ class Experiments:
         self._database = store.database
 
     def create(
-        self, experiment: Experiment, sittings: Sequence[Sitting] = (), done: Mapping[str, Standing] = {}
+        self, experiment: Experiment, sessions: Sequence[Session] = (), done: Mapping[str, CellState] = {}
     ) -> str:
         """Record a new experiment, with what it takes over from others; its id."""
         for _ in range(20):
@@ -32,8 +32,8 @@ class Experiments:
                 with self._database.writing() as connection:
                     rows.create(connection, experiment, name)
                     number = rows.number_of(connection, name)
-                    for sitting in sittings:
-                        rows.add_sitting(connection, number, sitting)
+                    for session in sessions:
+                        rows.add_session(connection, number, session)
                     for cell, standing in done.items():
                         rows.put_cell(connection, number, cell, standing)
             except Duplicate:
@@ -41,7 +41,7 @@ class Experiments:
             return name
         raise StoreError("no free id was found for a new experiment; try again")
 
-    def find(self, name: str) -> Begun:
+    def find(self, name: str) -> ExperimentRecord:
         """By id, name, the beginning of an id, or "last"; UsageError lists what there is."""
         with self._database.reading() as connection:
             return rows.find(connection, name)
@@ -51,7 +51,7 @@ class Experiments:
         with self._database.reading() as connection:
             return rows.named(connection, name)
 
-    def newest(self, limit: int = 20) -> list[Begun]:
+    def newest(self, limit: int = 20) -> list[ExperimentRecord]:
         with self._database.reading() as connection:
             return rows.newest(connection, limit)
 
@@ -66,21 +66,21 @@ class Experiments:
         with self._store.hold_name(name, f"experiment {name}"):
             yield
 
-    def add_sitting(self, name: str, sitting: Sitting) -> int:
+    def add_session(self, name: str, session: Session) -> int:
         """Its number within the experiment, from 0."""
         with self._database.writing() as connection:
-            return rows.add_sitting(connection, rows.number_of(connection, name), sitting)
+            return rows.add_session(connection, rows.number_of(connection, name), session)
 
-    def sittings(self, name: str) -> tuple[Sitting, ...]:
+    def sessions(self, name: str) -> tuple[Session, ...]:
         with self._database.reading() as connection:
-            return rows.all_sittings(connection, rows.number_of(connection, name))
+            return rows.all_sessions(connection, rows.number_of(connection, name))
 
-    def put(self, name: str, cell: str, standing: Standing) -> None:
+    def put(self, name: str, cell: str, standing: CellState) -> None:
         """Record where a cell stands."""
         with self._database.writing() as connection:
             rows.put_cell(connection, rows.number_of(connection, name), cell, standing)
 
-    def standings(self, name: str) -> dict[str, Standing]:
+    def standings(self, name: str) -> dict[str, CellState]:
         """Where every cell of the experiment with this id stands that was ever worked on, by its fingerprint."""
         with self._database.reading() as connection:
             return rows.standings(connection, rows.number_of(connection, name))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from kforge.errors import StoreError
-from kforge.store.place import Place
+from kforge.store.place import StorePlace
 
 _FULL = "the disk is full: free some space, then run the same command again; what was recorded before is safe"
 _READ_ONLY = "it cannot be written or opened: make the folder and its files writable for you, or name another place"
@@ -58,7 +58,7 @@ class Duplicate(StoreError):
 
 
 @contextmanager
-def told(place: Place) -> Iterator[None]:
+def told(place: StorePlace) -> Iterator[None]:
     """Within it, faults of the disk and the database become StoreError."""
     try:
         yield
@@ -75,7 +75,7 @@ def told(place: Place) -> Iterator[None]:
         raise StoreError(f"the store at {place.shown}: {advice} ({error.filename or ''}: {error.strerror})") from None
 
 
-def _advice(place: Place, words: str) -> str:
+def _advice(place: StorePlace, words: str) -> str:
     known = _POSTGRES if place.file is None else _SQLITE
     low = words.lower()
     return next((advice for mark, advice in known.items() if mark in low), "the database refused")

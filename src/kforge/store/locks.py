@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 _descriptors: set[int] = set()
 
 
-class Taken(Exception):
+class LockHeld(Exception):
     """Somebody has the lock; the message says who."""
 
 
@@ -51,7 +51,7 @@ def _take(path: Path, wait: bool) -> int:
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace")
             os.close(descriptor)
-            raise Taken(holder or "another process") from None
+            raise LockHeld(holder or "another process") from None
         except BaseException:
             os.close(descriptor)
             raise
@@ -80,7 +80,7 @@ def server_lock(engine: Engine, name: str) -> Iterator[None]:
             connection.exec_driver_sql(f"set tcp_keepalives_{setting} = {value}")
         if not connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": key}).scalar():
             holder = connection.execute(text(_HOLDER), {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF})
-            raise Taken(holder.scalar() or "another process")
+            raise LockHeld(holder.scalar() or "another process")
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ _NETWORK_KINDS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "
 
 
 @dataclass(frozen=True)
-class Place:
+class StorePlace:
     """All that opening a store needs to know."""
 
     url: URL
@@ -42,16 +42,16 @@ class Place:
         return text
 
 
-def find(place: str | Path = "") -> Place:
+def find(place: str | Path = "") -> StorePlace:
     """Read what the user wrote; UsageError for what is no place. Touches nothing on disk."""
     if isinstance(place, str) and "://" in place:
         return _from_url(place)
     folder = Path(place or DEFAULT_FOLDER).expanduser()
     whole = Path(os.path.abspath(folder))
-    return Place(URL.create("sqlite", database=str(whole / DATABASE_FILE)), whole, whole / "blobs", str(folder))
+    return StorePlace(URL.create("sqlite", database=str(whole / DATABASE_FILE)), whole, whole / "blobs", str(folder))
 
 
-def _from_url(text: str) -> Place:
+def _from_url(text: str) -> StorePlace:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -71,10 +71,10 @@ def _from_url(text: str) -> Place:
         url, folder = url.set(drivername="postgresql+psycopg"), Path(os.path.abspath(DEFAULT_FOLDER))
     else:
         raise UsageError(f"{shown}: a store is a folder, sqlite:///FILE or postgresql://HOST/NAME")
-    return Place(url, folder, Path(os.path.abspath(blobs)) if isinstance(blobs, str) else folder / "blobs", shown)
+    return StorePlace(url, folder, Path(os.path.abspath(blobs)) if isinstance(blobs, str) else folder / "blobs", shown)
 
 
-def prepare(place: Place) -> None:
+def prepare(place: StorePlace) -> None:
     """Make the folders, private to the user, and keep git away from a folder that is all ours."""
     try:
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """A run in one line."""
 
     id: str
@@ -118,10 +118,10 @@ def problems(connection: Connection, name: str = "") -> list[tuple[str, str]]:
     return sorted((str(found), str(problem_id)) for found, problem_id in connection.execute(query))
 
 
-def summaries(connection: Connection, limit: int, problem_ids: Sequence[str] | None = None) -> list[Summary]:
+def summaries(connection: Connection, limit: int, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
     """The newest runs first; of some problems only, where their ids are given."""
     return [
-        Summary(
+        RunSummary(
             id=row.id,
             problem=row.problem,
             platform=row.platform,

@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The last step of `migrations/`."""
 VERSION_TABLE = "kforge_version"
 """Names begin with kforge_, so that a store can share a database with others."""
@@ -83,8 +83,8 @@ experiments = Table(
     Column("document", Text, nullable=False),
 )
 
-sittings = Table(
-    "kforge_sittings",
+sessions = Table(
+    "kforge_sessions",
     metadata,
     Column("experiment", Integer, ForeignKey("kforge_experiments.number"), primary_key=True),
     Column("number", Integer, primary_key=True),
@@ -99,5 +99,5 @@ cells = Table(
     Column("run", Integer, ForeignKey("kforge_runs.number")),
     Column("failure", Text, nullable=False),
     Column("confirmation", Text),
-    Column("sitting", Integer, nullable=False),
+    Column("session", Integer, nullable=False),
 )

@@ -13,13 +13,13 @@ from kforge.store import attempts, calls, locks, proven, runs
 from kforge.store.blobs import Blobs
 from kforge.store.database import Database
 from kforge.store.faults import Duplicate, told
-from kforge.store.place import Place, find
+from kforge.store.place import StorePlace, find
 from kforge.store.proven import Proven
 from kforge.store.records import dump, load, pack
-from kforge.store.runs import Run, Summary
+from kforge.store.runs import Run, RunSummary
 from kforge.types import Attempt, Candidate, Completion, Problem, Prompt, Request, Usage
 
-__all__ = ["Proven", "Run", "Store", "Summary"]
+__all__ = ["Proven", "Run", "RunSummary", "Store"]
 
 _KNOWN_RUNS = 64
 
@@ -48,7 +48,7 @@ class Store:
         return None if found.file is not None and not found.file.exists() else cls(Database(found))
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StorePlace:
         return self._database.place
 
     @property
@@ -78,7 +78,7 @@ class Store:
         with self._database.reading() as connection:
             return runs.find(connection, name)
 
-    def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[Summary]:
+    def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
         """The newest first; of some problems only, where their ids are given."""
         with self._database.reading() as connection:
             return runs.summaries(connection, limit, problem_ids)
@@ -132,7 +132,7 @@ class Store:
                         stack.enter_context(locks.server_lock(self._database.engine, name))
                     else:
                         stack.enter_context(locks.file_lock(self.place.folder / "locks" / name))
-            except locks.Taken as taken:
+            except locks.LockHeld as taken:
                 raise RunBusy(f"{taken} is working on {what}: wait for it, or stop it") from None
             yield
 
@@ -179,7 +179,7 @@ class Store:
             blob = self._blobs.put(dump(prompt).encode()) if prompt is not None else None
         try:
             with self._database.writing() as connection:
-                calls.save(connection, number, slot, completion, calls.Asked(prompt_id, blob))
+                calls.save(connection, number, slot, completion, calls.CallKey(prompt_id, blob))
         except Duplicate:
             if self.call(run, slot) != completion:
                 raise StoreError(f"run {run} already has another reply in slot {slot}") from None

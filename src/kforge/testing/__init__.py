@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
+from kforge.testing.clauses import Broken, Clause, ClauseResult, ClauseState
 from kforge.testing.contract import CLAUSES, Contract
-from kforge.testing.findings import Broken, Clause, Finding, Mark
 
-__all__ = ["CLAUSES", "Broken", "Clause", "Contract", "Finding", "Mark"]
+__all__ = ["CLAUSES", "Broken", "Clause", "ClauseResult", "ClauseState", "Contract"]

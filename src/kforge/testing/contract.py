@@ -9,12 +9,12 @@ from types import TracebackType
 
 from kforge import registry
 from kforge.errors import KForgeError, UsageError
-from kforge.platforms.face import Platform
-from kforge.testing import judged, standing
-from kforge.testing.findings import Finding, Mark, ask
+from kforge.platforms.base import Platform
+from kforge.testing import judged_clauses, static_clauses
+from kforge.testing.clauses import ClauseResult, ClauseState, ask
 
-_ON_PAPER = {clause.name: clause for clause in standing.CLAUSES}
-_BEFORE_JUDGE = {clause.name: clause for clause in judged.CLAUSES}
+_ON_PAPER = {clause.name: clause for clause in static_clauses.CLAUSES}
+_BEFORE_JUDGE = {clause.name: clause for clause in judged_clauses.CLAUSES}
 CLAUSES = (*_ON_PAPER, *_BEFORE_JUDGE)
 """The names of all clauses, in the order in which they are looked at."""
 
@@ -29,25 +29,25 @@ class Contract:
         self.platform = _load(str(platform.resolve()) if isinstance(platform, Path) else platform)
         self.absent = _absence(self.platform)
         """Why programs cannot be run here; their clauses are then skipped."""
-        self._bench: judged.Bench | None = None
+        self._bench: judged_clauses.ContractJudge | None = None
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[ClauseResult]:
         """Every clause, one after the other."""
         return map(self.finding, CLAUSES)
 
-    def finding(self, name: str) -> Finding:
+    def finding(self, name: str) -> ClauseResult:
         """What came of one clause."""
         if name not in CLAUSES:
             raise UsageError(f"the contract has no clause {name!r}; there are: {', '.join(CLAUSES)}")
         if self.absent and (name in _BEFORE_JUDGE or _ON_PAPER[name].where_present):
-            return Finding(name, Mark.SKIPPED, f"platform {self.platform.name}: {self.absent}")
+            return ClauseResult(name, ClauseState.SKIPPED, f"platform {self.platform.name}: {self.absent}")
         if name in _ON_PAPER:
             return ask(_ON_PAPER[name], self.platform)
         if self._bench is None:
             try:
-                self._bench = judged.Bench(self.platform)
+                self._bench = judged_clauses.ContractJudge(self.platform)
             except Exception as error:
-                return Finding(name, Mark.BROKEN, f"there can be no judge: {type(error).__name__}: {error}")
+                return ClauseResult(name, ClauseState.BROKEN, f"there can be no judge: {type(error).__name__}: {error}")
         return ask(_BEFORE_JUDGE[name], self._bench)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def _load(name: str) -> Platform:
         raise UsageError(f"platform {name} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(found, Platform):
         raise UsageError(
-            f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.face.Platform"
+            f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.base.Platform"
         )
     known = Path(name).resolve().name if os.sep in name else name
     if found.name != known:
@@ -83,6 +83,6 @@ def _load(name: str) -> Platform:
 
 def _absence(platform: Platform) -> str:
     try:
-        return str(platform.absent_because() or "")
+        return str(platform.unavailable_reason() or "")
     except Exception as error:
-        return f"absent_because raised {type(error).__name__}: {error}"
+        return f"unavailable_reason raised {type(error).__name__}: {error}"

@@ -1,28 +1,14 @@
 """Every value that flows through KForge, as frozen records, in flow order.
 
-    judging.py   Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
-    talking.py   Prompt -> Completion, with what it used
-    forging.py   Request -> Move -> Recommendation -> Attempt: the record a run is made of
-    benching.py  Experiment -> Cell -> Trial -> Study: many runs, and what a report is made from
+    evaluation.py  Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
+    messages.py    Prompt -> Completion, with what it used
+    run.py         Request -> Move -> Recommendation -> Attempt: the record a run is made of
+    experiment.py  Experiment -> Cell -> Trial -> Study: many runs, and what a report is made from
 
 Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
 """
 
-from kforge.types.benching import Cell, Configuration, Experiment, Sitting, Study, Trial, TrialState
-from kforge.types.forging import (
-    Attempt,
-    Budget,
-    Digest,
-    Intent,
-    Move,
-    Plan,
-    Recommendation,
-    Request,
-    Signal,
-    Stop,
-    best_attempt,
-)
-from kforge.types.judging import (
+from kforge.types.evaluation import (
     EVIDENCE_VERSION,
     Artefact,
     BaselineName,
@@ -46,7 +32,21 @@ from kforge.types.judging import (
     Verdict,
     text_hash,
 )
-from kforge.types.talking import Completion, Finish, Message, ModelSettings, Prompt, Usage
+from kforge.types.experiment import Cell, Configuration, Experiment, Session, Study, Trial, TrialState
+from kforge.types.messages import Completion, Finish, Message, ModelSettings, Prompt, Usage
+from kforge.types.run import (
+    Attempt,
+    Budget,
+    Digest,
+    Intent,
+    Move,
+    Plan,
+    Recommendation,
+    Request,
+    Signal,
+    Stop,
+    best_attempt,
+)
 
 __all__ = [
     "EVIDENCE_VERSION",
@@ -82,9 +82,9 @@ __all__ = [
     "Report",
     "Request",
     "SandboxChoice",
+    "Session",
     "Settings",
     "Signal",
-    "Sitting",
     "Stop",
     "Study",
     "TensorLayout",

@@ -16,7 +16,7 @@ from kforge.types import Settings
 from kforge.visible_text import visible
 from kforge.worker.bundle_folder import BundleFolder
 from kforge.worker.bundle_work import OpenJobs, describe
-from kforge.worker.crowd import Crowd, device_numbers
+from kforge.worker.device_selection import DeviceSelection, device_numbers
 from kforge.worker.jobs import Done, read_jobs, run_jobs
 
 _CONTINUES = "the same command continues"
@@ -110,7 +110,7 @@ def _bundle(arguments: argparse.Namespace, count: _Count) -> int:
         print(f"no job waits in {folder.path} ({jobs.answered} have their reports)")
         return 2 if jobs.faults else 0
     describe(folder)
-    results = jobs.carry_out(count.tell, Crowd(arguments.devices, arguments.builders))
+    results = jobs.carry_out(count.tell, DeviceSelection(arguments.devices, arguments.builders))
     written = sum(done.report is not None for done in results)
     print(f"reports written to {folder.reports}: {written}; carry the folder back, then: kforge resume RUN")
     return 2 if jobs.faults or written < len(results) else 0

@@ -46,7 +46,7 @@ class Spec:
         return cls(dtype, tuple(shape), tuple(stride), offset)
 
 
-class Layout:
+class ArenaLayout:
     """Places tensors one after another; `size` is what the arena must hold."""
 
     def __init__(self) -> None:

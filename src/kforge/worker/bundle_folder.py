@@ -64,7 +64,7 @@ Nothing here is the only copy: a job that was deleted is written again by `kforg
 
 
 @dataclass(frozen=True)
-class Packed:
+class BundledJob:
     """A job as it lies in a bundle."""
 
     job: Job
@@ -117,7 +117,7 @@ class BundleFolder:
         if not path.exists() or path.read_bytes() != data:
             self._write(f"jobs/{name}.json", data)
 
-    def jobs(self) -> Iterator[Packed | str]:
+    def jobs(self) -> Iterator[BundledJob | str]:
         """Every job, or a sentence about a file that holds none."""
         for path in sorted((self.path / "jobs").glob("*.json")):
             try:
@@ -153,7 +153,7 @@ class BundleFolder:
 
     def waiting(self) -> int:
         """How many jobs have no report."""
-        return sum(isinstance(item, Packed) and not self.answered(item.job) for item in self.jobs())
+        return sum(isinstance(item, BundledJob) and not self.answered(item.job) for item in self.jobs())
 
     def answered(self, job: Job) -> bool:
         """Whether there is a report that counts."""
@@ -182,7 +182,7 @@ class BundleFolder:
     def _error_file(self, name: str) -> Path:
         return self.path / "errors" / f"{name}.txt"
 
-    def _packed(self, path: Path) -> Packed:
+    def _packed(self, path: Path) -> BundledJob:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             found, python, encoded = data["format"], str(data["python"]), data["job"]
@@ -201,7 +201,7 @@ class BundleFolder:
         if job.problem.payload:
             held = self.path.absolute() / _payload_place(job)
             job = replace(job, problem=replace(job.problem, payload=str(held)))
-        return Packed(job, python)
+        return BundledJob(job, python)
 
     def _machine(self) -> dict[str, dict[str, str]]:
         try:

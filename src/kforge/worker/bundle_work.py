@@ -8,10 +8,10 @@ from pathlib import Path
 
 from kforge import registry
 from kforge.errors import KForgeError
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.types import Job
-from kforge.worker.bundle_folder import EMULATED, PYTHON, BundleFolder, Packed
-from kforge.worker.crowd import Crowd
+from kforge.worker.bundle_folder import EMULATED, PYTHON, BundledJob, BundleFolder
+from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, run_jobs
 
 
@@ -22,7 +22,7 @@ class OpenJobs:
         self._folder = folder
         found = list(folder.jobs())
         self.faults = [item for item in found if isinstance(item, str)]
-        packed = [item for item in found if isinstance(item, Packed)]
+        packed = [item for item in found if isinstance(item, BundledJob)]
         self._open = [item for item in packed if not folder.answered(item.job)]
         self.answered = len(packed) - len(self._open)
         """How many have a report from before."""
@@ -30,7 +30,7 @@ class OpenJobs:
     def __len__(self) -> int:
         return len(self._open)
 
-    def carry_out(self, tell: Callable[[Done], None], crowd: Crowd = Crowd()) -> list[Done]:
+    def carry_out(self, tell: Callable[[Done], None], selection: DeviceSelection = DeviceSelection()) -> list[Done]:
         """Judge them, those of one platform after those of another; each report is in the bundle when it is told."""
         results: list[Done] = []
 
@@ -47,7 +47,7 @@ class OpenJobs:
             else:
                 groups.setdefault(item.job.candidate.platform, []).append(item.job)
         for platform, jobs in groups.items():
-            _judge(jobs, self._folder.reports, platform, note, crowd)
+            _judge(jobs, self._folder.reports, platform, note, selection)
         return results
 
 
@@ -57,7 +57,7 @@ def describe(folder: BundleFolder) -> tuple[str, ...]:
     for name in registry.names("platforms"):
         try:
             platform: Platform = registry.load("platforms", name)
-            if not platform.absent_because():
+            if not platform.unavailable_reason():
                 facts[name] = platform.facts() | ({EMULATED: "yes"} if platform.emulated else {})
         except Exception:
             # A platform nobody asked for may be broken here; a job for it says what is wrong.
@@ -66,7 +66,7 @@ def describe(folder: BundleFolder) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def _judge(jobs: list[Job], out: Path, platform: str, note: Callable[[Done], None], crowd: Crowd) -> None:
+def _judge(jobs: list[Job], out: Path, platform: str, note: Callable[[Done], None], selection: DeviceSelection) -> None:
     """One judge for one platform; what keeps it from starting is said of each of its jobs."""
     told: set[str] = set()
 
@@ -75,14 +75,14 @@ def _judge(jobs: list[Job], out: Path, platform: str, note: Callable[[Done], Non
         note(done)
 
     try:
-        run_jobs(jobs, out, platform, tell, builders=crowd.builders, devices=crowd.devices)
+        run_jobs(jobs, out, platform, tell, builders=selection.builders, devices=selection.devices)
     except KForgeError as error:
         for job in jobs:
             if job.id not in told:
                 note(Done(job, None, str(error)))
 
 
-def _unfit_because(item: Packed) -> str:
+def _unfit_because(item: BundledJob) -> str:
     """Why a job cannot be carried out by this Python; empty if it can.
 
     Classes of a live module that no package holds travel as compiled code, which another Python would misread.

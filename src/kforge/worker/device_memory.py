@@ -29,8 +29,8 @@ __all__ = [
     "DeviceArena",
     "DeviceMemoryFull",
     "NotShareable",
-    "absent_because",
     "bytes_at",
+    "unavailable_reason",
 ]
 
 
@@ -121,7 +121,7 @@ class DeviceArena:
 
 
 @functools.cache
-def absent_because(device: int = 0) -> str:
+def unavailable_reason(device: int = 0) -> str:
     """Why a device's memory cannot be shared, or waited for, here; empty if it can. Tries it once."""
     try:
         arena = DeviceArena.create(1, device)

@@ -21,7 +21,7 @@ class Judges:
     def __init__(self, platform: str, devices: tuple[int, ...] = ()) -> None:
         """`devices` are numbers; empty for all there are. Each judge starts with its first job."""
         self._platform = registry.load("platforms", platform)
-        reason = self._platform.absent_because()
+        reason = self._platform.unavailable_reason()
         if reason:
             raise PluginAbsent(f"platform {platform}: {reason}")
         there = self._platform.devices()

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from kforge.agents.offline.interface import Layout
-from kforge.agents.offline.loading import Loaded
+from kforge.agents.offline.interface import DenseLayout
+from kforge.agents.offline.loaded_problem import Loaded
 from kforge.agents.offline.recipe import Unliftable
 
 _SMALL = 64
@@ -23,14 +23,14 @@ class Maker:
         self._loaded = loaded
         self._redrawn: torch.nn.Module | None = None
         self.expressions: dict[str, str] = {}
-        self.layouts: dict[str, Layout] = {}
+        self.layouts: dict[str, DenseLayout] = {}
         self.definitions = ""
         """The reference's file, once an expression needs it."""
 
     def add(self, name: str, target: str, value: torch.Tensor) -> None:
         """Find an expression for a constant; `target` is where the module has it, empty if it does not."""
         held = _reach(self._loaded.values, target)
-        self.layouts[name] = Layout.of(value)
+        self.layouts[name] = DenseLayout.of(value)
         if self._loaded.held is not None and held is not None:
             # What was traced has no values.
             value = held.detach().cpu()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kforge.agents.offline import cleaning, own_kernels, skeleton
+from kforge.agents.offline import own_kernels, readable_cpp, skeleton
+from kforge.agents.offline.call_translation import CallTranslation
 from kforge.agents.offline.program import Kernels, quoted
 from kforge.agents.offline.recipe import Unliftable
-from kforge.agents.offline.translating import Translation
-from kforge.agents.offline.wrapper import Kernel
+from kforge.agents.offline.wrapper import GeneratedKernel
 
 _C_NUMBERS = {
     "int64_t": "ctypes.c_int64",
@@ -18,7 +18,9 @@ _C_NUMBERS = {
 }
 
 
-def cpp_kernels(kernels: tuple[Kernel, ...], made: Translation, flags: tuple[str, ...], prelude: str = "") -> Kernels:
+def cpp_kernels(
+    kernels: tuple[GeneratedKernel, ...], made: CallTranslation, flags: tuple[str, ...], prelude: str = ""
+) -> Kernels:
     """The program's part in C++; `prelude` is C++ that the kernels need."""
     functions = f"library = build(SOURCE)\n\n{skeleton.FUNCTION}\n\n{_functions(kernels, made)}"
     return Kernels(
@@ -26,18 +28,18 @@ def cpp_kernels(kernels: tuple[Kernel, ...], made: Translation, flags: tuple[str
         words="The kernels are Inductor's own C++ for exactly these shapes, compiled once when the file is imported.",
         imports=skeleton.CPP_IMPORTS,
         sections=(_source(kernels, made, prelude), _flags(flags), skeleton.BUILD, functions),
-        names=frozenset(cleaning.short_name(kernel.name) for kernel in kernels) | skeleton.CPP_NAMES,
+        names=frozenset(readable_cpp.short_name(kernel.name) for kernel in kernels) | skeleton.CPP_NAMES,
         device="cpu",
     )
 
 
-def _source(kernels: tuple[Kernel, ...], made: Translation, prelude: str) -> str:
+def _source(kernels: tuple[GeneratedKernel, ...], made: CallTranslation, prelude: str) -> str:
     pieces = ["#include <torch/csrc/inductor/cpp_prefix.h>\n"]
     if made.families:
         pieces.append(own_kernels.header(made.families))
     pieces.append(prelude)
     pieces += made.functions
-    pieces.append(cleaning.unit(kernels))
+    pieces.append(readable_cpp.unit(kernels))
     text = "\n".join(piece.strip("\n") + "\n" for piece in pieces if piece.strip())
     if '"""' in text:
         raise Unliftable("the generated C++ holds a triple quote")
@@ -51,11 +53,11 @@ def _flags(flags: tuple[str, ...]) -> str:
     return "FLAGS = [\n" + "\n".join(lines) + "\n]"
 
 
-def _functions(kernels: tuple[Kernel, ...], made: Translation) -> str:
+def _functions(kernels: tuple[GeneratedKernel, ...], made: CallTranslation) -> str:
     lines = []
     for kernel in kernels:
-        name = cleaning.short_name(kernel.name)
-        result = ", result=ctypes.c_int" if cleaning.divides_integers(kernel) else ""
+        name = readable_cpp.short_name(kernel.name)
+        result = ", result=ctypes.c_int" if readable_cpp.divides_integers(kernel) else ""
         lines.append(f"{name} = function({quoted(name)}, {_kinds(kernel.types)}{result})")
     for name, count in made.called:
         lines.append(f"{name} = function({quoted(name)}, {_kinds(('*',) * count)})")

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from kforge.agents.offline.interface import Interface, Layout
+from kforge.agents.offline.interface import DenseLayout, Interface
 from kforge.agents.offline.recipe import Unliftable
 
 NAMESPACES = ("torch.ops.aten.", "torch.ops.mkldnn.", "torch.ops.prims.", "aten.")
@@ -38,7 +38,7 @@ class Scope:
         self.used: set[str] = set()
         """The graph's inputs that were read."""
 
-    def bind(self, name: str, layout: Layout | None = None) -> None:
+    def bind(self, name: str, layout: DenseLayout | None = None) -> None:
         """A new variable."""
         self._place[name] = name
         if layout is not None:
@@ -50,7 +50,7 @@ class Scope:
         if old in self._layouts:
             self._layouts[name] = self._layouts[old]
 
-    def learn(self, name: str, layout: Layout) -> None:
+    def learn(self, name: str, layout: DenseLayout) -> None:
         """A layout, where none is known."""
         self._layouts.setdefault(name, layout)
 
@@ -69,7 +69,7 @@ class Scope:
             self.used.add(name)
         return self._place[name]
 
-    def layout_of(self, node: ast.expr) -> Layout | None:
+    def layout_of(self, node: ast.expr) -> DenseLayout | None:
         """How an operand lies in memory, if that is known."""
         if is_view(node):
             base, wanted, _ = self._view_parts(node)
@@ -116,7 +116,7 @@ class Scope:
                 return f"{variable}.t()"
         return f"view({variable}, {wanted.shape}, {wanted.stride}, {offset})"
 
-    def _view_parts(self, node: ast.expr) -> tuple[str, Layout, int]:
+    def _view_parts(self, node: ast.expr) -> tuple[str, DenseLayout, int]:
         """(tensor, its new layout, offset in elements) of a reinterpretation."""
         assert isinstance(node, ast.Call)
         if not isinstance(node.args[0], ast.Name):
@@ -124,7 +124,7 @@ class Scope:
         base = node.args[0].id
         shape, stride, offset = (ast.literal_eval(argument) for argument in node.args[1:4])
         known = self._layouts.get(base)
-        return base, Layout(tuple(shape), tuple(stride), known.dtype if known else ""), int(offset)
+        return base, DenseLayout(tuple(shape), tuple(stride), known.dtype if known else ""), int(offset)
 
 
 class _Rewriter(ast.NodeTransformer):

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Layout:
+class DenseLayout:
     """A dense tensor's shape in memory."""
 
     shape: tuple[int, ...]
@@ -16,7 +16,7 @@ class Layout:
     """torch's name for it: float32, int64."""
 
     @classmethod
-    def of(cls, tensor: Any) -> Layout:
+    def of(cls, tensor: Any) -> DenseLayout:
         """The layout of a dense tensor of torch's."""
         return cls(tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), str(tensor.dtype)[6:])
 
@@ -33,19 +33,19 @@ class Input:
     """What the graph calls it."""
     access: str
     """The expression that reaches it from forward's parameters."""
-    layout: Layout | None
+    layout: DenseLayout | None
     """None for a value that is no tensor."""
     value: str = ""
     """That value, as Python text."""
 
 
 @dataclass(frozen=True)
-class Held:
+class StateTensor:
     """A tensor of the module's state."""
 
     name: str
     """Its dotted name."""
-    layout: Layout
+    layout: DenseLayout
     parameter: bool
     tied: str = ""
     """The first name of the same tensor, where it has several."""
@@ -58,7 +58,7 @@ class Interface:
     parameters: tuple[str, ...]
     """forward's parameters, in order."""
     inputs: tuple[Input, ...]
-    state: tuple[Held, ...]
+    state: tuple[StateTensor, ...]
     reads: dict[str, str]
     """What the graph calls a state tensor -> its dotted name."""
     constants: dict[str, str]
@@ -67,7 +67,7 @@ class Interface:
     """forward's result, with {0}, {1}, ... for the graph's outputs."""
     copied: tuple[int, ...] = ()
     """Outputs that must not share an input's memory."""
-    constant_layouts: dict[str, Layout] = field(default_factory=dict)
+    constant_layouts: dict[str, DenseLayout] = field(default_factory=dict)
     """What the graph calls a constant -> how it lies in memory."""
     definitions: str = ""
     """The reference's own file, where a constant is taken from its module."""

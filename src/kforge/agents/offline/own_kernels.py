@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kforge.agents.offline.interface import Layout, row_major
+from kforge.agents.offline.interface import DenseLayout, row_major
 
 _FOLDER = Path(__file__).parent / "own"
 _C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half"}
@@ -19,14 +19,14 @@ _COMPUTED = {"float64": "double"}
 
 
 @dataclass(frozen=True)
-class Call:
+class LibraryCall:
     """A library call as the generated code makes it."""
 
     operator: str
     """mm, addmm, bmm, baddbmm, cumsum, cumprod, convolution."""
-    tensors: tuple[Layout | None, ...]
+    tensors: tuple[DenseLayout | None, ...]
     """Its tensors in the operator's order, None for one that is absent."""
-    result: Layout
+    result: DenseLayout
     options: dict[str, Any]
 
 
@@ -47,7 +47,7 @@ def header(families: set[str]) -> str:
     return "\n".join((_FOLDER / f"{name}.h").read_text(encoding="utf-8") for name in wanted)
 
 
-def own_function(call: Call) -> Own | None:
+def own_function(call: LibraryCall) -> Own | None:
     """Our own function for a call; None where we have none for it."""
     if call.result.dtype not in _C_TYPES:
         return None
@@ -74,7 +74,7 @@ def family_of(operator: str) -> str:
     return "convolution" if operator == "convolution" else ""
 
 
-def _matrix_product(call: Call) -> Own | None:
+def _matrix_product(call: LibraryCall) -> Own | None:
     if call.options.get("alpha", 1) != 1 or call.options.get("beta", 1) != 1:
         return None
     kind = _C_TYPES[call.result.dtype]
@@ -102,21 +102,21 @@ def _matrix_product(call: Call) -> Own | None:
     return Own("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
 
 
-def _batched(layout: Layout) -> tuple[int, int, int]:
+def _batched(layout: DenseLayout) -> tuple[int, int, int]:
     batch = layout.stride[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
     return batch, layout.stride[-2], layout.stride[-1]
 
 
-def _expanded(bias: Layout, result: Layout) -> Layout:
+def _expanded(bias: DenseLayout, result: DenseLayout) -> DenseLayout:
     """The bias with the result's shape: a missing or single dimension has stride 0."""
     missing = len(result.shape) - len(bias.shape)
     shape = (1,) * missing + bias.shape
     stride = (0,) * missing + bias.stride
     steps = tuple(0 if own == 1 else step for own, step in zip(shape, stride, strict=True))
-    return Layout(result.shape, steps, bias.dtype)
+    return DenseLayout(result.shape, steps, bias.dtype)
 
 
-def _scan(call: Call) -> Own | None:
+def _scan(call: LibraryCall) -> Own | None:
     source = call.tensors[0]
     if source is None or not source.contiguous or not call.result.contiguous or not source.shape:
         return None
@@ -130,7 +130,7 @@ def _scan(call: Call) -> Own | None:
     return Own("scan", f"const {kind}* x, {kind}* y", body)
 
 
-def _convolution(call: Call) -> Own | None:
+def _convolution(call: LibraryCall) -> Own | None:
     source, weight, bias = (*call.tensors, None)[:3]
     options = call.options
     if source is None or weight is None or options["transposed"] or len(source.shape) != len(weight.shape):
@@ -176,7 +176,7 @@ def _convolution(call: Call) -> Own | None:
     return Own("convolution", f"const {kind}* x, const {kind}* weight, {last}{kind}* y", body)
 
 
-def _spatial_is_flat(layout: Layout) -> bool:
+def _spatial_is_flat(layout: DenseLayout) -> bool:
     """Whether the points of an image are equally spaced, whatever the channels' place."""
     point = layout.stride[-1]
     return layout.stride[2:] == tuple(step * point for step in row_major(layout.shape[2:]))

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 
 from kforge.agents.offline import skeleton
-from kforge.agents.offline.interface import Interface, Layout
+from kforge.agents.offline.call_translation import CallTranslation
+from kforge.agents.offline.interface import DenseLayout, Interface
 from kforge.agents.offline.recipe import Unliftable
-from kforge.agents.offline.translating import Translation
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Parts:
     variant: str
     torch_version: str
     interface: Interface
-    translation: Translation
+    translation: CallTranslation
     kernels: Kernels
 
 
@@ -167,7 +167,7 @@ def _gradient_lines(interface: Interface) -> list[str]:
     return ["if torch.is_grad_enabled():", f"    refuse_gradients({', '.join(tensors)})"] if tensors else []
 
 
-def _described(layout: Layout) -> str:
+def _described(layout: DenseLayout) -> str:
     return f"{layout.shape}, {layout.stride}, torch.{layout.dtype}"
 
 

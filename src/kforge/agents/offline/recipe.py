@@ -79,7 +79,7 @@ OWN_TEMPLATES = Recipe(
 
 
 @dataclass(frozen=True)
-class Order:
+class LoweringRequest:
     """One program to make."""
 
     problem: Problem
@@ -90,7 +90,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Product:
+class LoweringResult:
     """The answer: a program, or why there is none."""
 
     source: str | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kforge.agents.face import Advice, Situation
-from kforge.agents.offline import past, variants
+from kforge.agents.base import Advice, Situation
+from kforge.agents.offline import variant_history, variants
 from kforge.agents.offline.recipe import CPP, language_of
 from kforge.agents.offline.variants import VARIANTS, Variant
 from kforge.types import Attempt, Recommendation
@@ -37,7 +37,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RankedMove:
     """A move with its reason."""
 
     action: str
@@ -55,7 +55,7 @@ class RulesAnalyst:
         return Advice(Recommendation(VARIANTS[choice.action].words, choice.reading.evidence, choice.action))
 
 
-def ranked(situation: Situation) -> tuple[Choice, ...]:
+def ranked(situation: Situation) -> tuple[RankedMove, ...]:
     """Every move that could be made from the parent, those against what holds it back first."""
     parent, language = situation.parent, language_of(situation.target.device_class)
     order = [reading.bound for reading in readings(parent, language)] if parent else []
@@ -63,13 +63,13 @@ def ranked(situation: Situation) -> tuple[Choice, ...]:
     return tuple(sorted(choices, key=lambda choice: [*order, choice.reading.bound].index(choice.reading.bound)))
 
 
-def possible(situation: Situation) -> tuple[Choice, ...]:
+def possible(situation: Situation) -> tuple[RankedMove, ...]:
     """Every move that would change the parent's program and has not failed, in the order of declaration."""
     parent = situation.parent
     if parent is None or parent.candidate is None:
         return ()
-    start = past.parent_variant(situation)
-    done = past.spent(situation)
+    start = variant_history.parent_variant(situation)
+    done = variant_history.spent(situation)
     bad = _harmful(situation)
     language = language_of(situation.target.device_class)
     by_bound = {reading.bound: reading for reading in reversed(readings(parent, language))}
@@ -77,7 +77,7 @@ def possible(situation: Situation) -> tuple[Choice, ...]:
     for variant in variants.of(language):
         new = not variant.repair and variant.name not in {*variants.moves_in(start), *bad}
         if new and variants.combined(start, variant.name) not in done and _fits(variant, parent.candidate.source):
-            found.append(Choice(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
+            found.append(RankedMove(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
     return tuple(found)
 
 
@@ -133,9 +133,9 @@ def _on_cpu(parent: Attempt) -> tuple[Reading, ...]:
 
 def _harmful(situation: Situation) -> set[str]:
     """Moves that made a program slower, or wrong, when they were the only change."""
-    parents = {item.attempt.move.step: item for item in past.tried(situation)}
+    parents = {item.attempt.move.step: item for item in variant_history.tried(situation)}
     bad = set()
-    for item in past.tried(situation):
+    for item in variant_history.tried(situation):
         before = parents.get(item.attempt.move.parent or 0)
         if before is None:
             continue

@@ -9,7 +9,7 @@ from kforge.agents.offline.recipe import Unliftable
 
 
 @dataclass(frozen=True)
-class Function:
+class TritonFunction:
     """A function of ours for one of Inductor's helpers."""
 
     name: str
@@ -17,7 +17,7 @@ class Function:
 
 
 _ALL = {
-    "promote_to_tensor": Function(
+    "promote_to_tensor": TritonFunction(
         "as_tensor",
         '''\
 def as_tensor(x):
@@ -25,7 +25,7 @@ def as_tensor(x):
     return x + tl.zeros((1,), tl.int1)
 ''',
     ),
-    "maximum": Function(
+    "maximum": TritonFunction(
         "maximum",
         '''\
 def maximum(a, b):
@@ -33,7 +33,7 @@ def maximum(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
     ),
-    "minimum": Function(
+    "minimum": TritonFunction(
         "minimum",
         '''\
 def minimum(a, b):
@@ -41,49 +41,49 @@ def minimum(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
     ),
-    "max2": Function(
+    "max2": TritonFunction(
         "max_along",
         """\
 def max_along(x, axis):
     return tl.reduce(x, axis, maximum)
 """,
     ),
-    "min2": Function(
+    "min2": TritonFunction(
         "min_along",
         """\
 def min_along(x, axis):
     return tl.reduce(x, axis, minimum)
 """,
     ),
-    "_times": Function(
+    "_times": TritonFunction(
         "times",
         """\
 def times(a, b):
     return a * b
 """,
     ),
-    "prod": Function(
+    "prod": TritonFunction(
         "product_along",
         """\
 def product_along(x, axis):
     return tl.reduce(x, axis, times)
 """,
     ),
-    "_either": Function(
+    "_either": TritonFunction(
         "either",
         """\
 def either(a, b):
     return a | b
 """,
     ),
-    "any": Function(
+    "any": TritonFunction(
         "any_along",
         """\
 def any_along(x, axis):
     return tl.reduce(x, axis, either)
 """,
     ),
-    "maximum_with_index": Function(
+    "maximum_with_index": TritonFunction(
         "larger_of",
         '''\
 def larger_of(a, a_place, b, b_place):
@@ -94,7 +94,7 @@ def larger_of(a, a_place, b, b_place):
     return tl.where(first, a, b), tl.where(first, a_place, b_place)
 ''',
     ),
-    "minimum_with_index": Function(
+    "minimum_with_index": TritonFunction(
         "smaller_of",
         '''\
 def smaller_of(a, a_place, b, b_place):
@@ -105,28 +105,28 @@ def smaller_of(a, a_place, b, b_place):
     return tl.where(first, a, b), tl.where(first, a_place, b_place)
 ''',
     ),
-    "max_with_index": Function(
+    "max_with_index": TritonFunction(
         "argmax_along",
         """\
 def argmax_along(x, place, axis):
     return tl.reduce((x, place), axis, larger_of)
 """,
     ),
-    "min_with_index": Function(
+    "min_with_index": TritonFunction(
         "argmin_along",
         """\
 def argmin_along(x, place, axis):
     return tl.reduce((x, place), axis, smaller_of)
 """,
     ),
-    "exp": Function(
+    "exp": TritonFunction(
         "exponential",
         """\
 def exponential(x, fast: tl.constexpr):
     return tl.exp(x) if fast else libdevice.exp(x)
 """,
     ),
-    "online_softmax_combine": Function(
+    "online_softmax_combine": TritonFunction(
         "softmax_step",
         '''\
 def softmax_step(top, total, x, fast: tl.constexpr):
@@ -138,7 +138,7 @@ def softmax_step(top, total, x, fast: tl.constexpr):
     return new_top, total * kept + added
 ''',
     ),
-    "online_softmax_reduce": Function(
+    "online_softmax_reduce": TritonFunction(
         "softmax_along",
         '''\
 def softmax_along(top, total, axis, fast: tl.constexpr):
@@ -149,7 +149,7 @@ def softmax_along(top, total, axis, fast: tl.constexpr):
     return highest, tl.sum(total * exponential(below, fast), axis)
 ''',
     ),
-    "welford_reduce": Function(
+    "welford_reduce": TritonFunction(
         "welford_step",
         '''\
 def welford_step(x, mean, squares, count, first):
@@ -164,7 +164,7 @@ def welford_step(x, mean, squares, count, first):
     return new_mean, new_squares, new_count
 ''',
     ),
-    "welford_combine": Function(
+    "welford_combine": TritonFunction(
         "welford_both",
         '''\
 def welford_both(mean, squares, count, other_mean, other_squares, other_count):
@@ -175,14 +175,14 @@ def welford_both(mean, squares, count, other_mean, other_squares, other_count):
     return mean + apart * share, squares + other_squares + apart * apart * count * share, both
 ''',
     ),
-    "welford": Function(
+    "welford": TritonFunction(
         "welford_along",
         """\
 def welford_along(mean, squares, count, axis):
     return tl.reduce((mean, squares, count), axis, welford_both)
 """,
     ),
-    "select_one": Function(
+    "select_one": TritonFunction(
         "pick",
         '''\
 def pick(x, chosen, dim, keep_dims=False):
@@ -192,7 +192,7 @@ def pick(x, chosen, dim, keep_dims=False):
     return found.to(bits).to(x.dtype, bitcast=True)
 ''',
     ),
-    "div_floor_integer": Function(
+    "div_floor_integer": TritonFunction(
         "floor_divide",
         '''\
 def floor_divide(a, b):
@@ -201,7 +201,7 @@ def floor_divide(a, b):
     return tl.where(down, a // b - 1, a // b)
 ''',
     ),
-    "remainder_integer": Function(
+    "remainder_integer": TritonFunction(
         "floor_remainder",
         '''\
 def floor_remainder(a, b):
@@ -210,7 +210,7 @@ def floor_remainder(a, b):
     return tl.where((left != 0) & ((a < 0) != (b < 0)), left + b, left)
 ''',
     ),
-    "device_assert_then": Function(
+    "device_assert_then": TritonFunction(
         "checked",
         """\
 def checked(condition, message, x):

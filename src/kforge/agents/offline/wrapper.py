@@ -16,7 +16,7 @@ _BOOKKEEPING_CALLS = ("get_raw_stream", "copy_if_misaligned")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class GeneratedKernel:
     """A C++ function of Inductor's."""
 
     name: str
@@ -28,10 +28,10 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Wrapper:
+class GeneratedModule:
     """The parts of a generated module."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[GeneratedKernel, ...]
     inputs: tuple[str, ...]
     """The graph's inputs as `call` unpacks them."""
     body: tuple[ast.stmt, ...]
@@ -41,11 +41,11 @@ class Wrapper:
     """Kernels in Triton's language, where those are not C++."""
 
 
-def take_apart(code: str) -> Wrapper:
+def take_apart(code: str) -> GeneratedModule:
     """Read a generated module; Unliftable if it has parts that are not understood."""
     tree = ast.parse(code)
     found = [kernel for node in tree.body if (kernel := _kernel(node)) is not None]
-    kernels = tuple(kernel for kernel in found if isinstance(kernel, Kernel))
+    kernels = tuple(kernel for kernel in found if isinstance(kernel, GeneratedKernel))
     triton = tuple(kernel for kernel in found if isinstance(kernel, TritonKernel))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "call"]
     if len(calls) != 1:
@@ -60,7 +60,7 @@ def take_apart(code: str) -> Wrapper:
         elif isinstance(statement, ast.Return):
             value = statement.value
             outputs = value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
-            return Wrapper(kernels, inputs, tuple(body), tuple(outputs), triton)
+            return GeneratedModule(kernels, inputs, tuple(body), tuple(outputs), triton)
         else:
             body.append(statement)
     raise Unliftable("the generated module returns nothing")
@@ -81,7 +81,7 @@ def _is_bookkeeping(statement: ast.stmt) -> bool:
     return ast.unparse(statement).startswith(_BOOKKEEPING)
 
 
-def _kernel(node: ast.stmt) -> Kernel | TritonKernel | None:
+def _kernel(node: ast.stmt) -> GeneratedKernel | TritonKernel | None:
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
         return None
     target = node.targets[0]
@@ -95,4 +95,4 @@ def _kernel(node: ast.stmt) -> Kernel | TritonKernel | None:
     if maker != "async_compile.cpp_pybinding":
         raise Unliftable(f"the graph has a kernel made by {maker.removeprefix('async_compile.')}")
     types, text = (ast.literal_eval(argument) for argument in node.value.args[:2])
-    return Kernel(target.id, tuple(types), text)
+    return GeneratedKernel(target.id, tuple(types), text)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kforge.platforms._nvidia import driver, monitor
 from kforge.platforms._nvidia.stopwatch import EventStopwatch
-from kforge.platforms.face import Platform, Stopwatch
+from kforge.platforms.base import Platform, Stopwatch
 
 _TOOLS = ("nvcc", "ncu", "nsys", "compute-sanitizer", "cuobjdump", "nvdisasm", "g++", "gcc", "cc", "ninja", "ld", "as")
 _TOOLKIT = ("/usr/local/cuda", "/opt/cuda")
@@ -47,7 +47,7 @@ class NvidiaGpu(Platform):
     needed_cure = ""
     _held_before = 0
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         try:
             found = driver.gpus()
         except driver.NoDriver as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kforge.platforms._nvidia import driver
 from kforge.platforms._nvidia.gate import Gate
-from kforge.platforms.face import Stopwatch
+from kforge.platforms.base import Stopwatch
 
 _LEAST_FLUSH = 64 << 20
 _WAIT_NS = 25_000

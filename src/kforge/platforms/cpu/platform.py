@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kforge.platforms.base import Platform
 from kforge.platforms.cpu import arm_cores
-from kforge.platforms.face import Platform
 
 _CXX = ("g++", "clang++", "c++")
 _VECTORS = (
@@ -30,7 +30,7 @@ class Cpu(Platform):
     device = "cpu"
     profilers = ("torch_profiler", "roofline", "compiler_remarks")
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if not self.compilers():
             return "no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)"
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kforge.platforms._emulated import Emulated
 from kforge.platforms._nvidia import driver
 from kforge.platforms._nvidia.gpu import NvidiaGpu
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 
 
 class Cuda(NvidiaGpu):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kforge.platforms._emulated import Emulated
-from kforge.platforms.face import Platform, Stopwatch
+from kforge.platforms.base import Platform, Stopwatch
 
 MISSING = ("ConvTranspose3d", "MaxPool3d", "AvgPool3d")
 """Layers that torch has no MPS kernels for: a problem made of them has no reference on a Mac."""
@@ -31,7 +31,7 @@ class Metal(Platform):
     flushes_cache = True
     notes_launches = True
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if importlib.util.find_spec("torch") is None:
             return "torch is not installed (pip install torch)"
         import torch

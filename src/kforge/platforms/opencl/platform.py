@@ -8,7 +8,7 @@ import importlib.util
 import os
 from typing import Any
 
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 
 _POCL = "Debian and Ubuntu: apt-get install pocl-opencl-icd, which runs OpenCL on the processor"
 _KINDS = ("int", "half", "float", "double")
@@ -22,7 +22,7 @@ class OpenCl(Platform):
     address_space_limited = False
     notes_launches = True
 
-    def absent_because(self) -> str:
+    def unavailable_reason(self) -> str:
         if importlib.util.find_spec("pyopencl") is None:
             return "pyopencl is not installed (pip install pyopencl)"
         if not _drivers():
@@ -51,7 +51,7 @@ class OpenCl(Platform):
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def facts(self, number: int = 0) -> dict[str, str]:
-        if self.absent_because():
+        if self.unavailable_reason():
             return {}
         device, traits = _devices()[_choice()], importlib.import_module("pyopencl.characterize")
         widths = {kind: getattr(device, f"preferred_vector_width_{kind}") for kind in _KINDS}

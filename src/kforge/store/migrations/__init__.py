@@ -1,1 +1,1 @@
-"""The steps that brought a store's tables to their present form; run by `kforge.store.migrating`."""
+"""The steps that brought a store's tables to their present form; run by `kforge.store.migration`."""

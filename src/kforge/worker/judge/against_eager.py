@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
+from kforge.worker.judge.problem_cases import ProblemCases
 
 
 def difference_from_eager(
-    book: CaseBook,
+    cases: ProblemCases,
     arguments: list[Any],
     seed: int,
     distribution: str,
@@ -21,19 +21,19 @@ def difference_from_eager(
     limits: Tolerance,
 ) -> str:
     """What is wrong with these outputs of a call with the timed state; empty if nothing is."""
-    _, expected = trees.pack(book.reference.run(arguments, book.timed_state, seed))
-    known = book.errors_under(distribution)
+    _, expected = trees.pack(cases.reference.run(arguments, cases.timed_state, seed))
+    known = cases.errors_under(distribution)
     for number, (want, got, errors) in enumerate(zip(expected, outputs, known, strict=True)):
         # Eager stands in for float64 here, with the errors it showed under the same distribution.
         norm, worst, typical = errors
         leaf = replace(make_leaf(want, None), eager_norm=norm, eager_worst=worst, typical=typical)
         if compare(leaf, got, limits, f"output {number}").message:
-            return difference_from_exact(book, arguments, seed, distribution, outputs, limits)
+            return difference_from_exact(cases, arguments, seed, distribution, outputs, limits)
     return ""
 
 
 def difference_from_exact(
-    book: CaseBook,
+    cases: ProblemCases,
     arguments: list[Any],
     seed: int,
     distribution: str,
@@ -41,7 +41,7 @@ def difference_from_exact(
     limits: Tolerance,
 ) -> str:
     """The same against float64, or what comes nearest to it."""
-    leaves = book.expect_timed(arguments, seed, distribution).leaves
+    leaves = cases.expect_timed(arguments, seed, distribution).leaves
     for number, (leaf, got) in enumerate(zip(leaves, outputs, strict=True)):
         message = compare(leaf, got, limits, f"output {number}" if len(leaves) > 1 else "it").message
         if message:

@@ -7,27 +7,27 @@ import threading
 
 import torch
 
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.types import BaselineTime, Limits, Settings
 from kforge.worker.device_memory import DeviceMemoryFull
-from kforge.worker.judge import claimed_duel, statistics
+from kforge.worker.judge import claimed_timer, statistics
 from kforge.worker.judge.against_eager import difference_from_eager
-from kforge.worker.judge.casebook import CaseBook
-from kforge.worker.judge.claimed_duel import ClaimedDuel
+from kforge.worker.judge.claimed_timer import ClaimedTimer
 from kforge.worker.judge.compare import Tolerance, same_bits
-from kforge.worker.judge.device_duel import DeviceDuel, Quiet
 from kforge.worker.judge.device_lane import DeviceLane
+from kforge.worker.judge.device_timer import DeviceTimer, Quiet
 from kforge.worker.judge.explain import without_advice
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOutput
-from kforge.worker.judge.host_duel import HostDuel
+from kforge.worker.judge.host_timer import HostTimer
 from kforge.worker.judge.integrity import Observation, read_observation
-from kforge.worker.judge.lane import Block, Lane
-from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.rotation import Rotation
+from kforge.worker.judge.interleaved_timer import Samples
+from kforge.worker.judge.lane import Lane, TimedBlock
+from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
-from kforge.worker.judge.timing import Samples
+from kforge.worker.judge.timed_inputs import TimedInputs
 
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "autotune": "max-autotune"}
@@ -54,9 +54,11 @@ def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
 class Baselines:
     """Lanes that run the reference, made when first asked for, and what they showed."""
 
-    def __init__(self, book: CaseBook, rotation: Rotation, trusted: Nursery, timing_seconds: float) -> None:
-        self._book = book
-        self._rotation = rotation
+    def __init__(
+        self, cases: ProblemCases, timed_inputs: TimedInputs, trusted: RunnerPool, timing_seconds: float
+    ) -> None:
+        self._cases = cases
+        self._timed_inputs = timed_inputs
         self._trusted = trusted
         self._timing_seconds = max(timing_seconds, 0.3)
         self._lanes: dict[str, Lane] = {}
@@ -80,7 +82,7 @@ class Baselines:
 
         What fails here fails again when it is measured, and is said then.
         """
-        if self._book.site.is_scarce(self._book.set_bytes):
+        if self._cases.site.is_scarce(self._cases.set_bytes):
             return
         for name in wanted:
             if name in _MODES and name not in self._ratios:
@@ -91,10 +93,10 @@ class Baselines:
         runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
         try:
             self._load(runner, name)
-            if self._book.timed_state:
-                send_state(runner, list(self._book.timed_state.items()), self.deadline() + 60)
-            lane = self._rotation.lane(runner, self.deadline() + _COMPILE_SECONDS)
-            lane.warm_up(self._rotation.seeds())
+            if self._cases.timed_state:
+                send_state(runner, list(self._cases.timed_state.items()), self.deadline() + 60)
+            lane = self._timed_inputs.lane(runner, self.deadline() + _COMPILE_SECONDS)
+            lane.warm_up(self._timed_inputs.seeds())
         except BaseException:
             runner.kill()
             raise
@@ -102,31 +104,31 @@ class Baselines:
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
         shared = {
-            "training": self._book.reference.training,
+            "training": self._cases.reference.training,
             "compile": _MODES.get(name, ""),
             "tf32": name == "tf32",
         }
-        if self._book.problem.payload:
-            with open(self._book.problem.payload, "rb") as file:
+        if self._cases.problem.payload:
+            with open(self._cases.problem.payload, "rb") as file:
                 runner.ask({"op": "load_live", **shared}, 60, (file.fileno(),))
         else:
             request = {
                 "op": "load",
-                "source": self._book.reference.source,
+                "source": self._cases.reference.source,
                 "class_name": "Model",
                 "watched": False,
                 **shared,
             }
-            send_load(runner, request, self._book.reference.init_arguments, self._book.init_seed, 120)
+            send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 
     def deadline(self) -> float:
         """How long the reference itself may reasonably need for a block."""
-        return 20 * self._book.call_seconds * self._rotation.count() + 2e-9 * self._book.set_bytes
+        return 20 * self._cases.call_seconds * self._timed_inputs.count() + 2e-9 * self._cases.set_bytes
 
     def observation(self) -> Observation:
         """Which operators the reference runs."""
         if self._observation is None:
-            seeds = (self._book.derive("observe", 0), self._book.derive("observe", 1))
+            seeds = (self._cases.derive("observe", 0), self._cases.derive("observe", 1))
             reply = self.lane("eager").observe(0, seeds)
             self._observation = read_observation(reply, ())
         return self._observation
@@ -134,21 +136,21 @@ class Baselines:
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
         if self._self_deviation is None:
-            least = _LEAST_DEVIATION if self._book.site.apart else 0.0
+            least = _LEAST_DEVIATION if self._cases.site.apart else 0.0
             self._self_deviation = max(least, self.measure_itself())
         return self._self_deviation
 
     def measure_itself(self, most_ahead: int | None = None) -> float:
         """Eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
         eager = self.lane("eager")
-        duel = self.duel(self.lane("eager twin"), eager, self._timing_seconds, watched=False)
-        if isinstance(duel, DeviceDuel):
-            duel.most = most_ahead
-        with self._book.quiet():
-            samples = duel.run()
+        timer = self.timer(self.lane("eager twin"), eager, self._timing_seconds, watched=False)
+        if isinstance(timer, DeviceTimer):
+            timer.most = most_ahead
+        with self._cases.quiet():
+            samples = timer.run()
         self.rest(eager)
-        if isinstance(duel, DeviceDuel) and duel.seen is not None:
-            self._quiet[duel.baseline.at_a_time] = duel.seen
+        if isinstance(timer, DeviceTimer) and timer.seen is not None:
+            self._quiet[timer.baseline.at_a_time] = timer.seen
         if most_ahead is None:
             self._usual_ns["eager"] = statistics.median(samples.baseline)
         self.drop("eager twin")
@@ -189,11 +191,11 @@ class Baselines:
             return BaselineTime(name, 1.0, "no float32 matrix product in it: the same as eager")
         try:
             other, eager = self.lane(name), self.lane("eager")
-            limits = Tolerance(self._book.problem.tolerances, "tf32" if name == "tf32" else "")
-            samples = self._duel(other, eager, limits)
+            limits = Tolerance(self._cases.problem.tolerances, "tf32" if name == "tf32" else "")
+            samples = self._timer(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
             self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
-            if self._book.site.apart:
+            if self._cases.site.apart:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)
             return self._ratios[name]
@@ -219,13 +221,13 @@ class Baselines:
         names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
         return any(word in name for name in names for word in _MATRIX_WORK)
 
-    def _duel(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
-        with self._book.quiet():
-            samples = self.duel(candidate, baseline, self._timing_seconds, limits, watched=False).run()
+    def _timer(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
+        with self._cases.quiet():
+            samples = self.timer(candidate, baseline, self._timing_seconds, limits, watched=False).run()
         self.rest(baseline)
         return samples
 
-    def duel(
+    def timer(
         self,
         candidate: Lane,
         baseline: Lane,
@@ -233,28 +235,28 @@ class Baselines:
         limits: Tolerance | None = None,
         every: bool = False,
         watched: bool = True,
-    ) -> HostDuel | DeviceDuel | ClaimedDuel:
+    ) -> HostTimer | DeviceTimer | ClaimedTimer:
         """A measurement of one lane against another, as it is made on this device.
 
         With `limits`, outputs are verified; `every` asks for all of them, `watched` says that nobody trusts it.
         """
-        refresh, seeds = self._rotation.refresh, self._rotation.seeds
-        verified = OutputCheck(self._book, self._rotation, limits) if limits is not None else None
+        refresh, seeds = self._timed_inputs.refresh, self._timed_inputs.seeds
+        verified = OutputCheck(self._cases, self._timed_inputs, limits) if limits is not None else None
         if isinstance(candidate, DeviceLane) and isinstance(baseline, DeviceLane):
-            duel = DeviceDuel(candidate, baseline, refresh, seconds, seeds, verified, every, bare=watched)
-            duel.rest = self._comes_to_rest
+            timer = DeviceTimer(candidate, baseline, refresh, seconds, seeds, verified, every, bare=watched)
+            timer.rest = self._comes_to_rest
             if watched:
-                duel.quiet = self._quiet_with
-                duel.usual_ns = lambda at_a_time: self._usual_with(baseline, at_a_time)
-            return duel
+                timer.quiet = self._quiet_with
+                timer.usual_ns = lambda at_a_time: self._usual_with(baseline, at_a_time)
+            return timer
         if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
-            return HostDuel(candidate, baseline, refresh, seconds, seeds, verified, every)
+            return HostTimer(candidate, baseline, refresh, seconds, seeds, verified, every)
         checked = self._checker(limits) if limits is not None else None
-        return ClaimedDuel(candidate, baseline, refresh, seconds, seeds, checked, check_all=every, watched=watched)
+        return ClaimedTimer(candidate, baseline, refresh, seconds, seeds, checked, check_all=every, watched=watched)
 
     def _comes_to_rest(self, seconds: float) -> bool:
         """Whether the device has nothing to do, once what goes on beside is waited for; others on it excuse it."""
-        site = self._book.site
+        site = self._cases.site
         if site.clock.rest(seconds):
             return True
         with site.background.quiet() as rests:
@@ -262,21 +264,21 @@ class Baselines:
 
     def rest(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
-        if self._book.site.is_scarce(self._book.set_bytes):
+        if self._cases.site.is_scarce(self._cases.set_bytes):
             lane.release(60.0)
 
-    def _checker(self, limits: Tolerance) -> claimed_duel.Check:
+    def _checker(self, limits: Tolerance) -> claimed_timer.Check:
         """Verifies a timed call's output against eager on the very inputs it had."""
 
-        def check(lane: Lane, slot: int, block: Block) -> None:
+        def check(lane: Lane, slot: int, block: TimedBlock) -> None:
             if not all(leaf.delivered for leaf in block.outputs[slot].leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
-            inputs = self._rotation.content(slot)
+            inputs = self._timed_inputs.content(slot)
             wrong = difference_from_eager(
-                self._book,
-                self._rotation.arguments(slot, inputs),
-                self._rotation.seeds()[slot] or 0,
-                self._rotation.distribution(slot),
+                self._cases,
+                self._timed_inputs.arguments(slot, inputs),
+                self._timed_inputs.seeds()[slot] or 0,
+                self._timed_inputs.distribution(slot),
                 lane.slots[slot],
                 limits,
             )
@@ -284,7 +286,7 @@ class Baselines:
                 raise WrongOutput(wrong)
             if not lane.settled(block):
                 raise Unsettled
-            if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
+            if not all(map(same_bits, self._timed_inputs.sets().tensors[slot], inputs)):
                 raise InputsChanged
 
         return check

@@ -21,10 +21,10 @@ import torch
 from kforge.cache_folder import cache_folder
 from kforge.types import Candidate, Settings
 from kforge.whole_file import write_whole
-from kforge.worker.judge.nursery import Nursery
 from kforge.worker.judge.runner_handle import ProgramError, RunnerLost
+from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import asked_for_bytes
-from kforge.worker.judge.running_alone import solo_request
+from kforge.worker.judge.standalone import standalone_request
 
 _SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 _MOST_BYTES = 256 << 20
@@ -47,8 +47,8 @@ class BuildRefused(Exception):
 class Builds:
     """Archives of what programs built, by content."""
 
-    def __init__(self, nursery: Nursery, folder: Path | None = None) -> None:
-        self._nursery = nursery
+    def __init__(self, runner_pool: RunnerPool, folder: Path | None = None) -> None:
+        self._runner_pool = runner_pool
         self._folder = folder or cache_folder() / "builds"
         self._turns: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
@@ -74,10 +74,10 @@ class Builds:
             return data
 
     def _build(self, candidate: Candidate, settings: Settings) -> bytes:
-        runner = self._nursery.spawn_bounded(settings.limits, 0)
+        runner = self._runner_pool.spawn_bounded(settings.limits, 0)
         seconds = settings.limits.build_seconds
         try:
-            request = solo_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
+            request = standalone_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
             reply = runner.ask(request, seconds + 30)
             _refuse_findings(reply.get("answer"))
             if not _complete(reply.get("answer"), seconds):
@@ -108,7 +108,7 @@ class Builds:
             pass
 
     def _key(self, candidate: Candidate) -> str:
-        parts = (candidate.source, torch.__version__, machine.python_version(), *self._nursery.build_facts())
+        parts = (candidate.source, torch.__version__, machine.python_version(), *self._runner_pool.build_facts())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

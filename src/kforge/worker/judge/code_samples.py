@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kforge.worker.judge.held_lane import HeldLane, shuffled
 from kforge.worker.judge.integrity import own_native
-from kforge.worker.judge.rotation import Rotation
+from kforge.worker.judge.timed_inputs import TimedInputs
 
 _FIRST, _SURE = 8, 60
 """Samples to begin with, and to decide by where the first ones speak against it."""
@@ -73,7 +73,7 @@ class CodeSamples:
         self.library_moments += sum(self.libraries.values()) > before
 
 
-def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operators: float) -> CodeSamples:
+def sample(lane: HeldLane, timed_inputs: TimedInputs, known: tuple[str, ...], in_operators: float) -> CodeSamples:
     """Samples of a candidate's calls: few, or many where libraries do far more than torch's operators explain.
 
     `in_operators` is the share of its time that torch's operators are said to take.
@@ -85,8 +85,8 @@ def sample(lane: HeldLane, rotation: Rotation, known: tuple[str, ...], in_operat
         if found.count >= (_SURE if suspect else _FIRST):
             break
         lane.runner.stop()
-        rotation.refresh()
-        moments = lane.sampled(shuffled(len(lane.slots), rotation.seeds()), random.SystemRandom(), span)
+        timed_inputs.refresh()
+        moments = lane.sampled(shuffled(len(lane.slots), timed_inputs.seeds()), random.SystemRandom(), span)
         for files in moments:
             found.add(files, known)
         if len(moments) < _FEW_MOMENTS:

@@ -49,7 +49,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ExpectedLeaf:
     """One tensor of an expected output."""
 
     eager: torch.Tensor
@@ -77,11 +77,11 @@ class Expected:
     tree: Tree
     outputs: tuple[torch.Tensor, ...]
     """As eager gave them: these fix dtype, shape and layout."""
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ExpectedLeaf, ...]
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """How far one output is off. `message` is empty if it passes."""
 
     norm: float
@@ -90,14 +90,14 @@ class Difference:
     message: str = ""
 
 
-def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> Leaf:
+def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> ExpectedLeaf:
     """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
     eager = _real(eager.detach())
     exact = _real(exact.detach()) if exact is not None else None
     if exact is None or exact.shape != eager.shape:
         exact = eager
     if not eager.is_floating_point():
-        return Leaf(eager, exact, 0.0, 0.0, True, 0.0)
+        return ExpectedLeaf(eager, exact, 0.0, 0.0, True, 0.0)
     error_square = reference_square = worst = 0.0
     finite = True
     for got, want in zip(_rows(eager), _chunks(exact), strict=True):
@@ -114,10 +114,10 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = F
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
     negligible = _NEGLIGIBLE.get(eager.dtype, 0.0) if extreme else 0.0
     norm = _relative(error_square, reference_square)
-    return Leaf(eager, exact, norm, worst, finite, rms, _typical(eager, exact), negligible)
+    return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical(eager, exact), negligible)
 
 
-def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> Difference:
+def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> OutputDifference:
     """Hold one output tensor against its leaf."""
     actual = _real(actual.to(leaf.eager.device))
     if not leaf.eager.is_floating_point():
@@ -127,7 +127,7 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
     typical, typical_limit = _typical(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
     quick = _compare_finite(leaf, actual, floor) if leaf.finite else None
     if quick is not None and quick[0] <= norm_limit and typical <= typical_limit:
-        return Difference(quick[0], norm_limit, quick[1])
+        return OutputDifference(quick[0], norm_limit, quick[1])
     flags: list[torch.Tensor] = []
     error_square = reference_square = worst = 0.0
     for got, eager, want in zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True):
@@ -155,21 +155,21 @@ def compare(leaf: Leaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -
         message = _describe(leaf, actual, bad, name)
         if norm < _SMALL_ERROR and bool(torch.isfinite(leaf.exact.reshape(-1)[bad]).any()):
             message += f"\n  the error norm is only {norm:.1e}, {norm_limit:.0e} is allowed: lower precision somewhere?"
-        return Difference(norm, norm_limit, worst, message)
+        return OutputDifference(norm, norm_limit, worst, message)
     if norm > norm_limit:
         message = (
             f"{name}: every element is close, but the error norm is {norm:.2e} where {norm_limit:.1e} is allowed "
             f"(eager's own is {leaf.eager_norm:.1e}): "
             f"arithmetic in a lower precision than {dtype_name(leaf.eager.dtype)}?"
         )
-        return Difference(norm, norm_limit, worst, message)
+        return OutputDifference(norm, norm_limit, worst, message)
     if typical > typical_limit:
         message = (
             f"{name}: half of the elements are off by more than {typical:.1e} of their own size where "
             f"{typical_limit:.1e} is allowed (eager: {leaf.typical:.1e}); larger elements hide it in the norm"
         )
-        return Difference(norm, norm_limit, worst, message)
-    return Difference(norm, norm_limit, worst)
+        return OutputDifference(norm, norm_limit, worst, message)
+    return OutputDifference(norm, norm_limit, worst)
 
 
 def _typical(actual: torch.Tensor, exact: torch.Tensor) -> float:
@@ -183,7 +183,7 @@ def _typical(actual: torch.Tensor, exact: torch.Tensor) -> float:
     return float(errors.median()) if errors.numel() >= _SHORT_ROW else 0.0
 
 
-def _compare_finite(leaf: Leaf, actual: torch.Tensor, floor: float) -> tuple[float, float] | None:
+def _compare_finite(leaf: ExpectedLeaf, actual: torch.Tensor, floor: float) -> tuple[float, float] | None:
     """(norm, worst share of a bound) where every element passes; None where one does not. Few passes over memory."""
     error_square = reference_square = worst = 0.0
     for got, eager, want in zip(_rows(actual), _rows(leaf.eager), _chunks(leaf.exact), strict=True):
@@ -216,7 +216,7 @@ def _largest(tensor: torch.Tensor, **along: Any) -> torch.Tensor:
     return tensor.abs_().amax(**along) if tensor.device.type == "cpu" else _norm(tensor, ord=math.inf, **along)
 
 
-def _granted(leaf: Leaf, own: torch.Tensor, row: Any, floor: float) -> torch.Tensor:
+def _granted(leaf: ExpectedLeaf, own: torch.Tensor, row: Any, floor: float) -> torch.Tensor:
     """What every element of a row may be off by, beside a share of its own size; more than nothing.
 
     Eager's own errors excuse the worst of the same row, so that a large element excuses no row but its own; where eager
@@ -229,13 +229,13 @@ def _granted(leaf: Leaf, own: torch.Tensor, row: Any, floor: float) -> torch.Ten
     return torch.as_tensor(granted, dtype=own.dtype, device=own.device).clamp_(min=_SMALLEST)
 
 
-def _compare_exactly(leaf: Leaf, actual: torch.Tensor, name: str) -> Difference:
+def _compare_exactly(leaf: ExpectedLeaf, actual: torch.Tensor, name: str) -> OutputDifference:
     """Integers and booleans: equal to eager's, or to what float64 gives where the two differ."""
     wrong = (actual != leaf.eager) & (actual != leaf.exact.to(leaf.eager.dtype))
     if not bool(wrong.any()):
-        return Difference(0.0, 0.0, 0.0)
+        return OutputDifference(0.0, 0.0, 0.0)
     share = float(wrong.double().mean())
-    return Difference(share, 0.0, float("inf"), _describe(leaf, actual, wrong.reshape(-1), name))
+    return OutputDifference(share, 0.0, float("inf"), _describe(leaf, actual, wrong.reshape(-1), name))
 
 
 def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -246,7 +246,7 @@ def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
     return torch.equal(first, second)
 
 
-def _describe(leaf: Leaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
+def _describe(leaf: ExpectedLeaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
     """How many elements, where, expected and got, and what the pattern suggests."""
     places = _some_places(bad)
     total, shape, count = bad.numel(), tuple(leaf.eager.shape), int(bad.sum())

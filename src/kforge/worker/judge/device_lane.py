@@ -19,9 +19,9 @@ from kforge.worker.arena import named_dtype
 from kforge.worker.device_memory import DONE_OFFSET, WORDS_BYTES, DeviceArena
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
-from kforge.worker.judge.device_outputs import DeviceOutputs, Given, Shared, Taken
+from kforge.worker.judge.device_outputs import CallOutputs, CopiedElements, DeviceOutputs, Shared
 from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffled
-from kforge.worker.judge.lane import NONSENSE, InputSets, Leaf, Output
+from kforge.worker.judge.lane import NONSENSE, InputSets, OutputLeaf, SlotOutput
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
 
@@ -137,10 +137,10 @@ class DeviceLane(HeldLane):
         return any(
             not self._outputs.reads(given)
             or not all(map(self._is_plain, range(len(self.slots[0])), given.output.leaves))
-            for given in map(Given, block.outputs, block.addresses, block.strides)
+            for given in map(CallOutputs, block.outputs, block.addresses, block.strides)
         )
 
-    def _is_plain(self, number: int, leaf: Leaf) -> bool:
+    def _is_plain(self, number: int, leaf: OutputLeaf) -> bool:
         return leaf.delivered or leaf.shape != tuple(self.slots[0][number].shape)
 
     def launching_ns(self, rounds: int) -> float:
@@ -168,8 +168,8 @@ class DeviceLane(HeldLane):
 
     def _launched(self, calls: Calls, parts: Parts) -> HeldBlock:
         """Groups of calls, each launched ahead."""
-        given: dict[int, Given] = {}
-        taken: list[Taken] = []
+        given: dict[int, CallOutputs] = {}
+        taken: list[CopiedElements] = []
         spent = before = after = 0
         for start in range(0, len(calls), self.at_a_time):
             found, turn, read = self._watched_turn(calls[start : start + self.at_a_time], parts, first=not start)
@@ -180,13 +180,15 @@ class DeviceLane(HeldLane):
             after += turn.after_ns
         return replace(_block(given, spent, 0, taken), before_ns=before, after_ns=after)
 
-    def _watched_turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, Given], Turn, Taken]:
+    def _watched_turn(
+        self, calls: Calls, parts: Parts, first: bool
+    ) -> tuple[dict[int, CallOutputs], Turn, CopiedElements]:
         for _ in range(_MOST_MAPPINGS):
             with contextlib.suppress(_NotWatched):
                 return self._turn(calls, parts, first)
         raise self._nonsense(ValueError("memory that is never the same"))
 
-    def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, Given], Turn, Taken]:
+    def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, CallOutputs], Turn, CopiedElements]:
         self._turns += 1
         turn, timer = self._turns, self._timer
         gate, done = self._words.address, self._words.address + DONE_OFFSET
@@ -307,15 +309,15 @@ class DeviceLane(HeldLane):
 
     # -- outputs -----------------------------------------------------------------------------------------------------
 
-    def _given(self, reply: dict[str, Any], calls: Calls) -> dict[int, Given]:
+    def _given(self, reply: dict[str, Any], calls: Calls) -> dict[int, CallOutputs]:
         slots = [slot for _, slot, _ in calls]
         try:
             block = self._read(reply, slots, 0, 0)
         except NONSENSE as error:
             raise self._nonsense(error) from None
-        return dict(zip(sorted(slots), map(Given, block.outputs, block.addresses, block.strides), strict=True))
+        return dict(zip(sorted(slots), map(CallOutputs, block.outputs, block.addresses, block.strides), strict=True))
 
-    def _read_output(self, item: Any) -> tuple[Output, list[tuple[int, ...]]]:
+    def _read_output(self, item: Any) -> tuple[SlotOutput, list[tuple[int, ...]]]:
         output, strides = super()._read_output(item)
         if self.copies:
             return output, strides
@@ -323,9 +325,9 @@ class DeviceLane(HeldLane):
             leaf if leaf.device.startswith("cuda") else replace(leaf, usual_layout=False, delivered=False)
             for leaf in output.leaves
         )
-        return Output(output.tree, leaves), strides
+        return SlotOutput(output.tree, leaves), strides
 
-    def _ask_for_memory(self, given: dict[int, Given], found: list[Shared]) -> None:
+    def _ask_for_memory(self, given: dict[int, CallOutputs], found: list[Shared]) -> None:
         """Add blocks that outputs lie in and that are not mapped here yet; what cannot be shared is left out."""
         if self.copies:
             return
@@ -363,7 +365,7 @@ class DeviceLane(HeldLane):
         """Nothing to do: outputs are read where they lie, and nothing of the program runs meanwhile."""
 
     def output(self, block: HeldBlock, slot: int, number: int) -> torch.Tensor:
-        given = Given(block.outputs[slot], block.addresses[slot], block.strides[slot])
+        given = CallOutputs(block.outputs[slot], block.addresses[slot], block.strides[slot])
         return self._outputs.tensor(slot, number, given)
 
     def read(self, block: HeldBlock, slot: int, number: int, parts: list[Part]) -> torch.Tensor:
@@ -376,7 +378,7 @@ class DeviceLane(HeldLane):
 
     def outputs_are_apart(self, block: HeldBlock) -> bool:
         """Whether no two outputs of a block lie in the same memory; it is not of use afterwards."""
-        given = map(Given, block.outputs, block.addresses, block.strides)
+        given = map(CallOutputs, block.outputs, block.addresses, block.strides)
         return self.copies or self._outputs.are_apart(list(given))
 
     def is_settled(self, block: HeldBlock) -> bool:
@@ -405,7 +407,7 @@ class DeviceLane(HeldLane):
         self.copies, self.copied_because = True, reason
 
 
-def _block(given: dict[int, Given], spent_ns: int, lost_ns: int, taken: list[Taken]) -> HeldBlock:
+def _block(given: dict[int, CallOutputs], spent_ns: int, lost_ns: int, taken: list[CopiedElements]) -> HeldBlock:
     found = [given[slot] for slot in sorted(given)]
     return HeldBlock(
         spent_ns,

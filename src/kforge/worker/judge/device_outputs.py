@@ -17,7 +17,7 @@ import torch
 
 from kforge.worker.cuda_driver import NotShareable
 from kforge.worker.judge.held_lane import Part, Parts
-from kforge.worker.judge.lane import Output
+from kforge.worker.judge.lane import SlotOutput
 from kforge.worker.judge.mirrored_memory import MirroredMemory
 from kforge.worker.judge.site import Site
 
@@ -33,16 +33,16 @@ Shared = tuple[int, int, int]
 """First address, size and descriptor of a block of memory."""
 
 
-class Given(NamedTuple):
+class CallOutputs(NamedTuple):
     """What one call gave."""
 
-    output: Output
+    output: SlotOutput
     addresses: list[int]
     strides: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Taken:
+class CopiedElements:
     """Elements of outputs, copied one behind the other."""
 
     pieces: dict[Key, list[Part]]
@@ -87,7 +87,7 @@ class DeviceOutputs:
         self.delivered: list[list[torch.Tensor]] = []
         """Slot -> the tensors copied there, where the runner copies them."""
 
-    def places(self, given: Given) -> Iterator[tuple[int, int, int]]:
+    def places(self, given: CallOutputs) -> Iterator[tuple[int, int, int]]:
         """Number, first and last address of every output that has elements."""
         for number, (leaf, address) in enumerate(zip(given.output.leaves, given.addresses, strict=True)):
             if leaf.delivered and self._expected[number].numel():
@@ -104,7 +104,7 @@ class DeviceOutputs:
             for _, _, fd in blocks:
                 os.close(fd)
 
-    def reads(self, given: Given) -> bool:
+    def reads(self, given: CallOutputs) -> bool:
         """Whether everything of it can be read as it lies."""
         return bool(self.delivered) or all(
             start % self._expected[number].element_size() == 0 and self._mirror.covers(start, stop)
@@ -119,7 +119,7 @@ class DeviceOutputs:
             return self.delivered[slot][number].as_strided((expected.numel(),), (1,)).view(torch.uint8)
         return self._mirror.bytes(address, address + size)
 
-    def tensor(self, slot: int, number: int, given: Given) -> torch.Tensor:
+    def tensor(self, slot: int, number: int, given: CallOutputs) -> torch.Tensor:
         """An output where it lies, as the program laid it out."""
         expected = self._expected[number]
         if not expected.numel():
@@ -130,7 +130,7 @@ class DeviceOutputs:
         flat = self.flat(slot, number, given.addresses[number]).view(expected.dtype)
         return flat.as_strided(expected.shape, expected.stride() if usual else given.strides[number])
 
-    def plan(self, given: dict[int, Given], parts: Parts) -> Taken:
+    def plan(self, given: dict[int, CallOutputs], parts: Parts) -> CopiedElements:
         """What is to be copied the moment a turn is done: parts that are asked for, or some of what is read later."""
         pieces: dict[Key, list[Part]] = {}
         for slot, item in given.items():
@@ -158,9 +158,9 @@ class DeviceOutputs:
                 into.append(copied[at : at + count * size])
                 out_of.append(flat[first * size : (first + count) * size])
                 at += count * size
-        return Taken(pieces, into, out_of, places, copied)
+        return CopiedElements(pieces, into, out_of, places, copied)
 
-    def are_apart(self, given: list[Given]) -> bool:
+    def are_apart(self, given: list[CallOutputs]) -> bool:
         """Whether no two outputs lie in the same memory under two addresses: what is written to one shows in no other.
 
         Memory is mapped in whole pages, so one word of each shows it; they get their values back.

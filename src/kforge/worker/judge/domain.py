@@ -9,29 +9,29 @@ import torch
 
 from kforge.types import Domain, TensorLayout
 from kforge.worker import trees
-from kforge.worker.arena import Layout
-from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.arena import ArenaLayout
 from kforge.worker.judge.lane import NONSENSE
+from kforge.worker.judge.problem_cases import ProblemCases
 
 
-def make_domain(book: CaseBook, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
+def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
     """What a program was verified for. Tensors of its module that its own calls change are left out."""
-    platform = book.site.platform
-    (tree, tensors), (other_tree, others) = (_argument_layouts(book, number) for number in (0, 1))
+    platform = cases.site.platform
+    (tree, tensors), (other_tree, others) = (_argument_layouts(cases, number) for number in (0, 1))
     return Domain(
         arguments=_common(tree, other_tree, tensors == others),
         tensors=tensors,
         state=tuple(item for item in at_first if item in at_last),
         device=platform.hardware().device,
-        training=book.reference.training if book.mode_matters else None,
+        training=cases.reference.training if cases.mode_matters else None,
         exact_shapes=not platform.emulated,
     )
 
 
-def _argument_layouts(book: CaseBook, number: int) -> tuple[trees.Tree, tuple[TensorLayout, ...]]:
+def _argument_layouts(cases: ProblemCases, number: int) -> tuple[trees.Tree, tuple[TensorLayout, ...]]:
     """forward's arguments in one draw: their tree, and how its tensors lie in memory."""
-    tree, tensors = trees.pack(book.reference.inputs(book.derive("misuse", number)))
-    layout = Layout()
+    tree, tensors = trees.pack(cases.reference.inputs(cases.derive("misuse", number)))
+    layout = ArenaLayout()
     specs = [layout.place(tensor) for tensor in tensors]
     return tree, tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kforge.errors import ProblemError
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.types import Problem
 
 _MOST_BYTES = 256 << 20

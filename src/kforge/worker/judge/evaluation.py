@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kforge.errors import HarnessError
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
@@ -24,28 +24,28 @@ from kforge.worker.judge import (
     explain,
     hazards,
     integrity,
+    interleaved_timer,
     parameters,
-    sanitizing,
+    sanitizers,
     static_rules,
     statistics,
-    timing,
 )
 from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.baselines import Unsettled, baseline_words
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
-from kforge.worker.judge.casebook import Case
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
-from kforge.worker.judge.evidence import Findings, make_evidence
+from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
-from kforge.worker.judge.lane import InputSets, Lane, Output, read_output
+from kforge.worker.judge.lane import InputSets, Lane, SlotOutput, read_output
 from kforge.worker.judge.library_kernels import with_libraries
-from kforge.worker.judge.measuring import Measurement
-from kforge.worker.judge.nursery import Nursery
+from kforge.worker.judge.measurement import Measurement
+from kforge.worker.judge.problem_cases import Case
 from kforge.worker.judge.refusal import Refused, sensible
 from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
-from kforge.worker.judge.session import Session
+from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.wire import LAZY_VIEW
 
@@ -61,11 +61,11 @@ class Evaluation:
 
     def __init__(
         self,
-        session: Session,
+        session: ProblemSession,
         candidate: Candidate,
         settings: Settings,
         platform: Platform,
-        nursery: Nursery,
+        runner_pool: RunnerPool,
         known_folders: tuple[str, ...],
         progress: Progress,
         builds: Builds | None = None,
@@ -74,26 +74,26 @@ class Evaluation:
         self._builds = builds
         self._build = b""
         self._refusal: Refused | None = None
-        self._book = session.book
-        self._rotation = session.rotation
+        self._cases = session.cases
+        self._timed_inputs = session.timed_inputs
         self._baselines = session.baselines
         self._candidate = candidate
         self._settings = settings
         self._platform = platform
-        self._nursery = nursery
+        self._runner_pool = runner_pool
         self._known = known_folders
         self._progress = progress
-        self._tolerance = Tolerance(session.book.problem.tolerances, settings.precision)
-        self._found = Findings()
+        self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
+        self._found = EvaluationFindings()
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
         self._close_calls = 0
 
         if platform.emulated:
-            sizes = session.book.problem.sizes_for(platform.device_class)
+            sizes = session.cases.problem.sizes_for(platform.device_class)
             words = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             self._found.notes.append(f"emulated with {words}" if words else "emulated with the problem's own sizes")
-            emulated_size.refuse_large(session.book.problem, platform, session.book.set_bytes)
+            emulated_size.refuse_large(session.cases.problem, platform, session.cases.set_bytes)
 
     def build(self) -> None:
         """Read the text, and build what takes long to build: what needs no device at all."""
@@ -125,7 +125,7 @@ class Evaluation:
         try:
             if self._refusal is not None:
                 raise self._refusal
-            with self._book.quiet():
+            with self._cases.quiet():
                 self._judge_runner()
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
@@ -145,13 +145,13 @@ class Evaluation:
             errors=tuple(self._found.errors),
             timing=self._found.timing,
             custom_share=self._found.custom_share,
-            degenerate=self._book.degenerate,
-            sandbox=self._nursery.level,
+            degenerate=self._cases.degenerate,
+            sandbox=self._runner_pool.level,
             emulated=self._platform.emulated,
             notes=tuple(dict.fromkeys(self._found.notes)),
             hazards=tuple(self._found.hazards) if outcome is Outcome.CORRECT else (),
             domain=self._found.domain if outcome is Outcome.CORRECT else None,
-            evidence=make_evidence(self._book, self._candidate, self._settings, self._nursery.level, self._found),
+            evidence=make_evidence(self._cases, self._candidate, self._settings, self._runner_pool.level, self._found),
         )
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -195,11 +195,11 @@ class Evaluation:
 
     def _load_into_runner(self) -> None:
         self._mark("start")
-        self._runner = runner = self._nursery.spawn_bounded(self._settings.limits, self._book.set_bytes)
+        self._runner = runner = self._runner_pool.spawn_bounded(self._settings.limits, self._cases.set_bytes)
         self._progress("building")
         with self._explained(runner, "load"):
             self._load(runner)
-        held, all_of_it = self._platform.held_bytes(self._book.site.number, runner.pid), self._book.site.memory_bytes
+        held, all_of_it = self._platform.held_bytes(self._cases.site.number, runner.pid), self._cases.site.memory_bytes
         if held > all_of_it // 2:
             words = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
             raise Refused(Outcome.RUNTIME_ERROR, words)
@@ -209,11 +209,11 @@ class Evaluation:
         runner = self._runner
         assert runner is not None
         self._mark("prepare")
-        if self._book.keeps(self._settings.seeds):
-            next(self._book.cases(self._settings.seeds))
+        if self._cases.keeps(self._settings.seeds):
+            next(self._cases.to_check(self._settings.seeds))
         self._mark("check")
         with self._explained(runner, "a checked call"):
-            for number, case in enumerate(self._book.cases(self._settings.seeds)):
+            for number, case in enumerate(self._cases.to_check(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case, closely=self._platform.emulated and number == 0)
                 del case
@@ -244,7 +244,7 @@ class Evaluation:
                 # Not the candidate's: `_explained` lets only those through.
                 self._baselines.forget(error.runner)
                 if isinstance(error, ProgramError):
-                    self._rotation.keep_to_what_is_given()
+                    self._timed_inputs.keep_to_what_is_given()
                 if attempt == 2:
                     self._refuse_hoarder(runner, phase)
                     raise HarnessError(
@@ -264,7 +264,7 @@ class Evaluation:
             ending = runner.end()
             self._refuse_findings(runner)
             outcome, rule, sentence = explain.lost(
-                phase, error, ending, emulated_size.cure(self._book.problem, self._platform)
+                phase, error, ending, emulated_size.cure(self._cases.problem, self._platform)
             )
             raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
         except ProgramError as error:
@@ -276,7 +276,7 @@ class Evaluation:
             if outcome is not Outcome.COMPILATION_FAILURE:
                 sentence += explain.printed_tail(ending)
             raise Refused(outcome, sentence) from None
-        except timing.NotIdle as error:
+        except interleaved_timer.NotIdle as error:
             raise Refused(Outcome.REJECTED, str(error), "not_idle") from None
         except Unsettled:
             what = "the output still changed after forward had returned"
@@ -293,22 +293,22 @@ class Evaluation:
 
     def _refuse_hoarder(self, runner: RunnerHandle, phase: str) -> None:
         """Where somebody found too little of the device's memory: was it the candidate who had it?"""
-        if not self._book.site.apart:
+        if not self._cases.site.apart:
             return
         held = self._memory_given_back(runner)
-        if held > self._book.site.memory_bytes // 4:
+        if held > self._cases.site.memory_bytes // 4:
             words = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
             raise Refused(Outcome.RUNTIME_ERROR, words) from None
 
     def _memory_given_back(self, runner: RunnerHandle) -> int:
         """What is free on the device once the runner is gone, and was not before."""
-        before = self._book.site.free_bytes()
+        before = self._cases.site.free_bytes()
         runner.kill()
         deadline = time.monotonic() + _LETTING_GO_SECONDS
         gained = 0
-        while time.monotonic() < deadline and gained <= self._book.site.memory_bytes // 4:
+        while time.monotonic() < deadline and gained <= self._cases.site.memory_bytes // 4:
             time.sleep(0.1)
-            gained = self._book.site.free_bytes() - before
+            gained = self._cases.site.free_bytes() - before
         return gained
 
     def _refuse_findings(self, runner: RunnerHandle) -> None:
@@ -321,22 +321,22 @@ class Evaluation:
             "source": self._candidate.source,
             "class_name": "ModelNew",
             "watched": True,
-            "training": self._book.reference.training,
+            "training": self._cases.reference.training,
             "compile": False,
         }
         seconds = self._settings.limits.build_seconds
         reply = send_load(
-            runner, request, self._book.reference.init_arguments, self._book.init_seed, seconds, self._build
+            runner, request, self._cases.reference.init_arguments, self._cases.init_seed, seconds, self._build
         )
         self._refuse_patches(reply)
         self._refuse_findings(runner)
         with sensible():
             held = parameters.read_held(reply["state"])
             self._found.layouts = domain.read_layouts(reply["layouts"])
-        self._found.matches, lost = parameters.match(self._book.initial_state, held)
-        must_follow = [name for name in lost if name in self._book.reference.movable()]
+        self._found.matches, lost = parameters.match(self._cases.initial_state, held)
+        must_follow = [name for name in lost if name in self._cases.reference.movable()]
         if must_follow:
-            names = ", ".join(f"`{name}` {tuple(self._book.initial_state[name].shape)}" for name in must_follow)
+            names = ", ".join(f"`{name}` {tuple(self._cases.initial_state[name].shape)}" for name in must_follow)
             raise Refused(
                 Outcome.MISMATCH,
                 f"the module does not hold the reference's {names}: nothing in ModelNew has that name and shape, or "
@@ -364,12 +364,12 @@ class Evaluation:
     def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        with contextlib.closing(InputSets([case.arguments], self._book.site)) as sets:
+        with contextlib.closing(InputSets([case.arguments], self._cases.site)) as sets:
             self._check_calls(runner, case, sets, closely)
 
     def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets, closely: bool) -> None:
-        lane = Lane(runner, sets, self._book.outputs, self._seconds())
-        ways = [[True]] if self._book.site.is_scarce(self._book.set_bytes) else [[True], [True, False], [False, True]]
+        lane = Lane(runner, sets, self._cases.outputs, self._seconds())
+        ways = [[True]] if self._cases.site.is_scarce(self._cases.set_bytes) else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
             block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
             self._refuse_findings(runner)
@@ -377,16 +377,16 @@ class Evaluation:
             self._compare(lane, case)
             self._close_calls += closely
             self._check_inputs(sets, case)
-            if block.shared and not self._book.shares_memory:
+            if block.shared and not self._cases.shares_memory:
                 what = "an output lies in memory of an input, a parameter or another output; it must have its own"
                 raise Refused(Outcome.REJECTED, what, "output_type")
             if not lane.settled(block):
                 raise Unsettled
             for slot in lane.slots[0]:
                 slot.zero_()
-            self._book.site.synchronize()
+            self._cases.site.synchronize()
 
-    def _check_structure(self, output: Output, case: Case) -> None:
+    def _check_structure(self, output: SlotOutput, case: Case) -> None:
         with sensible():
             difference = structure_difference(case.expected.tree, output.tree)
         if difference:
@@ -398,7 +398,7 @@ class Evaluation:
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
             name = f"output {number}" if len(output.leaves) > 1 else "the output"
             self._usual_layout = self._usual_layout and leaf.usual_layout
-            if leaf.kind == LAZY_VIEW and not self._book.lazy_output:
+            if leaf.kind == LAZY_VIEW and not self._cases.lazy_output:
                 raise Refused(Outcome.REJECTED, f"{name} is a view that leaves work to its reader", "output_type")
             if leaf.kind not in ("Tensor", "Parameter", LAZY_VIEW):
                 raise Refused(Outcome.REJECTED, f"{name} is a {leaf.kind}, a subclass of torch.Tensor", "output_type")
@@ -421,7 +421,7 @@ class Evaluation:
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
                 where = f"inputs: {self._distribution_words(case)}"
-                if case.state is not self._book.initial_state and self._found.matches:
+                if case.state is not self._cases.initial_state and self._found.matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
                 self._found.errors.append(norms[-1])
                 raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
@@ -431,7 +431,7 @@ class Evaluation:
     def _distribution_words(self, case: Case) -> str:
         if case.distribution != distributions.EXTREMES:
             return _DISTRIBUTION_WORDS[case.distribution]
-        return self._book.extremes[0].words()
+        return self._cases.extremes[0].words()
 
     def _check_inputs(self, sets: InputSets, case: Case) -> None:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
@@ -447,28 +447,28 @@ class Evaluation:
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
-        self._send_state(runner, self._book.timed_state)
-        with contextlib.closing(self._rotation.watched_sets()) as sets:
-            lane = Lane(runner, sets, self._book.outputs, self._seconds())
-            seeds = [self._book.derive("watched call", number) for number in range(5)]
+        self._send_state(runner, self._cases.timed_state)
+        with contextlib.closing(self._timed_inputs.watched_sets()) as sets:
+            lane = Lane(runner, sets, self._cases.outputs, self._seconds())
+            seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            other = self._rotation.watched_arguments(number + 1) if self._book.site.apart else None
+            other = self._timed_inputs.watched_arguments(number + 1) if self._cases.site.apart else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             reply = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
                 self._check_recorded(lane, reply, number, other, seeds[4])
-        native = integrity.own_native(runner.native_code(), self._known) if not self._book.site.apart else ()
+        native = integrity.own_native(runner.native_code(), self._known) if not self._cases.site.apart else ()
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
             what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
             raise Refused(Outcome.REJECTED, what, "foreign_code")
         with sensible():
             self._found.observed = integrity.read_observation(
-                reply, native, self._book.site.apart, self._platform.notes_launches
+                reply, native, self._cases.site.apart, self._platform.notes_launches
             )
-        if self._book.site.apart:
+        if self._cases.site.apart:
             loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
             usual = self._baselines.lane("eager").runner.native_code()
             self._found.observed = with_libraries(self._found.observed, loaded, usual)
@@ -481,9 +481,9 @@ class Evaluation:
         """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
         with sensible():
             output = read_output(reply["described"])
-        if len(output.leaves) != len(self._book.outputs) or not all(leaf.delivered for leaf in output.leaves):
+        if len(output.leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in output.leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
-        wrong = difference_from_eager(self._book, arguments, seed, "natural", lane.slots[number], self._tolerance)
+        wrong = difference_from_eager(self._cases, arguments, seed, "natural", lane.slots[number], self._tolerance)
         if wrong:
             raise Refused(Outcome.MISMATCH, f"a call that was recorded gave a wrong result: {wrong}")
 
@@ -498,7 +498,7 @@ class Evaluation:
     def _compare_watched(self, runner: RunnerHandle) -> None:
         """Whoever does other work when watched than when timed shows it in the time on the device."""
         timed = self._found.timing
-        if timed is None or not self._book.site.apart or self._settings.policy == "any":
+        if timed is None or not self._cases.site.apart or self._settings.policy == "any":
             return
         usual = statistics.median(list(timed.candidate_ns))
         for _ in range(_WATCHED_AGAIN):
@@ -510,7 +510,7 @@ class Evaluation:
             return
         watched = self._found.observed.busy_ns if self._found.observed is not None else 0
         what = f"its kernels take {watched / 1e3:.0f} µs when they are watched, and {usual / 1e3:.0f} µs when timed"
-        if not self._platform.busy_because(self._book.site.number):
+        if not self._platform.busy_because(self._cases.site.number):
             raise Refused(Outcome.REJECTED, what, "decorative_kernel")
         self._found.notes.append(f"{what}, beside others on the device: measure again when nobody else uses it")
 
@@ -522,10 +522,10 @@ class Evaluation:
         """What the platform's checkers say of a program that is right otherwise."""
         self._progress("looking for memory faults and races")
         try:
-            clean, unused = sanitizing.sanitize(
-                self._session, self._candidate, self._settings, self._platform, self._nursery, self._build
+            clean, unused = sanitizers.sanitize(
+                self._session, self._candidate, self._settings, self._platform, self._runner_pool, self._build
             )
-        except sanitizing.Fault as error:
+        except sanitizers.Fault as error:
             raise Refused(Outcome.REJECTED, str(error), "sanitizer") from None
         self._found.sanitized = tuple(clean)
         self._found.notes += [f"not checked by {reason}" for reason in unused]
@@ -536,17 +536,17 @@ class Evaluation:
         """How it behaves outside of what it was verified for: said, and no part of the outcome. It may crash."""
         self._progress("trying calls it was not made for")
         at_last = self._found.layouts
-        if hazards.can_be_tried(self._book):
-            trial = hazards.Trial(runner, self._book, self._found.matches, self._seconds())
+        if hazards.can_be_tried(self._cases):
+            trial = hazards.HazardTrial(runner, self._cases, self._found.matches, self._seconds())
             try:
-                self._send_state(runner, self._book.timed_state)
+                self._send_state(runner, self._cases.timed_state)
                 self._found.hazards += trial.hazards()
             except (RunnerLost, ProgramError):
                 self._found.notes.append("what it does outside of what was verified could not be tried")
             at_last = trial.layouts or at_last
         else:
             self._found.notes.append("too large to try what it does outside of what was verified")
-        self._found.domain = domain.make_domain(self._book, self._found.layouts, at_last)
+        self._found.domain = domain.make_domain(self._cases, self._found.layouts, at_last)
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):

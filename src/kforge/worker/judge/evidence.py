@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 from kforge.types import Candidate, Domain, ErrorNorm, Evidence, Settings, TensorLayout, Timing
 from kforge.worker.judge import machine
-from kforge.worker.judge.casebook import CaseBook
 from kforge.worker.judge.integrity import Observation
 from kforge.worker.judge.parameters import Match
+from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.sandbox import levels
 
 
 @dataclass
-class Findings:
+class EvaluationFindings:
     """What an evaluation has gathered so far."""
 
     errors: list[ErrorNorm] = field(default_factory=list)
@@ -32,33 +32,35 @@ class Findings:
     """(Phase, when it began)."""
 
 
-def make_evidence(book: CaseBook, candidate: Candidate, settings: Settings, level: str, found: Findings) -> Evidence:
+def make_evidence(
+    cases: ProblemCases, candidate: Candidate, settings: Settings, level: str, found: EvaluationFindings
+) -> Evidence:
     """Everything needed to believe a verdict, or to run it again."""
-    platform = book.site.platform
+    platform = cases.site.platform
     counted: dict[str, int] = {}
     for operator in found.observed.operators if found.observed else ():
         counted[operator.name] = counted.get(operator.name, 0) + 1
     return Evidence(
-        problem=book.problem,
+        problem=cases.problem,
         candidate=candidate,
-        settings=replace(settings, seed=book.seed),
-        device=platform.facts(book.site.number),
+        settings=replace(settings, seed=cases.seed),
+        device=platform.facts(cases.site.number),
         versions=machine.versions(platform.compilers()),
         distributions=tuple(error.distribution for error in found.errors),
         parameters=tuple(map(str, found.matches)),
         operators=tuple(f"{name} x{count}" for name, count in counted.items()),
         native=found.observed.native if found.observed else (),
-        unchecked=tuple(_unchecked(book, level, found)),
+        unchecked=tuple(_unchecked(cases, level, found)),
         seconds=machine.seconds(found.marks),
         sanitized=found.sanitized,
     )
 
 
-def _unchecked(book: CaseBook, level: str, found: Findings) -> list[str]:
-    unchecked = [*book.unchecked, *levels.shortcomings(level)]
+def _unchecked(cases: ProblemCases, level: str, found: EvaluationFindings) -> list[str]:
+    unchecked = [*cases.unchecked, *levels.shortcomings(level)]
     if found.observed is not None:
         unchecked.append("operators and custom share: as the runner's own process reported them")
-    site = book.site
+    site = cases.site
     if site.platform.emulated:
         unchecked.append("the hardware: it ran on an emulator; the real compiler may refuse it, and round differently")
     if found.timing is not None and not site.platform.flushes_cache:
@@ -67,6 +69,6 @@ def _unchecked(book: CaseBook, level: str, found: Findings) -> list[str]:
         unchecked.append("memory: the driver cannot share device memory; inputs and outputs went through the host")
     if site.platform.sanitizers and not found.sanitized:
         unchecked.append("memory faults and races that leave no trace in the outputs (--sanitize looks for them)")
-    if book.reference.training and any("running" in name for name in book.initial_state):
+    if cases.reference.training and any("running" in name for name in cases.initial_state):
         unchecked.append("state: whether forward updates running statistics as the reference does")
     return unchecked

@@ -13,11 +13,11 @@ import torch
 
 from kforge.types import TensorLayout
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout
-from kforge.worker.judge.casebook import CaseBook
+from kforge.worker.arena import Arena, ArenaLayout
 from kforge.worker.judge.domain import read_layouts
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.parameters import Match
+from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 
 _WORDS = {
@@ -31,12 +31,12 @@ _FAR_OFF = 1e-2
 _MOST_BYTES = 256 << 20
 
 
-class Trial:
+class HazardTrial:
     """Calls a program outside of what it was verified for, in the runner that judged it; the runner may not survive."""
 
-    def __init__(self, runner: RunnerHandle, book: CaseBook, matches: list[Match], seconds: float) -> None:
+    def __init__(self, runner: RunnerHandle, cases: ProblemCases, matches: list[Match], seconds: float) -> None:
         self._runner = runner
-        self._book = book
+        self._cases = cases
         self._matches = matches
         self._seconds = seconds
         self.layouts: list[TensorLayout] = []
@@ -45,10 +45,10 @@ class Trial:
 
     def hazards(self) -> list[str]:
         """In which of the calls that were tried it is silently wrong, a clause each."""
-        book = self._book
-        arguments = book.reference.inputs(book.derive("misuse", 0))
-        with contextlib.closing(InputSets([arguments], book.site)) as sets:
-            lane = Lane(self._runner, sets, book.outputs, self._seconds)
+        cases = self._cases
+        arguments = cases.reference.inputs(cases.derive("misuse", 0))
+        with contextlib.closing(InputSets([arguments], cases.site)) as sets:
+            lane = Lane(self._runner, sets, cases.outputs, self._seconds)
             found = self._changed_state(lane)
             return found + (self._gradient(arguments) if self._alive else [])
 
@@ -59,7 +59,7 @@ class Trial:
         for how in ("stride", "dtype") if self.layouts else ():
             for slot in lane.slots[0]:
                 slot.zero_()
-            self._book.site.synchronize()
+            self._cases.site.synchronize()
             try:
                 wrong = self._ask_changed(how) and not _agree(usual, lane.slots[0])
             except RunnerLost:
@@ -70,7 +70,7 @@ class Trial:
 
     def _ask_changed(self, how: str) -> bool:
         """Whether it gave a result at all, right or wrong."""
-        reply = self._ask({"op": "misuse", "how": how, "seed": self._book.derive("misuse", 1)})
+        reply = self._ask({"op": "misuse", "how": how, "seed": self._cases.derive("misuse", 1)})
         if reply.get("raised"):
             return False
         if how == "usual":
@@ -79,14 +79,14 @@ class Trial:
 
     def _gradient(self, arguments: list[Any]) -> list[str]:
         """Whether gradients are missing or wrong where the reference has them."""
-        names, seed = self._book.reference.trainable(), self._book.derive("misuse", 2)
+        names, seed = self._cases.reference.trainable(), self._cases.derive("misuse", 2)
         try:
-            found = self._book.reference.gradients(arguments, self._book.timed_state, names, seed)
+            found = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)
         except Exception:
             return []
         floats = [tensor for tensor in trees.pack(arguments)[1] if tensor.is_floating_point()]
         values = dict(zip(names, found[len(floats) :], strict=False))
-        zeros = {name: torch.zeros_like(self._book.timed_state[name]) for name in names}
+        zeros = {name: torch.zeros_like(self._cases.timed_state[name]) for name in names}
         state = {name: zeros[name] if value is None else value.cpu() for name, value in values.items()}
         matches = [match for match in self._matches if match.source in state]
         expected = [torch.zeros_like(one) if two is None else two for one, two in zip(floats, found, strict=False)]
@@ -99,7 +99,7 @@ class Trial:
             return [_CRASHES.format(_WORDS["gradient"])]
 
     def _compare_gradients(self, names: list[str], expected: list[torch.Tensor], seed: int) -> list[str]:
-        layout = Layout()
+        layout = ArenaLayout()
         specs = [layout.place(tensor) for tensor in expected]
         arena = Arena.create(layout.size)
         try:
@@ -128,9 +128,9 @@ class Trial:
             return {"raised": "an error"}
 
 
-def can_be_tried(book: CaseBook) -> bool:
+def can_be_tried(cases: ProblemCases) -> bool:
     """Whether there is room for a few more calls and their gradients."""
-    return book.set_bytes <= _MOST_BYTES and not book.large
+    return cases.set_bytes <= _MOST_BYTES and not cases.large
 
 
 def _agree(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> bool:

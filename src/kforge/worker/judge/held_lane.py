@@ -16,7 +16,7 @@ import torch
 
 from kforge.worker.arena import Arena, dtype_name, span
 from kforge.worker.device_memory import DeviceArena
-from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, Leaf, Output
+from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, OutputLeaf, SlotOutput
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import own_wait_ns
 from kforge.worker.wire import LAZY_VIEW
@@ -45,7 +45,7 @@ class HeldBlock:
     """From the moment the runner was continued until everything of it was stopped."""
     lost_ns: int
     """The most that other work on the machine can have added to that."""
-    outputs: list[Output]
+    outputs: list[SlotOutput]
     addresses: list[list[int]]
     strides: list[list[tuple[int, ...]]]
     before_ns: int = 0
@@ -122,13 +122,13 @@ class HeldLane(Lane):
                 raise ValueError("not an address for each tensor")
         return HeldBlock(wall, lost, [output for output, _ in outputs], addresses, [strides for _, strides in outputs])
 
-    def _read_output(self, item: Any) -> tuple[Output, list[tuple[int, ...]]]:
+    def _read_output(self, item: Any) -> tuple[SlotOutput, list[tuple[int, ...]]]:
         tree, described = item
-        leaves: list[Leaf] = []
+        leaves: list[OutputLeaf] = []
         strides: list[tuple[int, ...]] = []
         for number, (kind, dtype, shape, device, steps) in enumerate(described):
             lengths, steps = tuple(map(int, shape)), tuple(map(int, steps))
-            leaf = Leaf(str(kind)[:200], str(dtype), lengths, str(device)[:40], False, False)
+            leaf = OutputLeaf(str(kind)[:200], str(dtype), lengths, str(device)[:40], False, False)
             expected = self.slots[0][number] if number < len(self.slots[0]) else None
             plain = kind in _PLAIN or (self.copies and kind == LAZY_VIEW)
             if expected is not None and plain and lengths == tuple(expected.shape):
@@ -140,7 +140,7 @@ class HeldLane(Lane):
                 leaf = replace(leaf, usual_layout=fits and steps == expected.stride(), delivered=fits)
             leaves.append(leaf)
             strides.append(steps)
-        return Output(tree, tuple(leaves)), strides
+        return SlotOutput(tree, tuple(leaves)), strides
 
     def _overlaps(self, block: HeldBlock) -> bool:
         """Whether two outputs share memory, or one cannot be read as it lies."""

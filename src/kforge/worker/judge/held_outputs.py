@@ -13,12 +13,12 @@ import torch
 
 from kforge.worker.arena import dtype_name
 from kforge.worker.judge.against_eager import difference_from_exact
-from kforge.worker.judge.casebook import CaseBook
-from kforge.worker.judge.compare import Leaf, Tolerance, compare, make_leaf, same_bits
+from kforge.worker.judge.compare import ExpectedLeaf, Tolerance, compare, make_leaf, same_bits
 from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part, Parts
+from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.refusal import sensible
-from kforge.worker.judge.rotation import Rotation
 from kforge.worker.judge.structure import structure_difference
+from kforge.worker.judge.timed_inputs import TimedInputs
 
 _ROWS = 8
 _LONGEST_ROW = 8192
@@ -40,25 +40,25 @@ class InputsChanged(Exception):
 class OutputCheck:
     """Holds a candidate's outputs against the baseline's, while both are stopped."""
 
-    def __init__(self, book: CaseBook, rotation: Rotation, tolerance: Tolerance) -> None:
-        self._book = book
-        self._rotation = rotation
+    def __init__(self, cases: ProblemCases, timed_inputs: TimedInputs, tolerance: Tolerance) -> None:
+        self._cases = cases
+        self._timed_inputs = timed_inputs
         self._tolerance = tolerance
 
     def choose(self, slots: range, every: bool) -> Parts:
         """Which elements to read of the next block, of either side; `every` asks for all of them."""
         whole = set(slots) if every else {_dice.choice(slots)} if not _dice.randrange(_WHOLE_EVERY) else set()
         return {
-            (slot, number): self._parts(number, slot in whole, self._rotation.edge(slot))
+            (slot, number): self._parts(number, slot in whole, self._timed_inputs.edge(slot))
             for slot in slots
-            for number in range(len(self._book.outputs))
+            for number in range(len(self._cases.outputs))
         }
 
     def __call__(
         self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, parts: Parts
     ) -> None:
         """Both blocks, of which these parts were read."""
-        count = len(self._book.outputs)
+        count = len(self._cases.outputs)
         for output in ours.outputs:
             if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
@@ -82,7 +82,7 @@ class OutputCheck:
 
         Where an entry of the inputs reaches an edge of the operation, a row of that entry is among them.
         """
-        tensor = self._book.outputs[number]
+        tensor = self._cases.outputs[number]
         size, row = tensor.numel(), min(tensor.shape[-1] if tensor.dim() else 1, _LONGEST_ROW)
         if whole or not tensor.is_contiguous() or size * tensor.element_size() <= _SMALL_BYTES or size <= _ROWS * row:
             return [(0, size)]
@@ -95,7 +95,7 @@ class OutputCheck:
         """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
         groups: dict[tuple[str, int], list[int]] = {}
         for slot in slots:
-            groups.setdefault((self._rotation.distribution(slot), len(parts[slot, number])), []).append(slot)
+            groups.setdefault((self._timed_inputs.distribution(slot), len(parts[slot, number])), []).append(slot)
         return list(groups.values())
 
     def _compare(
@@ -112,7 +112,7 @@ class OutputCheck:
         want = _stacked([baseline.read(theirs, slot, number, parts[slot, number]) for slot in group])
         if self._surely_right(got, want):
             return
-        leaf = self._leaf(want, number, self._rotation.distribution(group[0]))
+        leaf = self._leaf(want, number, self._timed_inputs.distribution(group[0]))
         if compare(leaf, got, self._tolerance, f"output {number}").message:
             for slot in group:
                 self._look_closely(candidate, ours, slot)
@@ -128,27 +128,27 @@ class OutputCheck:
             pieces = zip((got,), (want,), strict=True)
         return all(bool(((one - two).abs_() <= two.abs().mul_(floor)).all()) for one, two in pieces)
 
-    def _leaf(self, output: torch.Tensor, number: int, distribution: str) -> Leaf:
+    def _leaf(self, output: torch.Tensor, number: int, distribution: str) -> ExpectedLeaf:
         """The baseline stands in for float64 here, with the errors that eager showed under the same distribution."""
-        norm, worst, typical = self._book.errors_under(distribution)[number]
+        norm, worst, typical = self._cases.errors_under(distribution)[number]
         return replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
 
     def _look_closely(self, candidate: HeldLane, block: HeldBlock, slot: int) -> None:
         """One call in full, against the reference on the very inputs it had, which the judge makes again for itself."""
-        numbers = range(len(self._book.outputs))
+        numbers = range(len(self._cases.outputs))
         candidate.take(block, {(slot, number): self._parts(number, True) for number in numbers})
-        inputs = self._rotation.content(slot)
+        inputs = self._timed_inputs.content(slot)
         wrong = difference_from_exact(
-            self._book,
-            self._rotation.arguments(slot, inputs),
-            self._rotation.seeds()[slot] or 0,
-            self._rotation.distribution(slot),
+            self._cases,
+            self._timed_inputs.arguments(slot, inputs),
+            self._timed_inputs.seeds()[slot] or 0,
+            self._timed_inputs.distribution(slot),
             [candidate.output(block, slot, number) for number in numbers],
             self._tolerance,
         )
         if wrong:
             raise WrongOutput(wrong)
-        if not all(map(same_bits, self._rotation.sets().tensors[slot], inputs)):
+        if not all(map(same_bits, self._timed_inputs.sets().tensors[slot], inputs)):
             raise InputsChanged
 
 

@@ -29,7 +29,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ObservedKernel:
     """What ran on a device of its own."""
 
     name: str
@@ -47,7 +47,7 @@ class Observation:
     """Whether its own code changed something that the result depends on."""
     native: tuple[str, ...] = ()
     """Native code of its own: files the kernel lists as mapped, or kernels that ran on the device."""
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[ObservedKernel, ...] = ()
     busy_ns: int = 0
     """How long any kernel ran: less than all of them together where they overlap."""
     call_ns: int = 0
@@ -92,7 +92,7 @@ def read_observation(
         for name, kind, elements, spent in reply["operators"]
     )
     recorded = list(reply.get("kernels", ()))[:_MOST_KERNELS] if on_device else []
-    kernels = tuple(Kernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
+    kernels = tuple(ObservedKernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     busy = int(reply.get("device_ns", 0)) if on_device else 0
     effect, apart = reply["custom_effect"] is True, _APART.get(str(reply.get("apart", "")), "")

@@ -17,16 +17,16 @@ import torch
 from kforge import registry
 from kforge.cache_folder import cache_folder
 from kforge.errors import HarnessError, KForgeError, PluginAbsent, ProblemError
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
-from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.profiling import Workshop
-from kforge.worker.judge.session import Session
+from kforge.worker.judge.profiling_context import Workshop
+from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.site import Site
 from kforge.worker.sandbox import kernel, levels
 
@@ -42,7 +42,7 @@ class Judge:
 
     def __init__(self, platform: str = "cpu", device: int | None = None) -> None:
         self._platform: Platform = registry.load("platforms", platform)
-        reason = self._platform.absent_because()
+        reason = self._platform.unavailable_reason()
         if reason:
             raise PluginAbsent(f"platform {platform}: {reason}")
         devices = self._platform.devices()
@@ -51,11 +51,11 @@ class Judge:
             raise PluginAbsent(f"platform {platform}: no device {number}; there are: {', '.join(map(str, devices))}")
         self._site = Site(self._platform, number)
         self._refuse_unknown_architecture()
-        self._nurseries: dict[str, Nursery] = {}
-        self._trusted = Nursery(platform, "process", _trusted_environment(), number)
+        self._nurseries: dict[str, RunnerPool] = {}
+        self._trusted = RunnerPool(platform, "process", _trusted_environment(), number)
         self._builders: dict[str, Builds] = {}
-        self._blind: list[Nursery] = []
-        self._sessions: OrderedDict[tuple[object, ...], Session] = OrderedDict()
+        self._blind: list[RunnerPool] = []
+        self._sessions: OrderedDict[tuple[object, ...], ProblemSession] = OrderedDict()
         self._in_use: dict[int, int] = {}
         self._secret = secrets.token_hex(32)
         self._turn = threading.RLock()
@@ -83,11 +83,13 @@ class Judge:
                 profiles = self._profiles(session, job, verdict, progress)
         return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
 
-    def _evaluate(self, session: Session, candidate: Candidate, settings: Settings, progress: Progress) -> Verdict:
-        nursery = self._ready_nursery(settings)
-        builds = self._builds(nursery.level) if self._platform.builds_apart else None
+    def _evaluate(
+        self, session: ProblemSession, candidate: Candidate, settings: Settings, progress: Progress
+    ) -> Verdict:
+        runner_pool = self._ready_nursery(settings)
+        builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         evaluation = Evaluation(
-            session, candidate, settings, self._platform, nursery, nursery.known_folders(), progress, builds
+            session, candidate, settings, self._platform, runner_pool, runner_pool.known_folders(), progress, builds
         )
         if not self._platform.builds_apart:
             with self.lease.hold(progress):
@@ -121,23 +123,23 @@ class Judge:
             "on it, or give the problem smaller sizes for this device class"
         )
 
-    def _profiles(self, session: Session, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
-        nursery = self._ready_nursery(job.settings)
-        builds = self._builds(nursery.level) if self._platform.builds_apart else None
+    def _profiles(self, session: ProblemSession, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
+        runner_pool = self._ready_nursery(job.settings)
+        builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         try:
             build = builds.archive(job.candidate, job.settings) if builds is not None else b""
         except (BuildFailed, BuildRefused):
             # It was built when it was judged; if it cannot be now, its profiles say so.
             build = b""
         workshop = Workshop(
-            session, job.candidate, job.settings, verdict, self._platform, nursery, self._trusted, build
+            session, job.candidate, job.settings, verdict, self._platform, runner_pool, self._trusted, build
         )
-        with self.lease.hold(progress), session.book.quiet():
+        with self.lease.hold(progress), session.cases.quiet():
             progress("profiling")
             return workshop.profiles(job.settings.profilers)
 
     @contextlib.contextmanager
-    def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[Session]:
+    def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:
         """What is known of the problem, kept open for the block."""
         self._ready_nursery(settings)
         with self._turn:
@@ -150,14 +152,14 @@ class Judge:
             with self._turn:
                 self._in_use[id(session)] -= 1
 
-    def session(self, problem: Problem, settings: Settings) -> Session:
+    def session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """What is known of a problem, from before or made now."""
         session = self._taken(problem, settings)
         with self._turn:
             self._in_use[id(session)] -= 1
         return session
 
-    def _taken(self, problem: Problem, settings: Settings) -> Session:
+    def _taken(self, problem: Problem, settings: Settings) -> ProblemSession:
         """A problem's session, counted as in use. Threads with other problems need not wait for one that is made."""
         seed = self._seed_for(problem) if settings.seed is None else settings.seed
         key = (problem.id, tuple(problem.distributions), seed)
@@ -192,13 +194,13 @@ class Judge:
         if self._site.free_bytes() < self._site.memory_bytes // 3:
             self._close_idle_sessions(_KEPT_SESSIONS)
 
-    def _read(self, problem: Problem, settings: Settings, seed: int) -> Session:
+    def _read(self, problem: Problem, settings: Settings, seed: int) -> ProblemSession:
         try:
             with self.lease.hold():
-                session = Session(problem, self._site, self._trusted, settings, seed)
+                session = ProblemSession(problem, self._site, self._trusted, settings, seed)
                 if self._platform.builds_apart and settings.timing_seconds > 0:
                     # Baselines are then built beside the device's other work.
-                    session.rotation.sets()
+                    session.timed_inputs.sets()
         except KForgeError:
             raise
         except (DeviceMemoryFull, torch.OutOfMemoryError):
@@ -211,8 +213,8 @@ class Judge:
     def close(self) -> None:
         # Another thread may be in the middle of a judgement that is being broken off.
         self._close_sessions()
-        for nursery in [*list(self._nurseries.values()), *self._blind, self._trusted]:
-            nursery.close()
+        for runner_pool in [*list(self._nurseries.values()), *self._blind, self._trusted]:
+            runner_pool.close()
         self._nurseries.clear()
 
     def _close_idle_sessions(self, kept: int) -> None:
@@ -235,14 +237,14 @@ class Judge:
     ) -> None:
         self.close()
 
-    def _ready_nursery(self, settings: Settings) -> Nursery:
+    def _ready_nursery(self, settings: Settings) -> RunnerPool:
         level = levels.choose(settings.sandbox)
         with self._turn:
             if level not in self._nurseries:
                 if level == "process":
                     # Nothing but this keeps a process of the same user from reading our memory and environment.
                     _close_to_others()
-                self._nurseries[level] = Nursery(self._platform.name, level, device=self._site.number)
+                self._nurseries[level] = RunnerPool(self._platform.name, level, device=self._site.number)
             self._nurseries[level].launch()
             return self._nurseries[level]
 
@@ -250,9 +252,9 @@ class Judge:
         """Builders at the same sandbox level, without sight of the device."""
         with self._turn:
             if level not in self._builders:
-                nursery = Nursery(self._platform.name, level, device=self._site.number, blind=True)
-                self._blind.append(nursery)
-                self._builders[level] = Builds(nursery)
+                runner_pool = RunnerPool(self._platform.name, level, device=self._site.number, blind=True)
+                self._blind.append(runner_pool)
+                self._builders[level] = Builds(runner_pool)
             return self._builders[level]
 
     def _lease_file(self) -> Path | None:

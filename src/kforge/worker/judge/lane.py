@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout, Spec
+from kforge.worker.arena import Arena, ArenaLayout, Spec
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
@@ -34,7 +34,7 @@ class InputSets:
         self.ahead_ns = ahead_ns
         self.read_only = read_only
         """Whether runners may only read: then no side can spoil the other's inputs."""
-        layout = Layout()
+        layout = ArenaLayout()
         packed = [trees.pack(arguments) for arguments in sets]
         specs: list[list[Spec]] = []
         self.spans: list[tuple[int, int]] = []
@@ -81,7 +81,7 @@ class InputSets:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class OutputLeaf:
     """A tensor that came back, as the runner describes it."""
 
     kind: str
@@ -95,15 +95,15 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Output:
+class SlotOutput:
     """What came back from one call: structure, and a description of each tensor."""
 
     tree: Any
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[OutputLeaf, ...]
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class SlotSample:
     """A few elements of a slot, read the moment the runner said it was done."""
 
     slot: int
@@ -113,23 +113,23 @@ class Glimpse:
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """What a row of calls gave."""
 
     ns: list[int]
     """Claimed time of each call."""
     wall_ns: int
     """The judge's own clock around the whole block."""
-    outputs: list[Output]
+    outputs: list[SlotOutput]
     reused: bool
     """Whether the same storage was returned twice."""
     shared: bool
     """Whether an output lies in memory of another output, an input or a parameter."""
-    glimpse: Glimpse | None
+    sample: SlotSample | None
     lost_ns: int = 0
     """The most that other work on the machine can have added to the judge's clock."""
 
-    def by_slot(self, order: list[int]) -> Block:
+    def by_slot(self, order: list[int]) -> TimedBlock:
         """The same block with its calls in slot order rather than in the order they were made."""
         places = sorted(range(len(order)), key=order.__getitem__)
         return replace(self, ns=[self.ns[i] for i in places], outputs=[self.outputs[i] for i in places])
@@ -144,7 +144,7 @@ class Lane:
         self.runner = runner
         self.sets = sets
         self._seconds = seconds
-        layout = Layout()
+        layout = ArenaLayout()
         self.specs = [[layout.place(tensor) for tensor in expected] for _ in sets.tensors]
         """Slot -> where each of its tensors lies in the memory they share."""
         self.slots: list[list[torch.Tensor]] = []
@@ -203,7 +203,7 @@ class Lane:
         poison: bool = False,
         look_at: int = 0,
         checked: bool = False,
-    ) -> Block:
+    ) -> TimedBlock:
         """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
 
         `checked` calls are looked at closely, where the platform is emulated.
@@ -213,11 +213,11 @@ class Lane:
         began = _clock()
         reply = self.runner.ask(request, self._seconds)
         wall = _clock() - began
-        glimpse = self._glimpse(look_at)
+        sample = self._glimpse(look_at)
         taken = before.lost_ns(self.runner.scheduler_times(), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         try:
-            return replace(_read_block(reply, wall, len(calls), glimpse), lost_ns=taken)
+            return replace(_read_block(reply, wall, len(calls), sample), lost_ns=taken)
         except NONSENSE as error:
             raise self._nonsense(error) from None
 
@@ -236,7 +236,7 @@ class Lane:
         lost.runner = self.runner
         return lost
 
-    def _glimpse(self, slot: int) -> Glimpse | None:
+    def _glimpse(self, slot: int) -> SlotSample | None:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
         if not tensors:
             return None
@@ -245,19 +245,19 @@ class Lane:
             torch.tensor([_dice.randrange(tensor.numel()) for _ in range(_PROBES)], device=tensor.device)
             for tensor in tensors
         )
-        return Glimpse(slot, places, tuple(map(torch.take, tensors, places)))
+        return SlotSample(slot, places, tuple(map(torch.take, tensors, places)))
 
-    def settled(self, block: Block) -> bool:
+    def settled(self, block: TimedBlock) -> bool:
         """Whether the glimpsed elements are still what they were: nothing wrote to the slot afterwards."""
-        if block.glimpse is None:
+        if block.sample is None:
             return True
-        tensors = [tensor for tensor in self.slots[block.glimpse.slot] if tensor.numel()]
-        now = map(torch.take, tensors, block.glimpse.places)
-        pairs = zip(now, block.glimpse.values, strict=True)
+        tensors = [tensor for tensor in self.slots[block.sample.slot] if tensor.numel()]
+        now = map(torch.take, tensors, block.sample.places)
+        pairs = zip(now, block.sample.values, strict=True)
         return all(torch.equal(one.view(torch.uint8), two.view(torch.uint8)) for one, two in pairs)
 
 
-def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse | None) -> Block:
+def _read_block(reply: dict[str, Any], wall: int, count: int, sample: SlotSample | None) -> TimedBlock:
     times = reply["ns"]
     which = reply["which"]
     described = [read_output(item) for item in reply["described"]]
@@ -266,14 +266,14 @@ def _read_block(reply: dict[str, Any], wall: int, count: int, glimpse: Glimpse |
     if not all(type(item) is int and 0 <= item < 1 << 60 for item in times):
         raise ValueError("a time that is none")
     outputs = [described[index] for index in which]
-    return Block(list(times), wall, outputs, bool(reply["reused"]), bool(reply["shared"]), glimpse)
+    return TimedBlock(list(times), wall, outputs, bool(reply["reused"]), bool(reply["shared"]), sample)
 
 
-def read_output(item: Any) -> Output:
+def read_output(item: Any) -> SlotOutput:
     """What a runner says of an output; ValueError and the like where it makes no sense."""
     tree, leaves = item
     read = tuple(
-        Leaf(
+        OutputLeaf(
             str(kind)[:200],
             str(dtype),
             tuple(int(n) for n in shape),
@@ -283,4 +283,4 @@ def read_output(item: Any) -> Output:
         )
         for kind, dtype, shape, device, usual, delivered in leaves
     )
-    return Output(tree, read)
+    return SlotOutput(tree, read)

@@ -19,7 +19,7 @@ _MAX_DIMENSIONS = 4
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTensor:
     """A tensor the candidate says it holds."""
 
     name: str
@@ -47,7 +47,7 @@ class Match:
         return f"{self.source} = {name}{how}" if name != self.source or how else self.source
 
 
-def read_held(data: Any) -> list[Held]:
+def read_held(data: Any) -> list[HeldTensor]:
     """The runner's description of its state; ValueError if it is not one."""
     if not isinstance(data, list):
         raise ValueError("no list of tensors")
@@ -56,11 +56,11 @@ def read_held(data: Any) -> list[Held]:
         name, kind, _dtype, shape, digest = item
         if not (isinstance(name, str) and name and all(type(length) is int and length >= 0 for length in shape)):
             raise ValueError("a tensor's description is malformed")
-        held.append(Held(name, str(kind), tuple(shape), str(digest)))
+        held.append(HeldTensor(name, str(kind), tuple(shape), str(digest)))
     return held
 
 
-def match(state: State, held: list[Held]) -> tuple[list[Match], list[str]]:
+def match(state: State, held: list[HeldTensor]) -> tuple[list[Match], list[str]]:
     """(matches, names of the reference's tensors that found none)."""
     by_name = {item.name: item for item in held}
     matches: list[Match] = []
@@ -84,7 +84,7 @@ def match(state: State, held: list[Held]) -> tuple[list[Match], list[str]]:
     return matches, lost
 
 
-def _by_value(name: str, value: torch.Tensor, free: list[Held]) -> Match | None:
+def _by_value(name: str, value: torch.Tensor, free: list[HeldTensor]) -> Match | None:
     straight = tuple(range(value.dim()))
     orders = itertools.permutations(straight) if 2 <= value.dim() <= _MAX_DIMENSIONS else [straight]
     for axes in orders:

@@ -10,7 +10,7 @@ from typing import IO, Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Layout
+from kforge.worker.arena import Arena, ArenaLayout
 from kforge.worker.judge.runner_handle import RunnerHandle
 
 
@@ -27,7 +27,7 @@ def send_load(
     `build` is an archive of what the same program built before.
     """
     tree, tensors = trees.pack(arguments)
-    layout = Layout()
+    layout = ArenaLayout()
     specs = [layout.place(tensor) for tensor in tensors]
     message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
     with contextlib.ExitStack() as held:
@@ -72,7 +72,7 @@ def _file_of(data: bytes) -> IO[bytes]:
 
 def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float) -> None:
     """Load these values into a runner's module, by name."""
-    layout = Layout()
+    layout = ArenaLayout()
     specs = [layout.place(value) for _, value in values]
     arena = Arena.create(layout.size)
     try:

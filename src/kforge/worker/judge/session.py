@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from kforge.types import Problem, Settings
 from kforge.worker.judge.baselines import Baselines
-from kforge.worker.judge.casebook import CaseBook
-from kforge.worker.judge.nursery import Nursery
-from kforge.worker.judge.rotation import Rotation
+from kforge.worker.judge.problem_cases import ProblemCases
+from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.site import Site
+from kforge.worker.judge.timed_inputs import TimedInputs
 
 
-class Session:
+class ProblemSession:
     """Everything learned of a problem on one platform under one master seed."""
 
-    def __init__(self, problem: Problem, site: Site, trusted: Nursery, settings: Settings, seed: int) -> None:
-        self.book = CaseBook(problem, site, seed)
-        self.rotation = Rotation(self.book)
-        self.baselines = Baselines(self.book, self.rotation, trusted, settings.timing_seconds)
+    def __init__(self, problem: Problem, site: Site, trusted: RunnerPool, settings: Settings, seed: int) -> None:
+        self.cases = ProblemCases(problem, site, seed)
+        self.timed_inputs = TimedInputs(self.cases)
+        self.baselines = Baselines(self.cases, self.timed_inputs, trusted, settings.timing_seconds)
 
     def close(self) -> None:
         self.baselines.close()
-        self.rotation.close()
+        self.timed_inputs.close()

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 from kforge.worker import device_memory
 from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
@@ -42,7 +42,7 @@ class Site:
     @cached_property
     def shares(self) -> bool:
         """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
-        return self.device.type == "cuda" and not device_memory.absent_because(self.number)
+        return self.device.type == "cuda" and not device_memory.unavailable_reason(self.number)
 
     @cached_property
     def clock(self) -> DeviceClock:

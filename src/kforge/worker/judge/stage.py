@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from kforge.platforms.face import Platform
+from kforge.platforms.base import Platform
 
 _FILES = ("errors.py", "registry.py", "cache_folder.py")
 _FOLDERS = ("platforms", "emulation")

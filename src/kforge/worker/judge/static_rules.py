@@ -30,7 +30,7 @@ _MOST_INTEGERS = 512
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     rule: str
     what: str
     line: int
@@ -65,9 +65,9 @@ def classes(source: str) -> list[str]:
     return [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
 
 
-def scan(source: str) -> list[Finding]:
+def scan(source: str) -> list[RuleFinding]:
     """Findings in the order of the text."""
-    found: list[Finding] = []
+    found: list[RuleFinding] = []
     loaders = _BINARY_LOADERS if _RUN_TIME_COMPILER in source else (*_BINARY_LOADERS, *_MODULE_LOADERS)
     for node in ast.walk(ast.parse(source)):
         line = getattr(node, "lineno", 0)
@@ -75,38 +75,38 @@ def scan(source: str) -> list[Finding]:
             what = _binary_constant(node.value)
             named = next((name for name in _OUR_OWN if isinstance(node.value, str) and name in node.value), "")
             if named:
-                found.append(Finding("introspection", f"names {named}: a kernel stands on its own", line))
+                found.append(RuleFinding("introspection", f"names {named}: a kernel stands on its own", line))
             if what:
-                found.append(Finding("embedded_binary", what, line))
+                found.append(RuleFinding("embedded_binary", what, line))
         elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > _MOST_INTEGERS:
             values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
             if len(values) == len(node.elts) and all(isinstance(v, int) and 0 <= v < 256 for v in values):
-                found.append(Finding("embedded_binary", f"a list of {len(values)} byte values", line))
+                found.append(RuleFinding("embedded_binary", f"a list of {len(values)} byte values", line))
         elif isinstance(node, ast.Attribute) and node.attr in loaders:
-            found.append(Finding("embedded_binary", f"{node.attr} loads compiled code", line))
+            found.append(RuleFinding("embedded_binary", f"{node.attr} loads compiled code", line))
         elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
-            found.append(Finding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
+            found.append(RuleFinding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_judge(node):
-            found.append(Finding("introspection", "imports kforge: a kernel stands on its own", line))
+            found.append(RuleFinding("introspection", "imports kforge: a kernel stands on its own", line))
         elif isinstance(node, ast.ImportFrom) and any(alias.name in loaders for alias in node.names):
-            found.append(Finding("embedded_binary", "imports a function that loads compiled code", line))
+            found.append(RuleFinding("embedded_binary", "imports a function that loads compiled code", line))
         elif isinstance(node, ast.ImportFrom) and node.module in ("sys", "gc", "inspect"):
             for alias in node.names:
                 if _INTROSPECTION.get(alias.name):
-                    found.append(Finding("introspection", f"imports {_INTROSPECTION[alias.name]}", line))
+                    found.append(RuleFinding("introspection", f"imports {_INTROSPECTION[alias.name]}", line))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("inspect.stack", "inspect.trace"):
-            found.append(Finding("introspection", f"calls {ast.unparse(node.func)}", line))
+            found.append(RuleFinding("introspection", f"calls {ast.unparse(node.func)}", line))
     return sorted(found, key=lambda item: item.line)
 
 
-def builds_extension(source: str) -> Finding | None:
+def builds_extension(source: str) -> RuleFinding | None:
     """Where it builds a torch extension: native code that no emulator runs as a kernel."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
         if called.rpartition(".")[2] == "load_inline" or called.endswith("cpp_extension.load"):
-            return Finding("foreign_code", f"{called} builds a torch extension, which is not emulated", node.lineno)
+            return RuleFinding("foreign_code", f"{called} builds a torch extension, which is not emulated", node.lineno)
     return None
 
 

@@ -26,7 +26,7 @@ from kforge.worker.device_memory import DeviceArena
 from kforge.worker.gradients import gradients
 from kforge.worker.held_tensors import held_tensors, module_tensors
 from kforge.worker.memory_overlap import is_shared, overlaps_itself
-from kforge.worker.runner import kernels, misuse, modes, probes, solo, tamper, watch
+from kforge.worker.runner import kernels, misuse, modes, probes, standalone, tamper, watch
 from kforge.worker.runner.device_gate import DeviceGate
 from kforge.worker.runner.exported_memory import ExportedMemory
 from kforge.worker.runner.mapped_inputs import MappedInputs
@@ -132,7 +132,7 @@ class _Runner:
         tensors = [arena.tensor(Spec.from_json(item)).clone() for item in request["specs"]] if arena else []
         arguments = trees.unpack(request["arguments"], tensors)
         if request.get("build"):
-            solo.unpack(self._home, fds[-1], request["build"])
+            standalone.unpack(self._home, fds[-1], request["build"])
         # torch's default is TF32 in convolutions and not in products; here it is one or the other, and said.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(request.get("tf32"))
         if request["watched"]:
@@ -296,7 +296,7 @@ class _Runner:
         mode = poison or contextlib.nullcontext()
         self._inputs.refresh()
         if self._platform.emulated:
-            self._platform.check_calls(request["checked"])
+            self._platform.set_checked(request["checked"])
         gc.disable()
         try:
             with self._phase("forward"), torch.no_grad(), mode:
@@ -537,12 +537,12 @@ class _Runner:
         """Run a program in a process of its own, behind a tool; nothing of it is imported here."""
         with self._phase("alone"):
             self._inputs.refresh()
-            return {"answer": solo.run(self._home, request, fds, self._inputs.sets)}
+            return {"answer": standalone.run(self._home, request, fds, self._inputs.sets)}
 
     def _op_pack(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What a program run alone has built, written to the judge's descriptor."""
         with self._phase("pack"):
-            data = solo.pack(self._home)
+            data = standalone.pack(self._home)
             with open(fds[0], "wb") as file:
                 file.write(data)
         return {"size": len(data)}

@@ -17,7 +17,7 @@ from typing import Any
 
 from kforge import registry
 from kforge.worker.sandbox import kernel, rootfs
-from kforge.worker.sandbox.view import View
+from kforge.worker.sandbox.view import FileSystemView
 from kforge.worker.wire import Channel, PeerError
 
 _keepers: set[int] = set()
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
         kernel.adopt_orphans()
     if level == "unshare":
         data = json.loads(sys.stdin.read())
-        view = View(*(tuple(map(_tuple, data[name])) for name in ("shown", "links", "covered", "devices")))
+        view = FileSystemView(*(tuple(map(_tuple, data[name])) for name in ("shown", "links", "covered", "devices")))
         rootfs.enter(view, scratch)
     channel = Channel(socket.socket(fileno=fd))
     try:

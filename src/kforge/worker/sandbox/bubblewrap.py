@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from kforge.worker.sandbox.view import View
+from kforge.worker.sandbox.view import FileSystemView
 
 
-def command(view: View, inner: list[str]) -> list[str]:
+def command(view: FileSystemView, inner: list[str]) -> list[str]:
     """`inner`, run by bwrap with only the view, no network and none of our environment."""
     words = ["bwrap", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--new-session"]
     if os.geteuid() != 0:
@@ -28,7 +28,7 @@ def command(view: View, inner: list[str]) -> list[str]:
     return [*words, "--chdir", "/", "--", *inner]
 
 
-def _parents(view: View) -> list[str]:
+def _parents(view: FileSystemView) -> list[str]:
     """Folders above the shown ones, outermost first."""
     found: dict[str, None] = {}
     for _, inside in view.shown:

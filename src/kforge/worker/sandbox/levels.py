@@ -32,7 +32,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 @functools.cache
-def absent_because(level: str) -> str:
+def unavailable_reason(level: str) -> str:
     """Why the level cannot be had here, with the cure; empty if it can."""
     if level == "process":
         return ""
@@ -56,10 +56,10 @@ def absent_because(level: str) -> str:
 def choose(wanted: str) -> str:
     """The level to use: the strongest there is for "auto", else the named one or SandboxUnavailable."""
     if wanted == "auto":
-        return next(level for level in LEVELS if not absent_because(level))
+        return next(level for level in LEVELS if not unavailable_reason(level))
     if wanted not in LEVELS:
         raise SandboxUnavailable(f"no sandbox level is called {wanted!r}; there are: auto, {', '.join(LEVELS)}")
-    reason = absent_because(wanted)
+    reason = unavailable_reason(wanted)
     if reason:
         raise SandboxUnavailable(f"sandbox level {wanted}: {reason}")
     return wanted

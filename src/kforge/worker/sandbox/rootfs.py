@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from kforge.worker.sandbox import kernel
-from kforge.worker.sandbox.view import View
+from kforge.worker.sandbox.view import FileSystemView
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
-def enter(view: View, scratch: str) -> None:
+def enter(view: FileSystemView, scratch: str) -> None:
     """Move this process into a root of its own; `scratch` is an empty folder to build it on."""
     flags = kernel.NEW_NS | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS
     uid, gid = os.geteuid(), os.getegid()

@@ -15,7 +15,7 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime"
 
 
 @dataclass(frozen=True)
-class View:
+class FileSystemView:
     """Paths to show read-only, links to make, places to cover."""
 
     shown: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class View:
     """Device nodes to show, beside the harmless ones every view has."""
 
 
-def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()) -> View:
+def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()) -> FileSystemView:
     """The view for a runner whose code is staged in `stage`, with a platform's own folders and device nodes."""
     wanted = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_python_folders(), *extra]
     shown: dict[str, str] = {}
@@ -43,7 +43,7 @@ def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()
                 shown.setdefault(real, real)
     kept = {inside: outside for inside, outside in shown.items() if not _inside_another(inside, shown)}
     ordered = sorted(kept.items(), key=lambda item: item[0].count("/"))
-    return View(
+    return FileSystemView(
         shown=(*((outside, inside) for inside, outside in ordered), (str(stage), str(stage))),
         links=tuple((target, link) for link, target in links.items()),
         covered=tuple(_own_installation(kept)),

@@ -1,0 +1,60 @@
+"""What a chain's past says about the offline writer's moves: all its state is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kforge.agents.base import Situation
+from kforge.agents.offline import variants
+from kforge.types import Attempt
+
+_USELESS = re.compile(r"^([\w+]+) (?:changes nothing here$|cannot be lifted: )")
+
+
+def idle_note(name: str) -> str:
+    """The note that a variant gives the same program as one before it."""
+    return f"{name} changes nothing here"
+
+
+def failed_note(name: str, reason: str) -> str:
+    """The note that a variant cannot be had."""
+    return f"{name} cannot be lifted: {reason}"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A variant that has been judged."""
+
+    name: str
+    attempt: Attempt
+
+
+def tried(situation: Situation) -> tuple[Tried, ...]:
+    """Every variant written so far, in order."""
+    found = []
+    for attempt in situation.past:
+        name = variants.variant_of(attempt.candidate.source) if attempt.candidate else None
+        if name is not None:
+            found.append(Tried(name, attempt))
+    return tuple(found)
+
+
+def spent(situation: Situation) -> set[str]:
+    """Names that need not be written again: tried, or known to change nothing or to be out of reach."""
+    names = {item.name for item in tried(situation)}
+    for attempt in situation.past:
+        names |= {found.group(1) for note in attempt.notes if (found := _USELESS.match(note))}
+    return names
+
+
+def parent_variant(situation: Situation) -> str:
+    """The variant of the program the move starts from."""
+    parent = situation.parent
+    name = variants.variant_of(parent.candidate.source) if parent and parent.candidate else None
+    return name or variants.DEFAULT
+
+
+def body(source: str) -> str:
+    """A program without its header, to tell whether two are the same."""
+    return source.split('"""', 2)[-1]

@@ -1,0 +1,96 @@
+"""A launch as whoever watches a program sees it: in checked mode or not, and what it was given and wrote."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kforge.emulation import fake_device, kernel_launch, native_build, storage_marks
+
+UNREAD, UNFED = "unread", "unfed"
+"""How kernels may have no part in a result: nothing of it comes from what they wrote, or they were given nothing."""
+_checked = False
+_unchecked = 0
+_call = 0
+_following = False
+_fed_sources: set[str] = set()
+
+
+def check(yes: bool) -> None:
+    """From now on launches are checked, or are not: slower, and with every access looked at."""
+    global _checked, _unchecked
+    if fake_device.inside():
+        raise kernel_launch.KernelFault("checked mode is not the program's to switch on or off")
+    _checked, _unchecked = yes, 0
+
+
+def checking() -> bool:
+    """Whether launches are checked."""
+    return _checked
+
+
+def unchecked() -> int:
+    """How many launches were not checked since `check` was called."""
+    return _unchecked
+
+
+def launch(
+    built: Callable[[bool], native_build.Built],
+    order: kernel_launch.LaunchRequest,
+    source: str,
+    storages: Iterable[Any],
+) -> None:
+    """Run a kernel on memory of these storages."""
+    global _unchecked
+    _unchecked += not _checked
+    given = list({id(storage): storage for storage in storages}.values())
+    before = [_sum(storage) for storage in given] if _following else []
+    kernel_launch.launch(built(_checked), replace(order, checked=_checked), source)
+    if _following:
+        written = [storage for storage, sum in zip(given, before, strict=True) if _sum(storage) != sum]
+        _note(source, given, written)
+
+
+def follow(tensors: Iterable[torch.Tensor]) -> None:
+    """A call begins: these are what it works on."""
+    global _following, _call
+    _following, _call = True, _call + 1
+    _fed_sources.clear()
+    for tensor in tensors:
+        storage = storage_marks.storage_of(tensor)
+        if storage is not None:
+            storage_marks.marked(storage).fed = _call
+
+
+def followed(tensors: Iterable[torch.Tensor]) -> str:
+    """It has ended with these: empty where a kernel worked on what it was given and they hold something of that."""
+    global _following
+    _following = False
+    marks = [mark for mark in map(storage_marks.mark_of, map(storage_marks.storage_of, tensors)) if mark is not None]
+    if any(mark.worked == _call for mark in marks):
+        return ""
+    return UNFED if any(mark.made == _call for mark in marks) else UNREAD
+
+
+def _note(source: str, given: list[Any], written: list[Any]) -> None:
+    marks = [storage_marks.marked(storage) for storage in given]
+    fed = source in _fed_sources or any(mark.fed == _call or mark.worked == _call for mark in marks)
+    if fed:
+        # Kernels of one source may hand things on in variables of their own.
+        _fed_sources.add(source)
+    for storage in written:
+        mark = storage_marks.marked(storage)
+        mark.take(marks)
+        mark.made = _call
+        if fed:
+            mark.worked = _call
+
+
+def _sum(storage: Any) -> int:
+    size = storage.nbytes()
+    return zlib.crc32((ctypes.c_char * size).from_address(storage.data_ptr())) if size else 0

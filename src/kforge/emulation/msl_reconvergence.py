@@ -1,0 +1,158 @@
+"""Where lanes that parted meet again: behind a branch or a loop, and before a loop's next turn.
+
+A GPU's lanes run in step. Here each runs until it has to wait for the others, so one that skips what its neighbours do
+together must wait for them. Only statements in which lanes do something together are concerned.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kforge.emulation.msl_functions import MslFunction, functions
+from kforge.emulation.tokens import SourceError, Token, closing, made
+
+_TOGETHER = re.compile(r"^(?:simd|quad)_\w+$|^simdgroup_(?:load|store|multiply\w*|barrier)$")
+
+
+def with_meetings(tokens: list[Token]) -> list[Token]:
+    """The tokens, with `kforge::meet` where lanes meet."""
+    found = functions(tokens)
+    inserted = _Inserted({}, _names_of(tokens, found))
+    for function in found:
+        if inserted.together(tokens, function.body, function.end):
+            _block(tokens, function.body, inserted)
+    if not inserted.before:
+        return tokens
+    out: list[Token] = []
+    for index, token in enumerate(tokens):
+        out += (made(text, Token("made", "", token.line)) for text in inserted.before.get(index, ()))
+        out.append(token)
+    return out
+
+
+@dataclass(frozen=True)
+class _Inserted:
+    before: dict[int, list[str]]
+    """Index of a token -> what to write before it."""
+    names: set[str]
+    """The program's own functions in which lanes do something together."""
+
+    def add(self, index: int, text: str, first: bool = False) -> None:
+        texts = self.before.setdefault(index, [])
+        texts.insert(0 if first else len(texts), text)
+
+    def together(self, tokens: list[Token], begin: int, end: int) -> bool:
+        return any(_is_call(tokens, index, self.names) for index in range(begin, end))
+
+    def place(self, tokens: list[Token], end: int) -> str:
+        """As text, a place after all that stands on the line, and after the places that ended before."""
+        return f"{tokens[end].line}, {end}"
+
+
+def _is_call(tokens: list[Token], index: int, names: set[str]) -> bool:
+    token = tokens[index]
+    if token.kind != "name" or index + 1 >= len(tokens) or tokens[index + 1].text not in ("(", "<"):
+        return False
+    return token.text in names or _TOGETHER.match(token.text) is not None
+
+
+def _names_of(tokens: list[Token], found: list[MslFunction]) -> set[str]:
+    names: set[str] = set()
+    while True:
+        more = {
+            tokens[function.opening - 1].text
+            for function in found
+            if any(_is_call(tokens, index, names) for index in range(function.body, function.end))
+        }
+        if more <= names:
+            return names
+        names |= more
+
+
+def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
+    """The statements between braces; gives the index behind them."""
+    end = closing(tokens, opening)
+    index = opening + 1
+    while index < end:
+        begin = _skipped(tokens, index, end)
+        if begin >= end:
+            break
+        index = max(_statement(tokens, begin, inserted), begin + 1)
+        parts = tokens[begin].text in ("if", "for", "while", "do", "switch")
+        if parts and inserted.together(tokens, begin, index):
+            inserted.add(index, f" kforge::meet({inserted.place(tokens, index - 1)});", first=True)
+    return end + 1
+
+
+def _skipped(tokens: list[Token], index: int, end: int) -> int:
+    while index < end and tokens[index].kind == "marker":
+        index += 1
+    return index
+
+
+def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
+    """Looks into one statement; gives the index behind it."""
+    index = _skipped(tokens, index, len(tokens))
+    if index >= len(tokens):
+        raise SourceError(tokens[-1].line, "a statement is missing at the end")
+    text = tokens[index].text
+    if text == "{":
+        return _block(tokens, index, inserted)
+    if text in ("if", "switch"):
+        header = index + 2 if tokens[index + 1].text == "constexpr" else index + 1
+        end = _statement(tokens, closing(tokens, header) + 1, inserted)
+        following = _skipped(tokens, end, len(tokens))
+        if text == "if" and following < len(tokens) and tokens[following].text == "else":
+            return _statement(tokens, following + 1, inserted)
+        return end
+    if text in ("for", "while"):
+        body = _skipped(tokens, closing(tokens, index + 1) + 1, len(tokens) - 1)
+        end = _statement(tokens, body, inserted)
+        if _turns_apart(tokens, body, end, inserted):
+            _turn(tokens, index, inserted.place(tokens, end - 1), inserted)
+        return end
+    if text == "do":
+        end = _statement(tokens, index + 1, inserted)
+        if _turns_apart(tokens, index + 1, end, inserted):
+            _turn(tokens, end, inserted.place(tokens, end - 1), inserted)
+        return closing(tokens, end + 1) + 2
+    if text in ("case", "default"):
+        while index < len(tokens) and tokens[index].text not in (":", "}"):
+            index += 1
+        return index + (index < len(tokens) and tokens[index].text == ":")
+    return _simple(tokens, index)
+
+
+def _simple(tokens: list[Token], index: int) -> int:
+    while index < len(tokens) and tokens[index].text != ";":
+        if tokens[index].text == "}":
+            return index
+        index = closing(tokens, index) if tokens[index].text in ("(", "[", "{", "[[") else index
+        index += 1
+    return min(index + 1, len(tokens))
+
+
+def _turns_apart(tokens: list[Token], body: int, end: int, inserted: _Inserted) -> bool:
+    """Whether a lane may begin the next turn of a loop without having met the others in this one."""
+    words = {token.text for token in tokens[body:end]}
+    skips = "continue" in words or (tokens[body].text != "{" and bool(words & {"if", "for", "while", "switch"}))
+    return skips and inserted.together(tokens, body, end)
+
+
+def _turn(tokens: list[Token], loop: int, place: str, inserted: _Inserted) -> None:
+    """Into the brackets of a loop, where each turn passes."""
+    opening = loop + 1
+    end = closing(tokens, opening)
+    if tokens[loop].text == "while":
+        inserted.add(opening + 1, f"kforge::meet({place}), (")
+        inserted.add(end, ")")
+        return
+    marks, index = 0, opening + 1
+    while index < end and marks < 2:
+        if tokens[index].text in ("(", "[", "{"):
+            index = closing(tokens, index)
+        marks += tokens[index].text == ";"
+        index += 1
+    if marks == 2:
+        inserted.add(index, f" kforge::meet({place})" + ("," if index < end else ""))

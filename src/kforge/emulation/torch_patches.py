@@ -1,0 +1,154 @@
+"""Things of torch that are replaced while there is an emulated device, put in and taken out again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kforge.emulation import fake_device
+
+Stands = dict[tuple[Any, str], Any]
+"""(where, name) -> what stands there instead."""
+_ABSENT = object()
+_WITH_VALUE = ("manual_seed", "set_state")
+
+
+def install(stands: Stands) -> None:
+    """Put them in, for the rest of this process."""
+    for (holder, name), value in stands.items():
+        setattr(holder, name, value)
+
+
+@contextlib.contextmanager
+def installed(stands: Stands) -> Iterator[None]:
+    """Put them in for a block."""
+    before = {(holder, name): getattr(holder, name, _ABSENT) for holder, name in stands}
+    install(stands)
+    try:
+        yield
+    finally:
+        fake_device.set_default_device(None)
+        for (holder, name), value in before.items():
+            if value is _ABSENT:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, value)
+
+
+def for_device(device: str) -> Stands:
+    """What programs ask of torch itself."""
+    return {
+        (torch, "Generator"): generator(device),
+        (torch, "set_default_device"): fake_device.set_default_device,
+        (torch, "get_default_device"): fake_device.get_default_device,
+        (torch.accelerator, "is_available"): always(True),
+        (torch.accelerator, "device_count"): always(1),
+        (torch.accelerator, "current_accelerator"): always(torch.device(device)),
+        (torch.accelerator, "synchronize"): always(None),
+    }
+
+
+def generator(device: str) -> type:
+    """torch.Generator, which may also be the device's."""
+
+    class Generator(torch.Generator):
+        def __new__(cls, device: Any = "cpu") -> Any:
+            made = super().__new__(cls)
+            made._named = torch.device(device)  # type: ignore[attr-defined]
+            return made
+
+        @property
+        def device(self) -> torch.device:  # type: ignore[override]
+            named: torch.device = self._named  # type: ignore[attr-defined]
+            return torch.device(device, 0) if named.type == device else named
+
+    return Generator
+
+
+class EmulatedStream:
+    """Everything runs in the order in which it is launched, so that a stream has nothing to wait for."""
+
+    cuda_stream = 0
+    device_index = 0
+    priority = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or EmulatedEvent()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> EmulatedStream:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+class EmulatedEvent:
+    """Recorded when it is asked to be; a time between two says nothing of the device."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, *_: Any) -> None:
+        pass
+
+    def wait(self, *_: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: Any) -> float:
+        raise RuntimeError("Event.elapsed_time: nothing is timed in emulation")
+
+
+class NullContext:
+    """A `with` that changes nothing: there is one device, and one stream."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def always(value: Any) -> Any:
+    """In place of what has one answer here. Each is another function: torch's compiler knows them by identity."""
+    return lambda *_, **__: value
+
+
+def of_generator(name: str) -> Any:
+    """In place of what the device's generator does: its numbers are drawn by the processor's."""
+    return lambda *given: getattr(torch.default_generator, name)(*given[: 1 if name in _WITH_VALUE else 0])
+
+
+def absent(name: str) -> Any:
+    """In place of what the emulator does not have: an error that names it."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{name} is not emulated: see docs/emulation.md for what is")
+
+    return refuse

@@ -1,0 +1,39 @@
+"""A winner judged once more: of several measurements the best is a lucky one, and a fresh one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kforge.execution.base import Executor
+from kforge.run.result import RunResult
+from kforge.types import Attempt, Job, Verdict, best_attempt
+
+_TIMES = 2.0
+"""How much longer than usual the winner is measured."""
+
+
+def needs_confirmation(history: tuple[Attempt, ...]) -> bool:
+    """Whether the winner was chosen among several timed programs; a single one was not chosen by its time."""
+    timed = {attempt.candidate.id for attempt in history if attempt.candidate and attempt.speedup is not None}
+    return len(timed) > 1
+
+
+def of_winner(confirmation: Verdict | None, history: tuple[Attempt, ...]) -> Verdict | None:
+    """The confirmation, if it is of the program that wins now: a run that was resumed may have found another."""
+    best = best_attempt(history)
+    judged = confirmation.evidence.candidate if confirmation and confirmation.evidence else None
+    other = judged and best and best.candidate and judged.id != best.candidate.id
+    return None if other else confirmation
+
+
+async def confirm(result: RunResult, executor: Executor, tell: Callable[[str], None]) -> Verdict:
+    """The verdict on the best program, on inputs nobody has seen."""
+    best = result.best
+    assert best is not None
+    assert best.candidate is not None
+    tell("confirming")
+    settings = result.request.settings
+    settings = replace(settings, profilers=(), timing_seconds=settings.timing_seconds * _TIMES)
+    report = await executor.run(Job("confirm", result.request.problem, best.candidate, settings), tell)
+    return report.verdict

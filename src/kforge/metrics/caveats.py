@@ -1,0 +1,143 @@
+"""What a careful reader of a comparison should know, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from kforge.metrics.problem_results import ProblemResult, emulated
+from kforge.metrics.records import PairedDifference
+from kforge.types import Trial
+
+FEWEST_PAIRS = 3
+"""With fewer no interval is worth saying."""
+_FEW_VALUES = 6
+"""From fewer, intervals of a mean were found too short (docs/metrics.md)."""
+_SOME = 3
+"""How many names are given before the rest is only counted."""
+
+
+def of_texts(keys: Sequence[str]) -> list[str]:
+    """Problems that are called the same and are not."""
+    if not keys:
+        return []
+    return [f"{_listed(keys)}: not the same text on both sides, so not compared."]
+
+
+def of_questions(
+    both: Mapping[str, tuple[ProblemResult, ProblemResult]], asked: Sequence[PairedDifference], names: tuple[str, str]
+) -> list[str]:
+    """What could not be asked, and why; and what was taken for granted where it could."""
+    if len(both) < FEWEST_PAIRS:
+        counted = f"{len(both)} problems count" if len(both) != 1 else "1 problem counts"
+        return [f"{counted} on both sides: too few to compare, an interval takes {FEWEST_PAIRS}."]
+    questions = {item.question for item in asked}
+    notes = []
+    if "speedup vs eager" not in questions:
+        notes.append(_untimed(both, "fall-back vs eager" in questions, names))
+    elif "speedup vs best" not in questions:
+        notes.append(f"Nothing is said of the best baseline: fewer than {FEWEST_PAIRS} problems have it on both sides.")
+    if "fall-back vs eager" in questions:
+        notes += _taken_as_slow(both, names)
+    return notes
+
+
+def _untimed(both: Mapping[str, tuple[ProblemResult, ProblemResult]], kept: bool, names: tuple[str, str]) -> str:
+    """Why speed is not compared problem by problem; `kept`: it is with fall-back."""
+    timed = [sum("eager" in pair[side].logs for pair in both.values()) for side in (0, 1)]
+    common = sum("eager" in a.logs and "eager" in b.logs for a, b in both.values())
+    if not any(timed):
+        return "Nothing was timed on either side: only correctness is compared."
+    if not all(timed):
+        name = names[timed.index(0)]
+        if kept:
+            return f"No program of {name} is correct: with fall-back it keeps the baseline on every problem."
+        return f"One side was not timed ({name}): only correctness is compared."
+    problems = "problem was" if common == 1 else "problems were"
+    return f"{common} {problems} correct and timed on both sides: too few to compare speed there, only with fall-back."
+
+
+def _taken_as_slow(both: Mapping[str, tuple[ProblemResult, ProblemResult]], names: tuple[str, str]) -> list[str]:
+    notes = []
+    for side, name in enumerate(names):
+        number = sum(pair[side].correct > 0 and "eager" not in pair[side].logs for pair in both.values())
+        if number:
+            problems = "1 problem is" if number == 1 else f"{number} problems are"
+            notes.append(f"{problems} correct for {name} and not timed: with fall-back the baseline is kept there.")
+    return notes
+
+
+def of_differences(differences: Sequence[PairedDifference], questions: int) -> list[str]:
+    """Where the numbers can carry less than they seem to."""
+    least = math.floor(math.log2(2 * questions / 0.05)) + 1
+    asked = "1 question" if questions == 1 else f"{questions} questions at once"
+    flat = [item for item in differences if item.question != "correct" and item.low == item.high]
+    idle = [item for item in flat if item.question == "fall-back vs eager" and item.a == item.b == 1.0]
+    few = [item for item in differences if item not in flat and item.wins + item.losses < least]
+    thin = [item for item in few if item.question != "correct" and item.wins + item.losses < _FEW_VALUES]
+    notes = [
+        f"The ratio is exactly {item.effect:.4g} on every problem ({item.question}), which measurements hardly are: "
+        "without a spread there is no interval, and nothing is shown."
+        for item in flat
+        if item not in idle
+    ]
+    if idle:
+        notes.append("No program of either side beats the baseline: with fall-back there is nothing to compare.")
+    if few:
+        tally = ", ".join(f"{item.wins + item.losses} ({item.question})" for item in few)
+        notes.append(f"The sign test of {asked} takes {least} problems that differ to show anything; here {tally}.")
+    if thin:
+        tally = ", ".join(item.question for item in thin)
+        notes.append(f"With fewer than {_FEW_VALUES} problems that differ an interval may be too short: {tally}.")
+    return notes
+
+
+def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str]) -> list[str]:
+    """What else differs between the sides."""
+    notes = []
+    for what, read in _CIRCUMSTANCES.items():
+        found = [sorted({word for trial in side if (word := read(trial))}) for side in (a, b)]
+        if found[0] and found[1] and found[0] != found[1]:
+            notes.append(f"Different {what}: {names[0]} {_listed(found[0])}; {names[1]} {_listed(found[1])}.")
+    if emulated((*a, *b)):
+        notes.append("Programs were verified in emulation, where nothing is timed.")
+    return notes
+
+
+def _machine(trial: Trial) -> str:
+    evidence = trial.verdict.evidence if trial.verdict else None
+    device = evidence.device if evidence else {}
+    cores = f", {device['cores']} cores" if "cores" in device else ""
+    return device.get("processor", "") + cores
+
+
+def _torch(trial: Trial) -> str:
+    evidence = trial.verdict.evidence if trial.verdict else None
+    return evidence.versions.get("torch", "") if evidence else ""
+
+
+def _baseline(trial: Trial) -> str:
+    return trial.verdict.timing.baseline if trial.verdict and trial.verdict.timing else ""
+
+
+def _measured(trial: Trial) -> str:
+    """Of several measurements the best is a lucky one; one alone was not chosen."""
+    timed = {attempt.candidate.id for attempt in trial.history if attempt.candidate and attempt.speedup is not None}
+    if len(timed) < 2:
+        return ""
+    return "judged once more" if trial.confirmation else "as first measured"
+
+
+_CIRCUMSTANCES: dict[str, Callable[[Trial], str]] = {
+    "platforms": lambda trial: trial.cell.platform,
+    "machines": _machine,
+    "versions of torch": _torch,
+    "baselines beside the program": _baseline,
+    "measurements of winners": _measured,
+    "seeds": lambda trial: str(trial.cell.seed),
+}
+
+
+def _listed(words: Sequence[str]) -> str:
+    rest = len(words) - _SOME
+    return ", ".join(words[:_SOME]) + (f" and {rest} more" if rest > 0 else "")

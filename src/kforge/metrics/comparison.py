@@ -1,0 +1,143 @@
+"""Two configurations on the same problems: what differs, by how much, and whether that is shown.
+
+    trials of a, trials of b -> problems that count on both sides -> one value a problem -> interval and sign test
+
+A problem is one pair, however often it was repeated: repetitions are averaged first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from kforge.metrics.caveats import FEWEST_PAIRS, of_circumstances, of_differences, of_questions, of_texts
+from kforge.metrics.intervals import mean_interval, same, share_difference_interval, sign, sign_test
+from kforge.metrics.problem_results import Counted, ProblemResult, count, standing
+from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference, ProblemPair, Question
+from kforge.types import Trial
+
+_FARTHEST = math.log(1e6)
+"""An interval in logarithms is cut off here, so that a few wild values give a number that can be written."""
+
+_VALUES: dict[Question, Callable[[ProblemResult], float | None]] = {
+    "correct": lambda found: found.correct,
+    "speedup vs eager": lambda found: found.logs.get("eager"),
+    "speedup vs best": lambda found: found.logs.get("best"),
+    "fall-back vs eager": lambda found: found.fallback["eager"],
+}
+"""What a problem is worth on one side: a share, or a logarithm; None leaves it out of that question."""
+
+_Both = Mapping[str, tuple[ProblemResult, ProblemResult]]
+
+
+def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], questions: int | None = None) -> Comparison:
+    """Every question that the trials can answer.
+
+    `questions` is how many are asked over all comparisons made together (the sum of `questions_of`); None: this one is
+    alone. Intervals and tests allow for them by Bonferroni's rule.
+    """
+    side_a, side_b = count(a), count(b)
+    both, other_texts = _common(side_a, side_b)
+    asked = _asked(both)
+    number = max(len(asked), questions or 0, 1)
+    differences = tuple(_difference(question, pairs, number) for question, pairs in asked.items())
+    compared_a, compared_b = (tuple(trial for key in both for trial in side.counting[key]) for side in (side_a, side_b))
+    return Comparison(
+        names[0],
+        names[1],
+        pairs=tuple(_pair(key, *found) for key, found in both.items()),
+        differences=differences,
+        questions=number,
+        alone_a=tuple(key for key in side_a.counting if key not in side_b.counting),
+        alone_b=tuple(key for key in side_b.counting if key not in side_a.counting),
+        notes=(
+            *of_texts(other_texts),
+            *of_questions(both, differences, names),
+            *of_differences(differences, number),
+            *of_circumstances(compared_a, compared_b, names),
+        ),
+    )
+
+
+def questions_of(a: Sequence[Trial], b: Sequence[Trial]) -> int:
+    """How many questions a comparison of these asks."""
+    return len(_asked(_common(count(a), count(b))[0]))
+
+
+def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
+    """Problems that count on both sides; and keys that are the same, of problems that are not."""
+    keys = [key for key in a.counting if key in b.counting]
+    texts = {key: {trial.cell.problem_id for side in (a, b) for trial in side.counting[key]} for key in keys}
+    both = {key: (standing(a.counting[key]), standing(b.counting[key])) for key in keys if len(texts[key]) == 1}
+    return both, [key for key in keys if len(texts[key]) > 1]
+
+
+def _asked(both: _Both) -> dict[Question, list[tuple[float, float]]]:
+    """The values of each question that enough problems can answer."""
+    found: dict[Question, list[tuple[float, float]]] = {}
+    for question in QUESTIONS:
+        if question == "fall-back vs eager" and not _has_fallback(both):
+            continue
+        value = _VALUES[question]
+        pairs = [(value(a), value(b)) for a, b in both.values()]
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if len(known) >= FEWEST_PAIRS:
+            found[question] = known
+    return found
+
+
+def _has_fallback(both: _Both) -> bool:
+    """Whether what each side is worth with fall-back is known, and one of them has more than the baseline to show.
+
+    A side without a correct program keeps the baseline everywhere. Of one that is correct and was not timed, or ran in
+    emulation, nothing is known: what is kept of it would all be baseline.
+    """
+    sides = list(zip(*both.values(), strict=True))
+    timed = [any("eager" in found.logs for found in side) for side in sides]
+    wrong = [not any(found.correct or found.emulated for found in side) for side in sides]
+    return any(timed) and all(has or none for has, none in zip(timed, wrong, strict=True))
+
+
+def _difference(question: Question, pairs: Sequence[tuple[float, float]], questions: int) -> PairedDifference:
+    """Shares are subtracted; speedups come as logarithms, so that their difference is a ratio."""
+    steps = [b - a for a, b in pairs]
+    signs = [sign(step) for step in steps]
+    wins, losses = signs.count(1), signs.count(-1)
+    level = 1 - 0.05 / questions
+    if question == "correct":
+        low, high = share_difference_interval(steps, level)
+    else:
+        low, high = (max(-_FARTHEST, min(_FARTHEST, end)) for end in mean_interval(steps, level))
+    sign_p = min(1.0, sign_test(wins, losses) * questions)
+    # Measured ratios that are all the same leave no spread to judge by.
+    spoken = 0 if question != "correct" and same(steps) else (low > 0) - (high < 0)
+    scale = (lambda value: value) if question == "correct" else math.exp
+    return PairedDifference(
+        question,
+        a=scale(math.fsum(a for a, _ in pairs) / len(pairs)),
+        b=scale(math.fsum(b for _, b in pairs) / len(pairs)),
+        effect=scale(math.fsum(steps) / len(steps)),
+        low=scale(low),
+        high=scale(high),
+        level=level,
+        pairs=len(pairs),
+        wins=wins,
+        losses=losses,
+        ties=len(pairs) - wins - losses,
+        sign_p=sign_p,
+        shown=spoken != 0 and sign_p < 0.05 and spoken == sign(wins - losses),
+    )
+
+
+def _pair(key: str, a: ProblemResult, b: ProblemResult) -> ProblemPair:
+    of_a, of_b = a.logs.get("eager"), b.logs.get("eager")
+    return ProblemPair(
+        key,
+        a=None if of_a is None else math.exp(of_a),
+        b=None if of_b is None else math.exp(of_b),
+        a_state=a.state,
+        b_state=b.state,
+        ratio=None if of_a is None or of_b is None else math.exp(of_b - of_a),
+        a_correct=a.correct,
+        b_correct=b.correct,
+    )

@@ -1,0 +1,144 @@
+"""Which problems count, and what each of them came to on one side.
+
+A problem counts if it is sound and at least one of its trials is finished. What a trial is worth is `Trial.verdict`:
+the winner's confirmation where there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kforge.metrics.records import AGAINST, STATES, Against
+from kforge.types import Attempt, Outcome, Trial, Verdict
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The trials of one configuration on one platform, sorted out by problem."""
+
+    counting: dict[str, tuple[Trial, ...]]
+    """Finished trials of problems that count, by key, in the order of the keys."""
+    unfinished: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    degenerate: dict[str, str] = field(default_factory=dict)
+    partial: dict[str, str] = field(default_factory=dict)
+    """Problems that count, some of whose trials are not through."""
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All that count."""
+        return tuple(trial for trials in self.counting.values() for trial in trials)
+
+
+@dataclass(frozen=True)
+class ProblemResult:
+    """One problem's figures, over its repetitions."""
+
+    correct: float
+    """The share of repetitions that are correct."""
+    state: str
+    """The best state of any."""
+    logs: dict[Against, float]
+    """Mean logarithm of the speedup of correct repetitions, where one was timed against that baseline."""
+    fallback: dict[Against, float]
+    """The same over all of them, for who keeps the baseline wherever the program is wrong or slower."""
+    emulated: bool = False
+    """Whether any of them was judged in emulation, where nothing is timed."""
+
+
+def count(trials: Sequence[Trial]) -> Counted:
+    """Every problem in exactly one place; ValueError if the trials are not of one configuration on one platform."""
+    if len({(trial.cell.platform, trial.cell.configuration) for trial in trials}) > 1:
+        raise ValueError("trials of several platforms or configurations: give those of one, as Study.groups() does")
+    found = Counted({})
+    for key, group in _by_problem(trials).items():
+        unsound = _unique(reason for trial in group for reason in flaws(trial))
+        finished = tuple(trial for trial in group if trial.state == "finished")
+        others = [trial for trial in group if trial.state != "finished"]
+        why = "; ".join(_unique(f"{trial.state}: {trial.reason}" if trial.reason else trial.state for trial in others))
+        if unsound:
+            found.degenerate[key] = "; ".join(unsound)
+        elif finished:
+            found.counting[key] = finished
+            if why:
+                found.partial[key] = why
+        elif all(trial.state == "failed" for trial in others):
+            found.unusable[key] = "; ".join(_unique(trial.reason or "failed" for trial in others))
+        else:
+            found.unfinished[key] = why
+    return found
+
+
+def standing(trials: Sequence[Trial]) -> ProblemResult:
+    """The figures of one problem's finished trials."""
+    correct = [trial for trial in trials if is_correct(trial)]
+    logs: dict[Against, float] = {}
+    fallback: dict[Against, float] = {}
+    for against in AGAINST:
+        known = [math.log(value) for trial in correct if (value := speedup(trial, against)) is not None]
+        if known:
+            logs[against] = math.fsum(known) / len(known)
+        fallback[against] = math.fsum(max(0.0, value) for value in known) / len(trials)
+    best = max((state(trial) for trial in trials), key=STATES.index)
+    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials))
+
+
+def flaws(trial: Trial) -> list[str]:
+    """Why its problem is unsound: by its own verdicts, or by those of other trials on the same problem."""
+    return _unique((*trial.degenerate, *(reason for verdict in _verdicts(trial) for reason in verdict.degenerate)))
+
+
+def emulated(trials: Iterable[Trial]) -> bool:
+    """Whether any program was judged in emulation."""
+    return any(attempt.verdict.emulated for trial in trials for attempt in trial.history)
+
+
+def state(trial: Trial) -> str:
+    """How a trial ended; one that never had a program is a failure to generate one."""
+    return trial.verdict.outcome.value if trial.verdict else Outcome.GENERATION_FAILURE.value
+
+
+def is_correct(trial: Trial) -> bool:
+    return trial.verdict is not None and trial.verdict.outcome is Outcome.CORRECT
+
+
+def speedup(trial: Trial, against: Against) -> float | None:
+    """The winner's; None where it is not correct or was not timed against that."""
+    timing = trial.verdict.timing if trial.verdict else None
+    if timing is None:
+        return None
+    if against == "best":
+        return timing.speedup_vs_best
+    if timing.baseline == "eager":
+        return timing.speedup
+    # The user named another baseline; how fast that is against eager was measured beside it.
+    ratio = next((item.ratio for item in timing.baselines if item.name == timing.baseline), None)
+    return timing.speedup * ratio if ratio else None
+
+
+def chains(trial: Trial) -> list[list[Attempt]]:
+    """Its attempts by chain, each in the order of its steps; one that never had a program is one empty chain."""
+    found: dict[int, list[Attempt]] = {}
+    for attempt in sorted(trial.history, key=lambda item: item.move.step):
+        found.setdefault(attempt.move.chain, []).append(attempt)
+    return [found[number] for number in sorted(found)] or [[]]
+
+
+def _by_problem(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """In an order that does not depend on how the trials came, so that neither does any figure."""
+    found: dict[str, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda item: (item.cell.problem, item.cell.seed, item.run)):
+        found.setdefault(trial.cell.problem, []).append(trial)
+    return found
+
+
+def _verdicts(trial: Trial) -> Iterable[Verdict]:
+    yield from (attempt.verdict for attempt in trial.history)
+    if trial.confirmation is not None:
+        yield trial.confirmation
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))

@@ -1,0 +1,126 @@
+"""One configuration on one platform, in figures. Their definitions are in docs/metrics.md."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kforge.metrics.fast import curve, share_of
+from kforge.metrics.intervals import mean_interval
+from kforge.metrics.per_iteration import iterations, pass_at
+from kforge.metrics.problem_results import Counted, ProblemResult, count, emulated, is_correct, speedup, standing, state
+from kforge.metrics.records import AGAINST, STATES, Against, Mean, Summary
+from kforge.types import Trial, Usage
+
+OWN_CODE = 0.95
+"""From this share of time on, a program is its own code only: what is left is mostly asking for memory."""
+_FARTHEST = math.log(1e6)
+"""An interval in logarithms is cut off here, so that two wild values give a number that can be written."""
+
+
+def summarise(trials: Sequence[Trial]) -> Summary:
+    """The figures of the trials of one (platform, configuration); without trials an empty one."""
+    counted = count(trials)
+    standings = [standing(group) for group in counted.counting.values()]
+    timed = any(found.logs for found in standings)
+    ended = Counter(state(trial) for trial in counted.trials)
+    found = Summary(
+        platform=trials[0].cell.platform if trials else "",
+        configuration=trials[0].cell.configuration if trials else "",
+        problems=tuple(counted.counting),
+        unfinished=counted.unfinished,
+        unusable=counted.unusable,
+        degenerate=counted.degenerate,
+        partial=counted.partial,
+        unconfirmed=_unconfirmed(counted.trials),
+        emulated=emulated(trials),
+        timed=timed,
+        outcomes={name: ended[name] for name in STATES if ended[name]},
+        correct=share_of([found.correct for found in standings]),
+        iterations=iterations(counted.trials),
+        fast={against: points for against in AGAINST if (points := curve(counted.counting, against))},
+        untimed=_untimed(counted.trials) if timed else {},
+        mean_correct=_means_correct(standings),
+        mean_fallback=_means_fallback(standings),
+        pass_at=pass_at(counted.counting),
+    )
+    return _with_makings(_with_costs(found, trials), counted)
+
+
+def _unconfirmed(trials: Iterable[Trial]) -> dict[str, str]:
+    """By problem, the confirmations that were not correct."""
+    found: dict[str, list[str]] = {}
+    for trial in trials:
+        if trial.best is not None and trial.confirmation is not None and not is_correct(trial):
+            verdict = trial.confirmation
+            found.setdefault(trial.cell.problem, []).append(f"{verdict.outcome.value}: {verdict.headline}")
+    return {key: "; ".join(dict.fromkeys(reasons)) for key, reasons in found.items()}
+
+
+def _untimed(trials: Sequence[Trial]) -> dict[str, int]:
+    correct = [trial for trial in trials if is_correct(trial)]
+    missing = {against: sum(speedup(trial, against) is None for trial in correct) for against in AGAINST}
+    return {against: number for against, number in missing.items() if number}
+
+
+def _means_correct(standings: Sequence[ProblemResult]) -> dict[str, Mean]:
+    known = {against: [found.logs[against] for found in standings if against in found.logs] for against in AGAINST}
+    return {against: _mean(logs) for against, logs in known.items() if logs}
+
+
+def _means_fallback(standings: Sequence[ProblemResult]) -> dict[str, Mean]:
+    known: Sequence[Against] = [against for against in AGAINST if any(against in found.logs for found in standings)]
+    if standings and not any(found.correct or found.emulated for found in standings):
+        # Without a correct program the baseline is kept everywhere.
+        known = AGAINST
+    return {against: _mean([found.fallback[against] for found in standings], least=0.0) for against in known}
+
+
+def _mean(logs: Sequence[float], least: float = -_FARTHEST) -> Mean:
+    """A geometric mean from logarithms, none of which can be less than `least`."""
+    low, high = mean_interval(logs)
+    value = math.fsum(logs) / len(logs)
+    return Mean(math.exp(value), math.exp(max(least, low)), math.exp(min(_FARTHEST, high)), len(logs))
+
+
+def _with_costs(found: Summary, trials: Sequence[Trial]) -> Summary:
+    """What everything cost, and how much that is for each correct program."""
+    usage = sum((trial.usage for trial in trials), Usage())
+    usage = replace(usage, dollars=math.fsum(trial.usage.dollars for trial in trials))
+    seconds = math.fsum(trial.seconds for trial in trials)
+    correct = sum(is_correct(trial) for trial in trials if trial.cell.problem not in found.degenerate)
+    return replace(
+        found,
+        usage=usage,
+        seconds=seconds,
+        correct_kernels=correct,
+        tokens_per_correct=usage.tokens / correct if correct else None,
+        dollars_per_correct=usage.dollars / correct if correct and not usage.unpriced else None,
+        seconds_per_correct=seconds / correct if correct else None,
+    )
+
+
+def _with_makings(found: Summary, counted: Counted) -> Summary:
+    """Whose code the winners' time is spent in, and how near the machine's ceiling they come."""
+    own: list[float] = []
+    own_only: list[float] = []
+    roofline: list[float] = []
+    for trials in counted.counting.values():
+        winners = [trial for trial in trials if is_correct(trial)]
+        verdicts = [trial.verdict for trial in winners if trial.verdict]
+        shares = [verdict.custom_share for verdict in verdicts if verdict.custom_share is not None]
+        own += shares
+        if shares:
+            own_only.append(sum(share >= OWN_CODE for share in shares) / len(shares))
+        digests = [trial.best.digest for trial in winners if trial.best and trial.best.digest]
+        roofline += [share for digest in digests if (share := digest.value("roofline_share")) is not None]
+    return replace(
+        found,
+        custom_share=statistics.median(own) if own else None,
+        own_code_only=share_of(own_only),
+        roofline_share=statistics.median(roofline) if roofline else None,
+        roofline_of=len(roofline),
+    )

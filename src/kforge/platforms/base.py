@@ -1,0 +1,177 @@
+"""What the judge, the runner and the prompts ask of a platform. Everything but `name` has a default."""
+
+from __future__ import annotations
+
+import os
+import string
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+_clock = time.perf_counter_ns
+_launched: list[str] = []
+"""Kernels that a runner's program launched."""
+
+
+class Stopwatch:
+    """Times one call. Made in a runner before any program is imported, so that what it uses is torch's own."""
+
+    ahead_ns = 0
+    """How long the device is kept from starting, so that the processor can launch a whole call; the judge says."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+
+    def time(self, call: Callable[[], Any]) -> tuple[Any, int]:
+        """What the call returned, and the nanoseconds until everything it started was done."""
+        began = _clock()
+        output = call()
+        self._synchronize()
+        return output, _clock() - began
+
+    def restore(self) -> None:
+        """After a call that was not timed: leave the device as the next one expects it."""
+
+
+class Platform:
+    """Facts and device behaviour of one target. Subclass it in `platforms/<name>/platform.py`."""
+
+    name = ""
+    """The folder's name."""
+    device_class = "cpu"
+    """Which of a problem's sizes apply: cpu, gpu or emulator."""
+    device = "cpu"
+    """The torch device type candidates and reference run on."""
+    can_time = True
+    """Whether a time measured here means anything."""
+    emulated = False
+    """Whether programs run on an emulator: what is right there may still be refused by the real thing's compiler."""
+    profilers: tuple[str, ...] = ()
+    """What looks at a correct program where nobody says otherwise."""
+    baselines: tuple[str, ...] = ("eager", "compile")
+    """Ways of running the reference that are timed here."""
+    warm_imports: tuple[str, ...] = ()
+    """Modules that programs are likely to import: loaded once, before runners are forked."""
+    notes_launches = False
+    """Whether a program's own kernels are what `launched` names, and not the native code its process has loaded."""
+    builds_apart = False
+    """Whether compilers may work while the device is timed: they use other processors than the device's."""
+    address_space_limited = True
+    """Whether a process's address space can be bounded: drivers of accelerators reserve far more than they use."""
+    flushes_cache = False
+    """Whether each timed call finds the device's caches cold."""
+    sanitizers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(name, command before the program): tools that end with a status other than 0 where they found a fault."""
+
+    def hardware(self) -> Platform:
+        """The platform where its hardware is; programs are written for that, wherever they are verified."""
+        return self
+
+    def unavailable_reason(self) -> str:
+        """Why this platform cannot be used here, with the cure; empty if it can."""
+        return ""
+
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the devices there are; each is timed by one judge at a time."""
+        return (0,)
+
+    def device_name(self, number: int) -> str:
+        """What the judge's own torch calls a device. A runner sees only its own, under the platform's `device`."""
+        return self.device
+
+    def identity(self, number: int) -> str:
+        """A name for a device that no other on this machine has."""
+        return self.device_name(number)
+
+    def busy_because(self, number: int) -> str:
+        """What else uses the device, so that times would not be true; empty if nothing does."""
+        return ""
+
+    def facts(self, number: int = 0) -> dict[str, str]:
+        """The machine, in words: these fill the guide's placeholders and go into the evidence."""
+        return {}
+
+    def compilers(self) -> dict[str, str]:
+        """Compiler name -> version line, for those that exist here."""
+        return {}
+
+    def folders(self) -> tuple[str, ...]:
+        """Folders a runner must see, read-only, to build and run a candidate."""
+        return ()
+
+    def device_files(self) -> tuple[str, ...]:
+        """Device nodes a runner needs."""
+        return ()
+
+    def environment(self, number: int = 0) -> dict[str, str]:
+        """Variables a runner needs beside the bare ones; PATH is added to."""
+        return {}
+
+    def memory_bytes(self, number: int = 0) -> int:
+        """Memory of the device that inputs and outputs live in."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def held_bytes(self, number: int, pid: int) -> int:
+        """Device memory that a process of this machine holds; 0 where that cannot be told."""
+        return 0
+
+    def enter_runner(self) -> None:
+        """Called in a runner before any program is imported."""
+
+    def launched(self) -> list[str]:
+        """Names of the kernels that were launched since this was last asked, where `notes_launches`."""
+        taken = _launched.copy()
+        _launched.clear()
+        return taken
+
+    @staticmethod
+    def noting(launch: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
+        """A function that launches kernels, which from now on notes what it launches; `name` reads its arguments."""
+
+        def noted(*arguments: Any, **options: Any) -> Any:
+            _launched.append(name(*arguments, **options))
+            return launch(*arguments, **options)
+
+        return noted
+
+    def surroundings(self) -> AbstractContextManager[Any]:
+        """What an emulated program's own code runs inside."""
+        return nullcontext()
+
+    def set_checked(self, yes: bool) -> None:
+        """From now on an emulated program's calls are looked at closely, or are not."""
+
+    def synchronize(self) -> None:
+        """Wait until everything launched on the device has finished."""
+
+    def stopwatch(self) -> Stopwatch:
+        """How a call is timed here."""
+        return Stopwatch(self.synchronize)
+
+    def peak_bytes(self) -> int:
+        """Device memory this process gained at most since this was last asked; 0 where the host's is all there is."""
+        return 0
+
+    def conditions(self, number: int = 0) -> dict[str, str]:
+        """Clocks, temperature and power of an accelerator, as far as they can be read."""
+        return {}
+
+    def guide(self) -> str:
+        """What a prompt says of this platform, filled in from the machine."""
+        text = (self.home() / "guide.md").read_text(encoding="utf-8")
+        return string.Template(text).safe_substitute(self.facts())
+
+    def example(self) -> tuple[str, str]:
+        """The single-shot pair: a reference module and the same module on this platform."""
+        folder = self.home() / "example"
+        return (
+            (folder / "reference.py").read_text(encoding="utf-8"),
+            (folder / "candidate.py").read_text(encoding="utf-8"),
+        )
+
+    def home(self) -> Path:
+        """Its folder: everything a runner needs of it is in there."""
+        return Path(str(sys.modules[type(self).__module__].__file__)).parent

@@ -1,0 +1,73 @@
+"""Where a study was made: what all its sessions share, and in what they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kforge.types import Session, Study
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line about the machine or its programs."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class SessionText:
+    """One session, as a reader wants it."""
+
+    number: int
+    """From 1."""
+    began: str
+    command: str
+    trials: int
+    """Trials last worked on in it."""
+    own: tuple[Fact, ...]
+    """What holds for it and is not shared."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What was run where."""
+
+    shared: tuple[Fact, ...]
+    """What holds for every session in which trials were worked on."""
+    sessions: tuple[SessionText, ...]
+    differing: tuple[str, ...]
+    """Names of the facts in which those sessions differ: figures from before and after may not be comparable."""
+
+
+def circumstances(study: Study) -> Circumstances:
+    """The facts of all sessions, each said once."""
+    facts = [_facts(session) for session in study.sessions]
+    worked = Counter(trial.session for trial in study.trials)
+    # A session that only looked on has no figure to compare.
+    used = [found for number, found in enumerate(facts) if worked[number]] or facts
+    names = list(dict.fromkeys(name for found in used for name in found))
+    shared = {name: used[0][name] for name in names if len({found.get(name) for found in used}) == 1}
+    sessions = tuple(
+        SessionText(
+            number + 1,
+            moment(datetime.fromtimestamp(session.began, UTC)),
+            session.command,
+            worked[number],
+            tuple(Fact(name, value) for name, value in found.items() if shared.get(name) != value),
+        )
+        for number, (session, found) in enumerate(zip(study.sessions, facts, strict=True))
+    )
+    differing = tuple(name for name in names if name not in shared)
+    return Circumstances(tuple(Fact(name, value) for name, value in shared.items()), sessions, differing)
+
+
+def moment(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _facts(session: Session) -> dict[str, str]:
+    commit = {"KForge commit": session.commit} if session.commit else {}
+    return {**session.machine, **session.versions, **commit}

@@ -1,0 +1,179 @@
+"""Everything about one problem, packed: the page unpacks it when a reader opens the problem."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kforge.metrics.problem_results import flaws
+from kforge.reports import number_format
+from kforge.reports.changes import edits
+from kforge.types import Attempt, Outcome, Study, Trial, Verdict
+from kforge.visible_text import visible
+
+_LONGEST = 20_000
+"""Characters of one text; a compiler can say a great deal more."""
+
+
+@dataclass(frozen=True)
+class PackedDetails:
+    """One problem's details."""
+
+    problem: str
+    data: str
+    """Base64 of zlib's deflate of JSON."""
+
+
+def packed(study: Study) -> tuple[PackedDetails, ...]:
+    """A piece for each problem, in the study's order."""
+    by_problem: dict[str, list[Trial]] = {}
+    for trial in study.trials:
+        by_problem.setdefault(trial.cell.problem, []).append(trial)
+    return tuple(
+        PackedDetails(problem, pack(problem_details(problem, trials))) for problem, trials in by_problem.items()
+    )
+
+
+def pack(value: Any) -> str:
+    text = json.dumps(_shown(value), ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
+
+
+def _shown(value: Any) -> Any:
+    """The value with every text in it visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def unpack(data: str) -> Any:
+    """What script.js must do with a piece; for tests."""
+    return json.loads(zlib.decompress(base64.b64decode(data)))
+
+
+def problem_details(problem: str, trials: Sequence[Trial]) -> dict[str, Any]:
+    """What the page shows of a problem, as JSON."""
+    return {
+        "problem": problem,
+        "level": trials[0].level,
+        "source": next((trial.source for trial in trials if trial.source), ""),
+        "trials": [_trial(trial) for trial in trials],
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    best = trial.best
+    return {
+        "platform": trial.cell.platform,
+        "configuration": trial.cell.configuration,
+        "seed": trial.cell.seed,
+        "state": trial.state,
+        "reason": _short(trial.reason),
+        "run": trial.run,
+        "verdict": _verdict(trial.verdict, trial) if trial.verdict else None,
+        "best": None if best is None else trial.history.index(best),
+        "attempts": [_attempt(attempt, trial.history) for attempt in trial.history],
+    }
+
+
+def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
+    confirmed = trial.best is not None and trial.confirmation is not None
+    return {
+        "outcome": verdict.outcome.value,
+        "emulated": verdict.emulated,
+        "speedup": number_format.times(verdict.speedup),
+        "headline": verdict.headline,
+        "detail": _short(verdict.detail),
+        "facts": _facts(verdict, confirmed),
+        "errors": [
+            [norm.distribution, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
+            for norm in verdict.errors
+        ],
+        "notes": [*(f"degenerate: {why}" for why in flaws(trial)), *verdict.notes, *_flags(verdict)],
+        "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
+    }
+
+
+def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
+    facts = []
+    if confirmed:
+        facts.append(["judged", "once more, on fresh inputs, after it had won"])
+    if verdict.rule:
+        facts.append(["rule", verdict.rule])
+    if verdict.timing:
+        timing = verdict.timing
+        low, high = (number_format.times(end) for end in timing.interval)
+        facts.append(
+            [f"speedup against {timing.baseline}", f"{number_format.times(timing.speedup)} (95 %: {low} to {high})"]
+        )
+        facts.append(["speedup against the best baseline", number_format.times(timing.speedup_vs_best)])
+        named = (
+            f"{item.name} {number_format.times(item.ratio)}" if item.ratio else f"{item.name}: {item.note}"
+            for item in timing.baselines
+        )
+        facts.append(["baselines (eager = 1)", ", ".join(named) or number_format.NONE])
+        calls = f"{len(timing.candidate_ns)} blocks of {timing.calls_per_block} calls, {timing.checked_calls} verified"
+        facts.append(["measured", calls])
+    elif verdict.emulated and verdict.outcome is Outcome.CORRECT:
+        facts.append(["timing", "none: right on an emulator, not run on the hardware it is for"])
+    if verdict.custom_share is not None:
+        facts.append(["time in its own code", number_format.percent(verdict.custom_share)])
+    if verdict.sandbox:
+        facts.append(["sandbox", verdict.sandbox])
+    return facts
+
+
+def _flags(verdict: Verdict) -> tuple[str, ...]:
+    return verdict.timing.flags if verdict.timing else ()
+
+
+def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
+    move, verdict = attempt.move, attempt.verdict
+    priced = not attempt.usage.unpriced and attempt.usage.requests
+    return {
+        "step": f"{move.chain + 1}.{move.step}",
+        "intent": move.intent.value,
+        "parent": None if move.parent is None else f"{move.chain + 1}.{move.parent}",
+        "outcome": verdict.outcome.value,
+        "rule": verdict.rule,
+        "speedup": number_format.times(verdict.speedup) if verdict.timing else "",
+        "interval": " to ".join(number_format.times(end) for end in verdict.interval) if verdict.interval else "",
+        "headline": verdict.headline,
+        "detail": _short(verdict.detail),
+        "model": attempt.model,
+        "advice": _short(attempt.recommendation.text) if attempt.recommendation else "",
+        "evidence": _short(attempt.recommendation.evidence) if attempt.recommendation else "",
+        "seconds": {name: round(value, 2) for name, value in attempt.seconds.items() if value >= 0.005},
+        "tokens": number_format.amount(attempt.usage.tokens) if attempt.usage.tokens else "",
+        "dollars": number_format.money(attempt.usage.dollars) if priced else "",
+        "digest": attempt.digest.text if attempt.digest else "",
+        "notes": list(attempt.notes),
+        **_program(attempt, history),
+    }
+
+
+def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
+    """Whole, or as what it changed in its parent: programs of one chain are much alike."""
+    if attempt.candidate is None:
+        return {"base": None, "program": None}
+    move = attempt.move
+    for place, other in enumerate(history):
+        if (
+            other.candidate
+            and (other.move.chain, other.move.step) == (move.chain, move.parent)
+            and other is not attempt
+        ):
+            return {"base": place, "program": edits(visible(other.candidate.source), visible(attempt.candidate.source))}
+    return {"base": None, "program": attempt.candidate.source}
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}\n({len(text) - _LONGEST} more characters are in the store)"

@@ -1,0 +1,164 @@
+"""Experiment files: TOML, read and checked as a whole (docs/experiments.md has every key)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kforge import registry
+from kforge.errors import UsageError
+from kforge.problems.selection import Selection
+from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, silent
+from kforge.spec.experiment_spec import examine
+from kforge.spec.mistakes import Mistake, Mistaken, Where, near
+from kforge.spec.option_schema import ELSEWHERE, WORDS, expected
+from kforge.types import Experiment
+
+_SEVERAL = str | tuple[str, ...]
+KEYS: dict[str, Any] = {
+    "name": str,
+    "suite": _SEVERAL,
+    "levels": tuple[int, ...],
+    "limit": int,
+    "only": _SEVERAL,
+    "without": _SEVERAL,
+    "platforms": _SEVERAL,
+    "models": _SEVERAL,
+    "presets": _SEVERAL,
+    "seeds": tuple[int, ...],
+    "budget": float,
+    "budget_tokens": int,
+    "executor": str,
+    "confirm": bool,
+}
+"""What stands at the top of a file, and of which kind it is."""
+_OF_THE_SUITE = {"suite", "levels", "only", "without"}
+_TABLES = ("defaults", "configurations")
+_ALSO = {"platform": "platforms", "model": "models", "preset": "presets", "seed": "seeds", "level": "levels"}
+"""What is easily written instead."""
+_HEADER = re.compile(r"\s*\[\s*(?P<path>[^\[\]]+?)\s*\]\s*(#.*)?$")
+_KEY = re.compile(r"""\s*(?P<path>[\w"'][^=\[\]{}#]*?)\s*=""")
+_PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^."'\s]+))\s*\.?""")
+
+
+def read_experiment(path: str | Path, say: Say = silent, limit: int | None = None) -> Experiment:
+    """The experiment of a file; UsageError lists all that is wrong, with lines. `say` is told what is left out.
+
+    With a `limit` it is a smaller one, for a try: it has a name of its own.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except OSError as error:
+        suite = "" if file.exists() or file.suffix == ".toml" else f" (for problems: kforge bench --suite {path})"
+        raise UsageError(f"{path}: cannot be read: {error.strerror}{suite}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+    if limit is not None:
+        data |= {"limit": limit, "name": f"{data.get('name', file.stem)}, {limit} problems"}
+    mistakes = list(_mistakes(data))
+    wrong = {mistake.where for mistake in mistakes}
+    # What is wrong already is left out for now, so that the rest can be looked at.
+    more, made = examine(_asked(_without(data, wrong), file), silent if mistakes else say)
+    unheard = {where[0] for where in wrong if len(where) == 1} | (set() if "suite" in data else _OF_THE_SUITE)
+    mistakes += [mistake for mistake in more if mistake.where[0] not in unheard]
+    if mistakes or made is None:
+        raise Mistaken(mistakes, str(path), lines_of(text))
+    return made
+
+
+def lines_of(text: str) -> dict[Where, int]:
+    """The line of each key and table, as far as a look at each line can tell."""
+    found: dict[Where, int] = {}
+    table: Where = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header:
+            table = _parts(header["path"])
+            found.setdefault(table, number)
+        elif key:
+            found.setdefault(table + _parts(key["path"]), number)
+    return found
+
+
+def _parts(path: str) -> Where:
+    return tuple(next(filter(None, match.groups()), "") for match in _PART.finditer(path))
+
+
+def _without(data: dict[str, Any], wrong: set[Where], at: Where = ()) -> dict[str, Any]:
+    right = {key: value for key, value in data.items() if (*at, key) not in wrong}
+    return {key: _without(val, wrong, (*at, key)) if isinstance(val, dict) else val for key, val in right.items()}
+
+
+def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
+    """Keys that are unknown or of the wrong kind; what they say is looked at later."""
+    for key, value in data.items():
+        if key in _TABLES:
+            if not isinstance(value, dict):
+                yield Mistake((key,), f"{key} must be a table: [{key}]")
+        elif key not in KEYS:
+            yield Mistake((key,), _unknown(key))
+        elif expected(value, KEYS[key]):
+            yield Mistake((key,), f"{key} must be {expected(value, KEYS[key])}, and is {value!r}")
+    if "suite" not in data and not any("mean suite" in near(key, KEYS) for key in data):
+        yield Mistake(("suite",), 'suite is missing: write suite = "bundled", "kernelbench:PATH" or a folder')
+    if isinstance(limit := data.get("limit"), int) and limit < 1:
+        yield Mistake(("limit",), "limit must be at least 1")
+    tables = data.get("configurations", {})
+    for name, words in tables.items() if isinstance(tables, dict) else ():
+        if not name:
+            yield Mistake(("configurations", name), "a configuration needs a name")
+        if not isinstance(words, dict):
+            yield Mistake(("configurations", name), f"a configuration is a table: [configurations.{name}]")
+            continue
+        for key in OWN_MODELS:
+            if key in words and (not words[key] or expected(words[key], _SEVERAL)):
+                yield Mistake(("configurations", name, key), f"{key} must be a text or a list of texts")
+
+
+def _unknown(key: str) -> str:
+    if key in _ALSO:
+        return f"there is no key {key!r} at the top; it is called {_ALSO[key]}"
+    if key in WORDS and key not in ELSEWHERE:
+        return f"{key} is an option of configurations: it stands in [defaults], or in one of them"
+    return f"there is no key {key!r}; {near(key, [*KEYS, *_TABLES])}"
+
+
+def _asked(data: dict[str, Any], file: Path) -> ExperimentOptions:
+    folder = file.resolve().parent
+    one, several = ("budget", "budget_tokens", "executor", "confirm"), ("platforms", "models", "presets", "seeds")
+    given: dict[str, Any] = {key: data[key] for key in one if key in data}
+    given |= {key: _several(data[key]) for key in several if key in data}
+    return ExperimentOptions(
+        places=_several(data.get("suite", "bundled")),
+        folder=folder,
+        name=data.get("name", file.stem),
+        choice=Selection(
+            _several(data.get("levels", ())),
+            data.get("limit"),
+            _several(data.get("only", ())),
+            _several(data.get("without", ())),
+        ),
+        words=_with_paths(data.get("defaults", {}), folder),
+        configurations={name: _with_paths(words, folder) for name, words in data.get("configurations", {}).items()},
+        **given,
+    )
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _with_paths(words: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Files that options name are looked for beside the experiment."""
+    found = dict(words)
+    reference, prompts = words.get("reference"), words.get("prompts")
+    if isinstance(reference, str) and reference not in registry.names("platforms") and (folder / reference).is_file():
+        found["reference"] = str(folder / reference)
+    if isinstance(prompts, str) and prompts:
+        found["prompts"] = str(folder / prompts)
+    return found

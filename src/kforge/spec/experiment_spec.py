@@ -1,0 +1,125 @@
+"""From what a user asks for to an Experiment, with every mistake said at once and before torch is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kforge import registry
+from kforge.errors import KForgeError, UsageError
+from kforge.execution.executor_names import folder_of, whole_name
+from kforge.problems.selection import NotInSuite, missing_on
+from kforge.problems.suites import Suite, open_suite
+from kforge.spec.configurations import configurations_of
+from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models, silent
+from kforge.spec.mistakes import Mistake, Mistaken, near
+from kforge.spec.option_schema import mistakes_in, model_mistake
+from kforge.spec.presets import PRESETS
+from kforge.types import Budget, Configuration, Experiment
+
+
+def make_experiment(asked: ExperimentOptions, say: Say = silent) -> Experiment:
+    """The experiment; Mistaken lists all that is wrong. `say` is told what is left out, and what to think of."""
+    mistakes, made = examine(asked, say)
+    if made is None:
+        raise Mistaken(mistakes)
+    return made
+
+
+def examine(asked: ExperimentOptions, say: Say = silent) -> tuple[list[Mistake], Experiment | None]:
+    """All that is wrong; the experiment if nothing is."""
+    asked = replace(asked, words=_said(asked.words))
+    mistakes = [*_plain_mistakes(asked), *_word_mistakes(asked)]
+    suite = _suite(asked, mistakes)
+    configurations = () if mistakes else configurations_of(asked, mistakes, say)
+    if suite is not None and len(suite.problems) > 1 and _is_replayed(configurations):
+        mistakes.append(Mistake(("models",), f"a recording holds one problem, and there are {len(suite.problems)}"))
+    if mistakes or suite is None:
+        return mistakes, None
+    _say_missing(suite, asked, say)
+    return [], Experiment(
+        name=asked.name or f"{suite.name} on {', '.join(asked.platforms)}",
+        problems=suite.problems,
+        configurations=configurations,
+        platforms=asked.platforms,
+        seeds=asked.seeds,
+        suite=suite.name,
+        suite_version=suite.version,
+        left_out=suite.left_out,
+        budget=Budget(asked.budget, asked.budget_tokens),
+        executor=whole_name(asked.executor),
+        confirm=asked.confirm,
+    )
+
+
+def _said(words: dict[str, Any]) -> dict[str, Any]:
+    """What was said at all, as it comes back from a store: lists, no tuples."""
+    said = {name: value for name, value in words.items() if value is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def _is_replayed(configurations: Sequence[Configuration]) -> bool:
+    return any(name.startswith("replay:") for item in configurations for name in item.models)
+
+
+def _suite(asked: ExperimentOptions, mistakes: list[Mistake]) -> Suite | None:
+    try:
+        return open_suite(asked.places, asked.choice, asked.folder, here=not asked.executor.startswith("bundle:"))
+    except KForgeError as error:
+        mistakes.append(Mistake((error.key if isinstance(error, NotInSuite) else "suite",), str(error)))
+    return None
+
+
+def _plain_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
+    """Of everything but problems and configurations."""
+    for key in ("platforms", "models", "seeds"):
+        values = getattr(asked, key)
+        if not values:
+            yield Mistake((key,), f"{key} is empty: name at least one")
+        for value in dict.fromkeys(value for value in values if values.count(value) > 1):
+            yield Mistake((key,), f"{key} has {value!r} twice")
+    for name in asked.platforms:
+        try:
+            registry.load("platforms", name)
+        except UsageError as error:
+            yield Mistake(("platforms",), str(error))
+    for name in asked.presets:
+        if name not in PRESETS:
+            yield Mistake(("presets",), f"no preset is called {name!r}; {near(name, PRESETS)}")
+    try:
+        folder_of(asked.executor)
+    except UsageError as error:
+        yield Mistake(("executor",), str(error))
+    for key in ("budget", "budget_tokens"):
+        if not (getattr(asked, key) or 0) >= 0:
+            yield Mistake((key,), f"{key} must be a number that is not negative")
+
+
+def _word_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
+    """Of defaults, configurations and models, each by itself."""
+    yield from mistakes_in(asked.words, ("defaults",))
+    for model in asked.models:
+        said = model_mistake(model, asked.words)
+        if said:
+            yield Mistake(("models",), said)
+    for name, words in asked.configurations.items():
+        where = ("configurations", name)
+        yield from mistakes_in({key: value for key, value in words.items() if key not in OWN_MODELS}, where)
+        if "model" in words and "models" in words:
+            yield Mistake((*where, "model"), "model and models both say who writes: one must go")
+        for model in own_models(words):
+            said = model_mistake(model, {**asked.words, **words})
+            if said:
+                yield Mistake((*where, "model" if "model" in words else "models"), said)
+
+
+def _say_missing(suite: Suite, asked: ExperimentOptions, say: Say) -> None:
+    """Problems that have no reference on a platform's hardware: in emulation they have, so nobody takes them away."""
+    for platform in asked.platforms:
+        reasons = [reason for problem in suite.problems.values() if (reason := missing_on(platform, problem))]
+        if reasons:
+            say(
+                f"{len(reasons)} of {len(suite.problems)} problems have no reference on the hardware of {platform} "
+                f"(the first {reasons[0]}); `without` {platform} leaves them out"
+            )

@@ -1,0 +1,109 @@
+"""A measurement on a device whose memory no other process maps: the runner's clock, and the judge's around each block.
+
+Every output is delivered to the judge before the next call. Before every block each set gets fresh content at the same
+addresses. The candidate's processes are stopped meanwhile, and while the baseline runs; one that works all the same is
+refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kforge.worker.judge.interleaved_timer import WARM_BLOCKS, InterleavedTimer, NotIdle, Samples
+from kforge.worker.judge.lane import Lane, TimedBlock
+
+Check = Callable[[Lane, int, TimedBlock], None]
+"""Verifies the output in a slot; raises if it is wrong."""
+
+_CHECK_EVERY = 3
+_IDLE_SHARE = 0.03
+_IDLE_BLOCKS = 3
+_BUSY_PART = 0.125
+
+
+@dataclass
+class ClaimedTimer(InterleavedTimer):
+    """Blocks whose time the runner claims from events on the device, with the judge's clock beside it."""
+
+    candidate: Lane
+    baseline: Lane
+    check: Check | None = None
+    check_all: bool = False
+    """Verify every timed call: the second, stricter look."""
+    watched: bool = True
+    """Whether the candidate is untrusted, and so is stopped but in its turn, and seen to be."""
+    _watched_blocks: int = 0
+    _busy_blocks: int = 0
+
+    def _warm(self, samples: Samples) -> None:
+        self._watched_blocks = self._busy_blocks = 0
+        for _ in range(WARM_BLOCKS):
+            for lane in (self.baseline, self.candidate):
+                self._block(lane)
+
+    def _pair(self, order: str, samples: Samples) -> None:
+        for side in order:
+            block = self._turn(side)
+            # Only sums: in which call of a block a program works, or says it was slow, must not matter.
+            typical = max(1.0, sum(block.ns) / len(block.ns))
+            extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
+            if side == "c":
+                samples.candidate.append(typical)
+                samples.candidate_extra.append(extra)
+                samples.candidate_lost.append(lost)
+                samples.reused |= block.reused
+                self._verify(block, samples)
+            else:
+                samples.baseline.append(typical)
+                samples.baseline_extra.append(extra)
+                samples.baseline_lost.append(lost)
+
+    def _turn(self, side: str) -> TimedBlock:
+        return self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
+
+    def _lane(self, side: str) -> Lane:
+        return self.candidate if side == "c" else self.baseline
+
+    def _watched_block(self) -> TimedBlock:
+        """The baseline's turn: one that is stopped and works all the same has itself continued."""
+        self.candidate.runner.stop()
+        before = self.candidate.runner.cpu_ns()
+        block = self._block(self.baseline)
+        used_ns = self.candidate.runner.cpu_ns() - before
+        self._watched_blocks += 1
+        self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
+        if self._busy_blocks >= max(_IDLE_BLOCKS, _BUSY_PART * self._watched_blocks):
+            raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
+        return block
+
+    def _block(self, lane: Lane) -> TimedBlock:
+        """Fresh inputs, and a pass over them."""
+        if self.watched:
+            self.candidate.runner.stop()
+        self.refresh()
+        return self._pass(lane)
+
+    def _pass(self, lane: Lane) -> TimedBlock:
+        """One pass over the sets in random order."""
+        dice = random.SystemRandom()
+        order = list(range(len(lane.slots)))
+        dice.shuffle(order)
+        seeds = self.seeds()
+        calls = [(index, index, seeds[index]) for index in order]
+        block = lane.call(calls, look_at=dice.choice(order))
+        return block.by_slot(order)
+
+    def _verify(self, block: TimedBlock, samples: Samples) -> None:
+        if self.check is None:
+            return
+        slots = list(range(len(block.ns)))
+        if not self.check_all:
+            # The first block always, later ones by chance: nobody can know which.
+            if samples.checked and random.SystemRandom().randrange(_CHECK_EVERY):
+                return
+            slots = [block.sample.slot if block.sample else 0]
+        for slot in slots:
+            self.check(self.candidate, slot, block)
+            samples.checked += 1

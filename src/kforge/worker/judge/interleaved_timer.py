@@ -1,0 +1,207 @@
+"""Candidate against baseline, interleaved, on inputs never seen before: the samples, and when there are enough.
+
+Both sides are runners of the same kind and get the same inputs. A block is one call on each input set, in random
+order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device whose
+memory the judge maps, `claimed_duel` for any other.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kforge.worker.judge import statistics
+from kforge.worker.judge.scheduler_waits import MachineTimes
+
+WARM_BLOCKS = 3
+_MIN_GROUPS = 5
+_MAX_GROUPS = 200
+_TIGHT = 0.005
+_MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
+
+
+class NotIdle(Exception):
+    """The candidate works while the baseline is being timed."""
+
+
+@dataclass
+class Samples:
+    """Mean time of a call per block, for both sides, in the order they were measured.
+
+    That is the judge's clock, or what a runner claims, with the judge's clock beside.
+    """
+
+    candidate: list[float] = field(default_factory=list)
+    baseline: list[float] = field(default_factory=list)
+    candidate_extra: list[float] = field(default_factory=list)
+    """Per call: the judge's clock less the claimed time, or what its own work right before and after took."""
+    baseline_extra: list[float] = field(default_factory=list)
+    calls_per_block: int = 0
+    checked: int = 0
+    reused: bool = False
+    candidate_bare: list[float] = field(default_factory=list)
+    """Per call, launching included, where that has no part in the time."""
+    baseline_bare: list[float] = field(default_factory=list)
+
+    candidate_lost: list[float] = field(default_factory=list)
+    """Per call: the most that other work on the machine can have added to the judge's clock."""
+    baseline_lost: list[float] = field(default_factory=list)
+    copied_because: str = ""
+    """Why the candidate's outputs had to be copied in its own time."""
+    baseline_seen: list[float] = field(default_factory=list)
+    """As measured, where blocks of the baseline that took longer than usual count as usual ones."""
+    charged: float = 0.0
+    """The share of the candidate's time that it took from the judge's own work, right before and after."""
+
+    def ratios(self) -> list[float]:
+        return statistics.group_ratios(self.baseline, self.candidate)
+
+    def width(self) -> float:
+        """Half the width of the speedup's interval, on a log scale."""
+        return statistics.relative_width(statistics.median_interval(self.ratios()))
+
+    def with_more(self, more: Samples) -> Samples:
+        """Both measurements as one."""
+        return Samples(
+            self.candidate + more.candidate,
+            self.baseline + more.baseline,
+            self.candidate_extra + more.candidate_extra,
+            self.baseline_extra + more.baseline_extra,
+            self.calls_per_block,
+            self.checked + more.checked,
+            self.reused or more.reused,
+            self.candidate_bare + more.candidate_bare,
+            self.baseline_bare + more.baseline_bare,
+            self.candidate_lost + more.candidate_lost,
+            self.baseline_lost + more.baseline_lost,
+            self.copied_because or more.copied_because,
+            self.baseline_seen + more.baseline_seen,
+            max(self.charged, more.charged),
+        )
+
+    def hidden_ns(self) -> float:
+        """Time per call that bare calls take beyond the claim, more than they take beyond the baseline's."""
+        if not self.candidate_bare:
+            return 0.0
+        mine = statistics.median(self.candidate_bare) - statistics.median(self.candidate)
+        return mine - (statistics.median(self.baseline_bare) - statistics.median(self.baseline))
+
+    def clock_excess(self, lost: list[float] | None = None) -> float:
+        """Time per call that only the judge's clock saw, beyond what delivering the outputs costs the baseline.
+
+        Hidden work shows in every block, so it must stand out from the ordinary spread of both sides. With `lost`, per
+        block of the candidate: without what other work on the machine can have caused of it.
+        """
+        own: list[float] = sorted(map(operator.sub, self.candidate_extra, lost) if lost else self.candidate_extra)
+        usual = sorted(self.baseline_extra)
+        return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
+
+    def without_delivery(self, cost_ns: float, most: float) -> None:
+        """Take off what asking and holding outputs cost per call, as a trusted program shows; at most a part of all.
+
+        So a program that makes its share of it cheaper gains less than that.
+        """
+        self.candidate = [spent - min(cost_ns, spent * most) for spent in self.candidate]
+        self.baseline = [spent - min(cost_ns, spent * most) for spent in self.baseline]
+
+    def charge(self, candidate: list[float], baseline: list[float]) -> None:
+        """Add what each block of either side took from the judge's own work beside it."""
+        before = sum(self.candidate)
+        self.candidate = list(map(operator.add, self.candidate, candidate))
+        self.baseline = list(map(operator.add, self.baseline, baseline))
+        self.charged = 1.0 - before / max(sum(self.candidate), 1.0)
+
+    def cap_baseline(self, most_ns: float) -> None:
+        """Count no block of the baseline as longer than it takes when nobody holds it back."""
+        self.baseline_seen = self.baseline
+        self.baseline = [min(spent, most_ns) for spent in self.baseline]
+
+    def settle(self, others_ns: float, stolen: float) -> None:
+        """Hold what each block may have lost against what others used of the processors in all the measurement.
+
+        Threads of one program wait for each other too, where the kernel puts them on one processor. `stolen` is the
+        share that was taken from the machine as a whole.
+        """
+        waited = self.calls_per_block * (sum(self.candidate_lost) + sum(self.baseline_lost))
+        part = min(1.0, max(0.0, others_ns) / waited) if waited else 1.0
+        self.candidate_lost = _settled(self.candidate_lost, part, stolen, self.candidate, self.candidate_extra)
+        self.baseline_lost = _settled(self.baseline_lost, part, stolen, self.baseline, self.baseline_extra)
+
+    def lost_share(self) -> float:
+        """The share of the time that other work on the machine may have taken from the two sides."""
+        lost = sum(self.candidate_lost) + sum(self.baseline_lost)
+        return lost / max(
+            1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
+        )
+
+
+def _settled(lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]) -> list[float]:
+    return [part * one + stolen * (two + three) for one, two, three in zip(lost, claimed, extra, strict=True)]
+
+
+@dataclass
+class InterleavedTimer:
+    """Two lanes over the same input sets, and how long they may run."""
+
+    candidate: Any
+    baseline: Any
+    refresh: Callable[[], None]
+    """Writes fresh content to the input sets."""
+    seconds: float
+    seeds: Callable[[], list[int | None]]
+    """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
+
+    def run(self) -> Samples:
+        """ABBA groups until the interval is tight or the time is spent."""
+        samples = Samples(calls_per_block=len(self.candidate.slots))
+        self._warm(samples)
+        began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
+        for group in range(_MAX_GROUPS):
+            # Which side begins is drawn, so that nobody can know whose turn is next.
+            first = random.SystemRandom().choice(("bc", "cb"))
+            for order in (first, first[::-1]):
+                self._pair(order, samples)
+            spent = time.monotonic() - began
+            if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
+                break
+            if group + 1 >= 3 * _MIN_GROUPS and samples.width() < _TIGHT:
+                break
+        later = MachineTimes.now()
+        if machine is not None and later is not None:
+            others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)
+            stolen = (later.stolen_ns - machine.stolen_ns) / (1e9 * max(1e-9, time.monotonic() - began))
+            samples.settle(others_ns, stolen)
+        self._conclude(samples)
+        return samples
+
+    def _warm(self, samples: Samples) -> None:
+        """Blocks that do not count."""
+        raise NotImplementedError
+
+    def _pair(self, order: str, samples: Samples) -> None:
+        """A block of each side, "b" and "c" in this order."""
+        raise NotImplementedError
+
+    def _conclude(self, samples: Samples) -> None:
+        """What is measured at the end, once."""
+
+    def _own_ns(self) -> int:
+        """Processor time that the judge and both sides have used so far."""
+        runners = (self.candidate.runner, self.baseline.runner)
+        return int(time.process_time_ns() + sum(runner.cpu_ns() + runner.keeper_ns() for runner in runners))
+
+
+def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
+    """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
+
+    On a device `apart` from the processor a block has a fixed cost of its own, so it is longer.
+    """
+    affordable = room // max(bytes_per_set, 1)
+    if apart:
+        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, _MOST_SETS))
+    most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
+    return max(2, min(max(3, round(0.003 / max(call_seconds, 1e-7))), affordable, most))

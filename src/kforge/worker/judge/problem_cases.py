@@ -1,0 +1,385 @@
+"""What the judge knows of one problem before any candidate: its time, its soundness, and the cases to check."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kforge.errors import HarnessError, ProblemError
+from kforge.types import Problem
+from kforge.worker import trees
+from kforge.worker.device_memory import DeviceMemoryFull
+from kforge.worker.judge import audit, distributions
+from kforge.worker.judge.compare import Expected, make_leaf
+from kforge.worker.judge.in_pieces import Inseparable, in_pieces
+from kforge.worker.judge.reference import Reference, State
+from kforge.worker.judge.site import Site
+from kforge.worker.memory_overlap import is_shared, overlaps_itself
+
+_KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
+_MOSTLY_FINITE = 0.5
+_LONG_CALL = 0.01
+_AHEAD_NS = 50_000
+_NUDGED = 2
+_WHOLE_SHARE = 48
+"""Beyond this part of the device's memory, float64 is computed in pieces."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checked call: what goes in, and what must come out."""
+
+    distribution: str
+    seed: int
+    arguments: list[Any]
+    state: State
+    expected: Expected
+
+
+class ProblemCases:
+    """One problem under one master seed."""
+
+    def __init__(self, problem: Problem, site: Site, seed: int) -> None:
+        self.problem = problem
+        self.site = site
+        self.seed = seed
+        self.reference = Reference(problem, site)
+        self.init_seed = self.derive("init", 0)
+        self.initial_state = self.reference.initial_state(self.init_seed)
+        self.timed_state = self.initial_state
+        """Parameters of watched and timed calls: never the initial ones, which may be special."""
+        self.unchecked: list[str] = []
+        """What could not be checked for this problem."""
+        self._errors: dict[str, list[tuple[float, float, float]]] = {}
+        """Distribution -> per output: eager's own error norm, largest error and median relative error."""
+        self._kept: dict[tuple[int, str], Case] = {}
+        self._usable: list[str] = []
+        """Distributions of which a case was made."""
+        self._prepare()
+
+    def derive(self, purpose: str, index: int) -> int:
+        """A seed for a purpose, from the master seed."""
+        text = f"{self.seed}/{purpose}/{index}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def _prepare(self) -> None:
+        """One natural case: its time, its operators, and the audit."""
+        seed = self.derive("case", 0)
+        arguments = self.reference.inputs(seed)
+        self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
+        """Whether an argument holds floating values."""
+        try:
+            first = self.reference.run(arguments, self.initial_state, seed)
+            spent = self.reference.seconds(arguments, self.initial_state, seed)
+            launching = self.reference.launch_seconds(arguments, self.initial_state, seed)
+            other = self.reference.run(arguments, self.initial_state, seed + 1)
+        except Exception as error:
+            raise self.reference.fault_in_forward(error) from error
+        self.call_seconds = spent
+        self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
+        """How long both sides of a measurement are given to launch a call before the device starts."""
+        tree, tensors = trees.pack(first)
+        if trees.foreign(tree):
+            raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
+        self.reference.refuse_odd_tensors(tensors, "forward")
+        self._try_state(arguments, seed, tensors)
+        self._note_constants(arguments)
+        self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
+        if self.stochastic:
+            self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
+        self.lazy_output = any(_is_lazy(tensor) for tensor in tensors)
+        """Whether the reference itself returns expanded or pending views."""
+        self.shares_memory = is_shared(tensors, trees.pack(arguments)[1] + self.reference.tensors())
+        """Whether the reference itself returns memory of an argument, a parameter, a buffer or another output."""
+        self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
+        """What a call returns: shapes and types, no values."""
+        choosing = any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors)
+        self.extremes = distributions.levels_of_extremes(choosing)
+        """What is left to try of the edges of the operation, the one in use first."""
+        self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
+        self.large = self.set_bytes > self.site.large_bytes
+        """Whether two sets of inputs and outputs are already a burden here."""
+        del first, other, tensors
+        self.site.give_back(self.set_bytes)
+        found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
+        # Where nothing is timed, nothing is too small to be.
+        self.degenerate = tuple(item for item in found if self.site.platform.can_time or not audit.is_of_time(item))
+
+    def _note_constants(self, arguments: list[Any]) -> None:
+        """Say which arguments are the same under every seed, and are given as they are."""
+        one, two = arguments, self.reference.inputs(self.derive("case", 0) + 1)
+        for number, (first, second) in enumerate(zip(one, two, strict=False)):
+            tensors, others = trees.pack(first), trees.pack(second)
+            moving = [tensor for tensor in tensors[1] if tensor.is_floating_point()]
+            same = tensors[0] == others[0] and all(map(torch.equal, tensors[1], others[1]))
+            if same and not moving:
+                self._drop(f"argument {number} is the same under every seed: a program may take it for known")
+
+    def _try_state(self, arguments: list[Any], seed: int, initially: list[torch.Tensor]) -> None:
+        """How far the state may be moved: the reference decides, by what it gave with the initial one."""
+        reference, shares = self.reference, [_finite_share(tensor) for tensor in initially]
+        for signs, buffers in itertools.product((False, True), repeat=2):
+            reference.keeps_signs, reference.keeps_buffers = signs, buffers
+            self.timed_state = reference.randomised(self.initial_state, self.derive("timed state", 0))
+            raised = ""
+            try:
+                moved = trees.pack(reference.run(arguments, self.timed_state, seed))[1]
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                raised = type(error).__name__
+                continue
+            if all(_finite_share(tensor) >= share for tensor, share in zip(moved, shares, strict=True)):
+                break
+        if raised:
+            self.timed_state = self.initial_state
+            self._drop(f"the reference raises {raised} on other parameters: timed with the initial ones")
+        if reference.keeps_signs:
+            self._drop("its parameters cannot take another sign: checked with that of the initial ones")
+        if reference.keeps_buffers:
+            self._drop("its buffers cannot hold other values: checked with the initial ones")
+
+    @functools.cached_property
+    def mode_matters(self) -> bool:
+        """Whether the reference gives something else, or raises, in its other mode: training or evaluation."""
+        seed = self.derive("case", 0)
+        arguments = self.reference.inputs(seed)
+        one = trees.pack(self.reference.run(arguments, self.initial_state, seed))[1]
+        try:
+            two = trees.pack(self.reference.run_in_other_mode(arguments, self.initial_state, seed))[1]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return True
+        return len(one) != len(two) or not all(map(_same, one, two))
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep the judge's own worker threads out of the way: they would go on spinning into a runner's call.
+
+        A reference that takes long is worth its threads; their spinning then no longer matters.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads if self.call_seconds > _LONG_CALL else 1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def to_check(self, count: int) -> Iterator[Case]:
+        """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
+        names = [name for name in self.problem.distributions if name != distributions.EXTREMES]
+        index = 0
+        while index < count and names:
+            name = names[index % len(names)]
+            case = self._kept.get((index, name)) or self._make_case(index, name)
+            if case is None:
+                names.remove(name)
+                continue
+            if self.keeps(count):
+                self._kept[index, name] = case
+            yield case
+            del case
+            index += 1
+        if not index:
+            raise HarnessError(f"the reference of {self.problem.name} gives no usable output under any distribution")
+        extreme = self._extreme_case(index)
+        if extreme is not None:
+            yield extreme
+
+    def errors_under(self, distribution: str) -> list[tuple[float, float, float]]:
+        """Per output: eager's own error norm, largest error and median relative error on such inputs."""
+        return self._errors.get(distribution) or self._errors["natural"]
+
+    def timed_distributions(self) -> tuple[str, ...]:
+        """The distributions of timed inputs: those that checked calls have, but for the edges of the operation."""
+        return tuple(name for name in self._usable if name != distributions.EXTREMES) or ("natural",)
+
+    def changed(self, distribution: str, arguments: list[Any], seed: int) -> list[Any]:
+        """The problem's own arguments under a distribution."""
+        integers_too = not self.floating and not self.reference.movable()
+        return distributions.apply(distribution, arguments, seed, integers_too)
+
+    def edges(self) -> distributions.Extremes | None:
+        """The edges of the operation that a checked call has reached; None where there was none."""
+        return self.extremes[0] if distributions.EXTREMES in self._usable and self.extremes else None
+
+    def expect_timed(self, arguments: list[Any], seed: int, distribution: str) -> Expected:
+        """What a timed call must give."""
+        return self._expect(arguments, self.timed_state, seed, distribution == distributions.EXTREMES)
+
+    def keeps(self, count: int) -> bool:
+        """Whether so many cases stay for the next candidate; otherwise each is made again."""
+        room = self.site.memory_bytes // _KEEP_SHARE if self.site.apart else 4 * _KEEP_BYTES
+        return 4 * count * self.set_bytes <= room
+
+    def _extreme_case(self, index: int) -> Case | None:
+        """The edges of the operation, as many of them as the reference takes; None where it takes none."""
+        name = distributions.EXTREMES
+        if name not in self.problem.distributions or not self.floating:
+            return None
+        kept = self._kept.get((index, name))
+        if kept is not None:
+            return kept
+        while self.extremes:
+            case = self._make_case(index, name)
+            if case is not None:
+                if self.keeps(index):
+                    self._kept[index, name] = case
+                if not self.extremes[0].special:
+                    self._drop(
+                        "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
+                    )
+                return case
+            self.extremes = self.extremes[1:]
+        self._drop("extreme inputs: the reference raises on them, or gives hardly anything finite")
+        return None
+
+    def _make_case(self, index: int, name: str) -> Case | None:
+        seed = self.derive("case", index)
+        self.site.give_back(self.set_bytes)
+        arguments = self.reference.inputs(seed)
+        if name == distributions.EXTREMES:
+            arguments = self.extremes[0].apply(arguments, self.derive("edges", index))
+        else:
+            arguments = self.changed(name, arguments, seed)
+        state = self._state(index)
+        try:
+            with self.quiet():
+                expected = self._expect(arguments, state, seed, name == distributions.EXTREMES)
+                if name not in self._errors:
+                    self._errors[name] = [(leaf.eager_norm, leaf.eager_worst, leaf.typical) for leaf in expected.leaves]
+        except (ProblemError, torch.OutOfMemoryError, DeviceMemoryFull):
+            raise
+        except Exception as error:
+            if name == "natural" and not index:
+                raise self.reference.fault_in_forward(error) from error
+            if name != distributions.EXTREMES:
+                self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
+            return None
+        if name != "natural" and not _mostly_finite(expected):
+            if name != distributions.EXTREMES:
+                self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+            return None
+        if name == distributions.EXTREMES and not self._sure_of_special(expected, arguments, state, seed):
+            return None
+        if name not in self._usable:
+            self._usable.append(name)
+        return Case(name, seed, arguments, state, expected)
+
+    def _state(self, index: int) -> State:
+        """The parameters of a case: the initial ones at first, then others; of the third, the second's but for a few
+        elements, so that whoever looks at a part of them is wrong."""
+        if not index:
+            return self.initial_state
+        if index == _NUDGED:
+            return self.reference.nudged(self._state(index - 1), self.derive("nudge", index))
+        return self.reference.randomised(self.initial_state, self.derive("state", index))
+
+    def _sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
+        """Whether torch itself leaves no doubt where NaN and infinity belong."""
+        if all(leaf.finite for leaf in expected.leaves):
+            return True
+        others = trees.pack(self.reference.run_plainly(arguments, state, seed))[1]
+        return all(
+            torch.equal(torch.isfinite(one), torch.isfinite(two))
+            for one, two in zip(expected.outputs, others, strict=True)
+            if one.is_floating_point()
+        )
+
+    def _drop(self, reason: str) -> None:
+        if reason not in self.unchecked:
+            self.unchecked.append(reason)
+
+    def _expect(self, arguments: list[Any], state: State, seed: int, extreme: bool) -> Expected:
+        tree, eager = trees.pack(self.reference.run(arguments, state, seed))
+        eager = [tensor.detach().clone() for tensor in eager]
+        if _kinds(eager) != _kinds(self.outputs):
+            raise ProblemError(
+                "the shape of the output depends on the values of the input; such a problem cannot be judged",
+                path=self.problem.path or self.problem.name,
+            )
+        exact: list[Any] = [None] * len(eager)
+        if self.large:
+            self._drop("too large for a float64 reference here: compared in its own precision")
+        elif not self.stochastic:
+            exact = self._exact(arguments, state, seed, eager)
+        others: list[Any] = eager
+        if not self.large and any(tensor is None for tensor in exact):
+            others, exact = self._rounded(arguments, state, seed, eager), eager
+        leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
+        self.site.give_back(self.set_bytes)
+        return Expected(tree, tuple(eager), leaves)
+
+    def _rounded(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs with more rounding than eager has: in place of float64, they show how far that can lead."""
+        try:
+            others = trees.pack(self.reference.run_with_noise(arguments, state, seed))[1]
+        except Exception:
+            return eager
+        return [tensor.detach().clone() for tensor in others] if _kinds(others) == _kinds(eager) else eager
+
+    def _exact(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
+        """The outputs in float64, whole or in pieces; None for each where neither can be had."""
+        reason = ""
+        if not self.site.apart or self.set_bytes <= self.site.memory_bytes // _WHOLE_SHARE:
+            try:
+                doubles = trees.pack(self.reference.run_double(arguments, state, seed))[1]
+                return [tensor.detach().clone() for tensor in doubles]
+            except torch.OutOfMemoryError:
+                reason = "out of memory"
+            except Exception as error:
+                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+                return [None] * len(eager)
+        self.site.give_back(self.set_bytes)
+        try:
+            return in_pieces(
+                lambda part: self.reference.run_double(part, state, seed),
+                lambda part: self.reference.run(part, state, seed),
+                arguments,
+                eager,
+                self.site.memory_bytes // (2 * _WHOLE_SHARE),
+            )
+        except Inseparable as error:
+            reason = str(error)
+        except Exception as error:
+            reason = type(error).__name__
+        self._drop(f"too large for a float64 reference here ({reason}): compared in its own precision")
+        return [None] * len(eager)
+
+
+def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.shape != two.shape:
+        return False
+    equal = one == two
+    if one.is_floating_point() or one.is_complex():
+        equal = equal | (torch.isnan(one) & torch.isnan(two))
+    return bool(equal.all())
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return overlaps_itself(tensor) or tensor.is_neg() or tensor.is_conj()
+
+
+def _kinds(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
+def _mostly_finite(expected: Expected) -> bool:
+    return all(_finite_share(tensor) >= _MOSTLY_FINITE for tensor in expected.outputs)
+
+
+def _finite_share(tensor: torch.Tensor) -> float:
+    """Of integers, all are."""
+    return float(torch.isfinite(tensor).double().mean()) if tensor.numel() else 1.0
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,299 @@
+"""Profiles of a correct candidate: a fresh runner of the same sandbox level, the same inputs and parameters.
+
+It comes after the verdict and cannot change it. Whatever goes wrong here is a profile that says why it is absent.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kforge.errors import HarnessError, UnknownPlugin
+from kforge.platforms.base import Platform
+from kforge.profilers import _names as naming
+from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun, Subject
+from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
+from kforge.worker.judge import parameters
+from kforge.worker.judge.lane import NONSENSE, Lane
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.judge.runner_requests import send_load, send_state
+from kforge.worker.judge.session import ProblemSession
+from kforge.worker.judge.standalone import NeedsTensors, run_standalone
+
+_LOOK_SECONDS = 10.0
+_SLOW_BUILD_SECONDS = 15.0
+"""A build that takes longer is not made again if profiling would then double the time of an attempt.
+
+A cold start of the sandbox, which the judge counts with the first build, takes far less."""
+_EMULATED = (
+    "the program ran on an emulator, whose times say nothing of the hardware's: profile it where the hardware is"
+)
+_CALLS = 200
+"""A probe makes fewer calls than this."""
+_MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20_000, 8, 4 << 20, 4 << 20
+
+
+@dataclass
+class Workshop:
+    """Everything the profilers of one candidate share, for one call of `profiles`."""
+
+    session: ProblemSession
+    candidate: Candidate
+    settings: Settings
+    verdict: Verdict
+    platform: Platform
+    runner_pool: RunnerPool
+    trusted: RunnerPool
+    build: bytes = b""
+    """What the same program built before."""
+    _runner: RunnerHandle | None = None
+    _lost: str = ""
+    _prepared: list[Profiler] = field(default_factory=list)
+
+    def profiles(self, names: tuple[str, ...]) -> tuple[Profile, ...]:
+        """One profile for each name, in that order."""
+        if self.platform.emulated:
+            return tuple(Profile(name, absent=_EMULATED) for name in dict.fromkeys(names))
+        tools = {name: _find(name) for name in dict.fromkeys(names)}
+        self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
+        try:
+            return tuple(
+                self._collect(tool) if isinstance(tool, Profiler) else Profile(name, absent=tool)
+                for name, tool in tools.items()
+            )
+        finally:
+            if self._runner is not None:
+                self._runner.end()
+
+    def _collect(self, tool: Profiler) -> Profile:
+        try:
+            return _bounded(tool.name, tool.collect(_Place(self, tool)))
+        except NothingSeen as error:
+            return Profile(tool.name, absent=str(error)[:500] or "it saw nothing")
+        except NONSENSE as error:
+            return Profile(tool.name, absent=f"what it was told makes no sense ({type(error).__name__})")
+        except Exception as error:
+            # A profiler's fault is no reason to lose a verdict.
+            return Profile(tool.name, absent=f"it failed: {type(error).__name__}: {error}"[:500])
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def ask(self, tool: Profiler, request: dict[str, Any], of: Subject) -> dict[str, Any]:
+        """What the tool's probe says in the runner that holds the subject; NothingSeen if nothing comes."""
+        message = {
+            "op": "look",
+            "source": tool.probe(),
+            "request": request,
+            "seed": self.session.timed_inputs.seeds()[0],
+        }
+        try:
+            if of == "candidate":
+                reply = self._of_candidate(message)
+            elif of == "reference":
+                reply = self._of_reference(message)
+            else:
+                reply = self._of_machine(message)
+        except (ProgramError, RunnerLost, HarnessError) as error:
+            raise NothingSeen(f"the {of} could not be profiled: {_words(error)}") from None
+        answer = reply.get("answer")
+        if not isinstance(answer, dict):
+            raise NothingSeen("the probe gave no answer")
+        return answer
+
+    def _of_candidate(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._lost:
+            raise NothingSeen(self._lost)
+        try:
+            return self.runner().ask(message, self._seconds())
+        except (RunnerLost, ProgramError) as error:
+            if self._runner is None or isinstance(error, RunnerLost):
+                # There is none for the other profilers either.
+                self._lost = f"the candidate could not be profiled: {_words(error)}"
+            if self._lost and self._runner is not None:
+                self._runner.kill()
+            raise
+
+    def runner(self) -> RunnerHandle:
+        """The runner that holds the candidate, started when first asked for; NothingSeen if that takes too long."""
+        if self._runner is None:
+            self._lost = self._lost or ("" if self.build else _too_slow(self.verdict))
+            if self._lost:
+                raise NothingSeen(self._lost)
+            self._runner = self._start()
+        return self._runner
+
+    def _of_reference(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            lane = self.session.baselines.lane("eager")
+            lane.bring_inputs()
+            return lane.runner.ask(message, self._seconds())
+        except RunnerLost:
+            # A late answer must not be taken for the answer to a later question.
+            self.session.baselines.drop("eager")
+            raise
+
+    def _of_machine(self, message: dict[str, Any]) -> dict[str, Any]:
+        runner = self.trusted.spawn(Limits())
+        try:
+            return runner.ask(message, 60.0)
+        finally:
+            runner.end()
+
+    def _seconds(self) -> float:
+        calls = min(_CALLS * self.session.cases.call_seconds, 10 * self.settings.limits.call_seconds)
+        return _LOOK_SECONDS + self.settings.limits.call_seconds + calls
+
+    def _start(self) -> RunnerHandle:
+        """A runner with the candidate loaded, its probes ready before it was."""
+        cases = self.session.cases
+        runner = self.runner_pool.spawn_bounded(self.settings.limits, cases.set_bytes)
+        try:
+            for tool in self._prepared:
+                if tool.probe():
+                    request = {"op": "prepare", "source": tool.probe(), "request": {}}
+                    runner.ask(request, self._seconds())
+            self._load(runner)
+            Lane(runner, self.session.timed_inputs.unchanged_sets(), cases.outputs, self._seconds())
+        except NONSENSE as error:
+            runner.kill()
+            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+        except BaseException:
+            runner.kill()
+            raise
+        return runner
+
+    def _load(self, runner: RunnerHandle) -> None:
+        cases = self.session.cases
+        request = {
+            "op": "load",
+            "source": self.candidate.source,
+            "class_name": "ModelNew",
+            "watched": False,
+            "training": cases.reference.training,
+            "compile": False,
+        }
+        seconds = self.settings.limits.build_seconds
+        reply = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
+        matches, _lost = parameters.match(cases.initial_state, parameters.read_held(reply["state"]))
+        if matches:
+            send_state(runner, [(match.name, match.value(cases.timed_state)) for match in matches], self._seconds())
+
+    def alone(self, command: tuple[str, ...], files: tuple[str, ...], seconds: float) -> StandaloneRun:
+        """The program in a process of its own behind a command, in a fresh sandbox."""
+        try:
+            answer = run_standalone(
+                self.session, self.candidate, self.settings, self.runner_pool, self.build, command, files, seconds
+            )
+        except NeedsTensors as error:
+            raise NothingSeen(str(error)) from None
+        except (ProgramError, RunnerLost) as error:
+            raise NothingSeen(f"the candidate could not be run alone: {_words(error)}") from None
+        return StandaloneRun(
+            status=int(answer["status"]),
+            output=str(answer["output"]),
+            errors=str(answer["errors"]),
+            files={str(name): base64.b64decode(data) for name, data in answer["files"].items()},
+            seconds=float(answer["seconds"]),
+        )
+
+    @property
+    def working_bytes(self) -> int:
+        held = sum(value.numel() * value.element_size() for value in self.session.cases.timed_state.values())
+        return self.session.timed_inputs.count() * self.session.cases.set_bytes + held
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The workshop as one profiler sees it."""
+
+    _workshop: Workshop
+    _tool: Profiler
+
+    @property
+    def problem(self) -> Problem:
+        return self._workshop.session.cases.problem
+
+    @property
+    def verdict(self) -> Verdict:
+        return self._workshop.verdict
+
+    @property
+    def platform(self) -> Platform:
+        return self._workshop.platform
+
+    @property
+    def working_bytes(self) -> int:
+        return self._workshop.working_bytes
+
+    @property
+    def process_id(self) -> int:
+        return self._workshop.runner().pid
+
+    def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
+        return self._workshop.ask(self._tool, request, of)
+
+    def alone(self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0) -> StandaloneRun:
+        return self._workshop.alone(command, files, seconds)
+
+
+def _find(name: str) -> Profiler | str:
+    """The profiler, or why there is none."""
+    try:
+        tool = naming.find(name)
+        reason = str(tool.unavailable_reason())
+    except UnknownPlugin as error:
+        return str(error)
+    except Exception as error:
+        return f"it cannot be used: {type(error).__name__}: {error}"[:500]
+    if reason:
+        return reason
+    return tool if isinstance(tool, Profiler) else "it is not a kforge.profilers.base.Profiler"
+
+
+def _too_slow(verdict: Verdict) -> str:
+    """Why the program is not built once more; empty if it may be."""
+    seconds = verdict.evidence.seconds if verdict.evidence is not None else {}
+    build = seconds.get("start", 0.0)
+    if build <= _SLOW_BUILD_SECONDS or build <= sum(seconds.values()) - build:
+        return ""
+    return (
+        f"building the program takes {build:.0f} s, longer than all the rest of judging it, so it was not built again "
+        "to be profiled: a source that includes fewer headers builds sooner"
+    )
+
+
+def _words(error: Exception) -> str:
+    return str(error)[:400]
+
+
+def _bounded(name: str, profile: Profile) -> Profile:
+    """A profile of ordinary size, whatever a program tried to put into it."""
+    numbers = {str(key)[:100]: float(value) for key, value in profile.metrics.items() if math.isfinite(value)}
+    pictures = [image for image in profile.images if len(image.data) <= _MAX_IMAGE_BYTES]
+    return replace(
+        profile,
+        tool=name,
+        metrics=dict(list(numbers.items())[:_MAX_METRICS]),
+        text=_printable(profile.text)[:_MAX_TEXT],
+        images=tuple(pictures[:_MAX_IMAGES]),
+        absent=_printable(profile.absent)[:500],
+        raw=_kept(profile.raw),
+    )
+
+
+def _kept(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
+    """As many of a tool's own files as there is room for."""
+    kept: list[Artefact] = []
+    room = _MAX_RAW_BYTES
+    for item in raw:
+        if len(item.data) <= room:
+            room -= len(item.data)
+            kept.append(item)
+    return tuple(kept)
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

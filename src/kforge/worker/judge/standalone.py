@@ -1,0 +1,83 @@
+"""A program run in a process of its own behind a command, in a fresh sandbox: for profilers, checkers and builders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kforge.types import Candidate, Settings
+from kforge.worker import trees
+from kforge.worker.judge.lane import Lane
+from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.judge.runner_requests import ask_with_build
+from kforge.worker.judge.session import ProblemSession
+
+_MAPPING_SECONDS = 60.0
+_GRACE_SECONDS = 30.0
+
+
+class NeedsTensors(Exception):
+    """The module takes tensors to be constructed: such a program cannot be run alone."""
+
+
+def run_standalone(
+    session: ProblemSession,
+    candidate: Candidate,
+    settings: Settings,
+    runner_pool: RunnerPool,
+    build: bytes,
+    command: tuple[str, ...],
+    files: tuple[str, ...],
+    seconds: float,
+    environment: dict[str, str] | None = None,
+) -> Any:
+    """What the runner answers of it: its status, output, errors, files and seconds, none of it checked.
+
+    Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
+    """
+    cases = session.cases
+    tree, tensors = trees.pack(cases.reference.init_arguments)
+    if tensors:
+        raise NeedsTensors("the module takes tensors to be constructed, and cannot be run alone")
+    request = standalone_request(
+        candidate.source,
+        command,
+        seconds,
+        files,
+        arguments=tree,
+        seed=cases.init_seed,
+        training=cases.reference.training,
+        environment=environment,
+    )
+    runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes)
+    try:
+        Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
+        return ask_with_build(runner, request, seconds + _GRACE_SECONDS, build).get("answer")
+    finally:
+        runner.end()
+
+
+def standalone_request(
+    source: str,
+    command: tuple[str, ...],
+    seconds: float,
+    files: tuple[str, ...] = (),
+    arguments: Any = None,
+    seed: int = 0,
+    training: bool | None = None,
+    only_load: bool = False,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """The request that runs a program alone, behind a command."""
+    return {
+        "op": "alone",
+        "source": source,
+        "class_name": "ModelNew",
+        "command": list(command),
+        "seconds": seconds,
+        "files": list(files),
+        "arguments": arguments if arguments is not None else trees.pack([])[0],
+        "seed": seed,
+        "training": training,
+        "only_load": only_load,
+        "environment": environment or {},
+    }

@@ -1,0 +1,277 @@
+"""Prompts: what is in them, that they fit, and that nothing inside a block can leave it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import makers
+from kforge.agents.prompt_maker import PromptMaker, styles
+from kforge.agents.text_limits import cut_log, fence, tokens
+from kforge.errors import PromptTooLong, UsageError
+from kforge.types import (
+    Attempt,
+    Candidate,
+    Digest,
+    Image,
+    Intent,
+    Move,
+    Outcome,
+    Problem,
+    Profile,
+    Recommendation,
+    Signal,
+)
+
+pytestmark = pytest.mark.pure
+
+PROBLEM = Problem.from_source(
+    """import torch
+import torch.nn as nn
+N = 64
+KFORGE = {"sizes": {"cpu": {"N": 32}}}
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2
+def get_inputs():
+    return [torch.randn(N)]
+def get_init_inputs():
+    return []
+""",
+    "double",
+)
+DATA = st.text(alphabet=st.sampled_from("`~#\n abcE:{}%\\\"'<>"), max_size=300)
+
+
+def failed(detail: str, outcome: Outcome = Outcome.COMPILATION_FAILURE, source: str = "broken") -> Attempt:
+    return Attempt(Move(0, 1, Intent.FRESH), Candidate(source), makers.verdict(outcome=outcome, detail=detail))
+
+
+def repair(attempt: Attempt):  # type: ignore[no-untyped-def]
+    return makers.situation(PROBLEM, Move(0, 2, Intent.REPAIR, 1), (attempt,))
+
+
+def optimise(**changes):  # type: ignore[no-untyped-def]
+    best = replace(makers.attempt(1, 1.5), **changes)
+    return makers.situation(PROBLEM, Move(0, 2, Intent.OPTIMISE, 1), (best,))
+
+
+def text_of(situation, **settings) -> str:  # type: ignore[no-untyped-def]
+    return PromptMaker(**settings).generate(situation).prompt.text
+
+
+def test_a_first_prompt_has_every_block_of_the_paper() -> None:
+    text = text_of(makers.situation(PROBLEM))
+    for part in (
+        "# Task",
+        "# Platform",
+        "# Example",
+        "# Problem",
+        "# Instruction",
+        "Write C++.",
+        "class Model(nn.Module)",
+    ):
+        assert part in text
+    for part in ("# Reference implementation", "# The previous program", "# Recommendation"):
+        assert part not in text
+    assert "N = 32" in text, "the sizes of the platform's device class are in place"
+    assert "KFORGE" not in text, "what speaks to the judge is left out"
+
+
+def test_optional_blocks_appear_when_there_is_something_to_say() -> None:
+    situation = replace(
+        optimise(),
+        reference="__global__ void k() {}",
+        reference_origin="from the file k.cu",
+        recommendation=Recommendation("Fuse the two loops.", "two passes over memory"),
+    )
+    text = text_of(situation)
+    for part in (
+        "__global__ void k() {}",
+        "from the file k.cu",
+        "Fuse the two loops.",
+        "two passes",
+        "best program so far",
+    ):
+        assert part in text
+
+
+def test_a_program_that_is_silently_wrong_somewhere_is_to_be_mended() -> None:
+    text = text_of(optimise(verdict=replace(makers.verdict(1.5), hazards=("a gradient is asked for",))))
+    assert "It gives a wrong result without an error when a gradient is asked for: raise an error there" in text
+
+
+def test_a_repair_shows_the_program_and_the_verdict() -> None:
+    text = text_of(repair(failed("line 3: expected ';' before '}' token", source="PROGRAM TEXT")))
+    assert "PROGRAM TEXT" in text
+    assert "expected ';'" in text
+    assert "compilation_failure" in text
+
+
+def test_a_reply_without_a_program_is_repaired_from_the_one_before() -> None:
+    first = makers.attempt(1, Outcome.MISMATCH)
+    empty = makers.attempt(2, Outcome.GENERATION_FAILURE, Intent.REPAIR, 1)
+    text = text_of(makers.situation(PROBLEM, Move(0, 3, Intent.REPAIR, 2), (first, empty)))
+    assert "no usable program" in text
+    assert "x + 0.1" in text
+
+
+def test_the_analyst_gets_program_digest_text_and_pictures() -> None:
+    picture = Image("image/png", b"\x89PNG")
+    situation = optimise(
+        profiles=(Profile("trace", text="RAW PROFILE", images=(picture,)),),
+        digest=Digest((Signal("bound", "memory bound", change="was compute"),)),
+    )
+    prompt = PromptMaker().analyse(situation).prompt
+    assert prompt.purpose == "analyse"
+    assert prompt.messages[-1].images == (picture,)
+    for part in ("RAW PROFILE", "memory bound [was compute]", "x + 0.1", "exactly one change", "1 picture"):
+        assert part in prompt.text
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_a_program_verified_with_smaller_sizes_is_written_for_the_real_ones(style: str) -> None:
+    target = replace(makers.TARGET, device_class="gpu", verified_as="cpu")
+    text = text_of(replace(makers.situation(PROBLEM), target=target), style=style)
+    assert "N = 64" in text
+    assert "smaller sizes (N = 32)" in text
+    here = text_of(replace(makers.situation(PROBLEM), target=replace(target, verified_as="")), style=style)
+    assert "N = 64" in here
+    assert "smaller sizes" not in here
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_both_styles_ask_for_the_same_thing(style: str) -> None:
+    text = text_of(makers.situation(PROBLEM), style=style)
+    assert "ModelNew" in text
+    assert "class Model(nn.Module)" in text
+    assert ("# Example" in text) == (style == "structured")
+
+
+def test_equal_situations_give_equal_prompts_and_draws_differ() -> None:
+    first = PromptMaker().generate(makers.situation(PROBLEM)).prompt
+    assert first == PromptMaker().generate(makers.situation(PROBLEM)).prompt
+    other = PromptMaker().generate(makers.situation(PROBLEM, Move(1, 1, Intent.FRESH))).prompt
+    assert other.text == first.text
+    assert other.id != first.id
+
+
+def test_one_file_in_a_folder_replaces_one_block(tmp_path: Path) -> None:
+    (tmp_path / "task.j2").write_text("MY TASK for {{ platform }}")
+    text = text_of(makers.situation(PROBLEM), folder=str(tmp_path))
+    assert "MY TASK for cpu" in text
+    assert "# Example" in text
+
+
+def test_a_style_says_what_it_has_to_and_the_structured_one_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "terse").mkdir()
+    (tmp_path / "terse" / "generate.j2").write_text("GO {{ problem_source }}")
+    asked = makers.situation(PROBLEM)
+    maker = PromptMaker("terse", str(tmp_path))
+    own, usual = maker.generate(asked).prompt, PromptMaker().generate(asked).prompt
+    assert own.messages[0] == usual.messages[0]
+    assert own.messages[1].text.startswith("GO import torch")
+    assert maker.analyse(asked).prompt == PromptMaker().analyse(asked).prompt
+    with pytest.raises(UsageError, match="no prompt style is called 'prose'; there are: plain, structured, terse"):
+        PromptMaker("prose", str(tmp_path)).generate(asked)
+
+
+def test_a_folder_may_hold_a_style_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "terse").mkdir()
+    for name in ("generate", "generate_system"):
+        (tmp_path / "terse" / f"{name}.j2").write_text("GO {{ problem_source }}")
+    assert "terse" in styles(str(tmp_path))
+    assert text_of(makers.situation(PROBLEM), style="terse", folder=str(tmp_path)).startswith("GO import torch")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"style": "poetic"}, "structured"), ({"folder": "/nowhere/at/all"}, "no such folder")],
+)
+def test_what_is_not_there_is_said(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        text_of(makers.situation(PROBLEM), **settings)
+
+
+def test_a_broken_template_names_its_place(tmp_path: Path) -> None:
+    (tmp_path / "task.j2").write_text("one\n{{ no_such_thing }}")
+    with pytest.raises(UsageError, match=r"task\.j2:2: .*no_such_thing"):
+        text_of(makers.situation(PROBLEM), folder=str(tmp_path))
+
+
+def test_long_logs_are_cut_around_the_first_error() -> None:
+    log = "\n".join([f"note {n}" for n in range(20_000)] + ["kernel.cpp:7: error: no such name"] + ["later"] * 20_000)
+    written = PromptMaker(ceiling=8_000).generate(repair(failed(log)))
+    assert "kernel.cpp:7: error" in written.prompt.text
+    assert "lines left out" in written.prompt.text
+    assert written.tokens <= 8_000
+
+
+def test_a_reference_that_does_not_fit_is_left_out_aloud() -> None:
+    situation = replace(makers.situation(PROBLEM), reference="x = 1\n" * 20_000, reference_origin="from a file")
+    written = PromptMaker(ceiling=8_000).generate(situation)
+    assert "reference" in written.omitted
+    assert "was left out" in written.prompt.text
+
+
+def test_sources_are_never_cut() -> None:
+    with pytest.raises(PromptTooLong, match="--prompt-tokens"):
+        PromptMaker(ceiling=2_000).generate(repair(failed("wrong", source="y = 2\n" * 20_000)))
+
+
+@given(st.text(max_size=3000), st.integers(200, 2000))
+def test_a_cut_log_is_short(text: str, limit: int) -> None:
+    assert len(cut_log(text, limit)) <= max(limit, 450) + 120
+
+
+@given(DATA)
+def test_nothing_closes_its_own_fence(text: str) -> None:
+    block = fence(text, "text").split("\n")
+    marks = re.match(r"`+", block[0])
+    assert marks is not None
+    assert block[-1] == marks[0]
+    assert not any(re.fullmatch(rf"\s*`{{{len(marks[0])},}}\s*", line) for line in block[1:-1])
+
+
+@given(DATA, DATA)
+def test_untrusted_text_stays_inside_its_block(source: str, log: str) -> None:
+    """Whatever program and log say, the headings outside fences are ours and no others."""
+    text = text_of(repair(failed(log or "wrong", source=source)))
+    outside, marks = [], ""
+    for line in text.split("\n"):
+        match = re.match(r"`{3,}", line)
+        if marks:
+            marks = "" if line == marks else marks
+        elif match:
+            marks = match[0]
+        else:
+            outside.append(line)
+    assert not marks, "every fence is closed"
+    headings = [line for line in outside if line.startswith("#")]
+    assert headings == [
+        "# Task",
+        "# Platform",
+        "## The platform",
+        "# Example",
+        "# Problem",
+        "# The previous program",
+        "# Instruction",
+    ]
+
+
+def test_every_bundled_problem_fits_the_default_ceiling() -> None:
+    from kforge import problems
+    from kforge.platforms.cpu.platform import PLUGIN
+
+    for problem in problems.find("bundled"):
+        situation = replace(
+            makers.situation(problem), target=replace(makers.TARGET, guide=PLUGIN.guide(), example=PLUGIN.example())
+        )
+        written = PromptMaker().generate(situation)
+        assert tokens(written.prompt.text) < 8_000
+        assert not written.omitted

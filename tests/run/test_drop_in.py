@@ -1,0 +1,212 @@
+"""A forged program in the caller's own process: a drop-in with the caller's weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kforge
+import makers
+from kforge.execution.null import NullExecutor
+from kforge.models.scripted import Scripted
+from kforge.run.api import RunEnvironment
+from kforge.run.team import ModelAccess
+from kforge.types import Domain, Outcome, TensorLayout, Verdict
+
+pytestmark = pytest.mark.toolchain
+
+
+class Affine(torch.nn.Module):
+    """A live module with a parameter and a buffer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width))
+        self.register_buffer("shift", torch.randn(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.shift
+
+
+LIVE = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+        self.register_buffer("shift", torch.zeros(8))
+
+    def forward(self, x):
+        return torch.addcmul(self.shift, x, self.weight)
+"""
+
+
+def forged(problem: Any, program: str, folder: Path, verdict: Verdict = makers.verdict(1.5)) -> kforge.ForgeResult:
+    """A result whose program was never judged: what is tested here is what comes after."""
+    model = Scripted([f"```python\n{program}```"])
+    executor = NullExecutor(lambda job: verdict)
+    place = RunEnvironment(str(folder / "store"), ModelAccess(models={"scripted": model}), executor=executor)
+    return kforge.forge(problem, "cpu", "scripted", place, iterations=1)
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("KFORGE_BUILD_DIR", str(tmp_path / "build"))
+
+
+def test_it_takes_over_the_weights_of_a_reference(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(scale_relu.sized_source("cpu"), namespace)
+    trained = namespace["Model"](*namespace["get_init_inputs"]()).eval()
+    with torch.no_grad():
+        for value in trained.parameters():
+            value.normal_()
+    module = result.module(weights=trained)
+    inputs = namespace["get_inputs"]()
+    torch.testing.assert_close(module(*inputs), trained(*inputs))
+    assert not module.training
+
+
+def test_renamed_parameters_are_found_by_their_values(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    renamed = honest.source.replace("self.scale", "self.gain")
+    assert renamed != honest.source
+    namespace: dict[str, Any] = {}
+    exec(scale_relu.sized_source("cpu"), namespace)
+    trained = namespace["Model"](*namespace["get_init_inputs"]())
+    with torch.no_grad():
+        for value in trained.parameters():
+            value.normal_()
+    module = forged(scale_relu, renamed, tmp_path).module(weights=trained)
+    inputs = namespace["get_inputs"]()
+    torch.testing.assert_close(module(*inputs), trained(*inputs))
+
+
+def test_a_live_module_gives_its_own_weights(tmp_path: Path) -> None:
+    live = Affine(8).eval()
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    module = forged(problem, LIVE, tmp_path).module()
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(module(x), live(x))
+    assert not module.training
+
+
+def test_a_live_module_is_described_for_the_writer() -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    assert "forward is called with: Tensor [3, 8] float32" in problem.source
+    assert "shift: Tensor [8] float32" in problem.source
+
+
+def test_arguments_that_hold_tensors_are_described_by_their_shapes() -> None:
+    inputs = [[torch.randn(2), torch.randn(3, 4)], {"mask": torch.ones(5, dtype=torch.bool)}, 2]
+    problem = kforge.Problem.from_module(Affine(8), inputs)
+    described = "list of Tensor [2] float32, Tensor [3, 4] float32, dict of 'mask': Tensor [5] bool, 2\n"
+    assert f"# forward is called with: {described}" in problem.source
+
+
+CONSTANT = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+
+    def forward(self, x):
+        return x * self.weight + {shift}
+"""
+
+
+def test_a_buffer_the_program_took_for_a_constant_must_have_that_value(tmp_path: Path) -> None:
+    live = Affine(8)
+    live.shift.fill_(2.0)
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    result = forged(problem, CONSTANT.format(shift=2.0), tmp_path)
+    other = Affine(8)
+    other.shift.fill_(2.0)
+    x = torch.randn(5, 8)
+    torch.testing.assert_close(result.module(weights=other)(x), other(x))
+    other.shift.fill_(3.0)
+    with pytest.raises(kforge.errors.UsageError, match="no place for the module's shift"):
+        result.module(weights=other)
+
+
+def test_a_parameter_without_a_place_is_refused(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    program = LIVE.replace("self.weight = torch.nn.Parameter(torch.zeros(8))", "self.weight = 1.0")
+    assert program != LIVE
+    with pytest.raises(kforge.errors.UsageError, match="no place for the module's weight"):
+        forged(problem, program, tmp_path).module()
+
+
+def test_a_captured_module_that_was_exchanged_is_not_loaded(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path)
+    other = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    Path(problem.payload).write_bytes(Path(other.payload).read_bytes())
+    with pytest.raises(kforge.errors.ProblemError, match="has changed"):
+        result.module()
+
+
+def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path: Path) -> None:
+    place = RunEnvironment(str(tmp_path / "store"), ModelAccess(models={"scripted": Scripted(["nothing"])}))
+    result = kforge.forge(scale_relu, "cpu", "scripted", place, iterations=1)
+    assert result.verdict is None
+    with pytest.raises(kforge.errors.UsageError, match="no correct program"):
+        result.module()
+
+
+def test_the_saved_program_says_where_it_comes_from(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    text = result.save(tmp_path / "out" / "kernel.py").read_text()
+    assert honest.source.rstrip() in text
+    assert result.run in text
+    assert "scale_relu" in text
+
+
+DOMAIN = Domain(
+    arguments=["l", [["T", 0]]],
+    tensors=(TensorLayout("", "float32", (3, 8), (8, 1)),),
+    state=(TensorLayout("weight", "float32", (8,), (1,)), TensorLayout("shift", "float32", (8,), (1,))),
+    device="cpu",
+)
+
+
+def test_a_module_put_back_into_a_model_refuses_what_was_not_verified(tmp_path: Path) -> None:
+    live = Affine(8)
+    problem = kforge.Problem.from_module(live, [torch.randn(3, 8)])
+    module = forged(problem, LIVE, tmp_path, replace(makers.verdict(1.5), domain=DOMAIN)).module()
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(module(x), live(x))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), module)
+    with pytest.raises(RuntimeError, match="Affine is a forged program, verified for inference only"):
+        model(x).sum().backward()
+    with pytest.raises(ValueError, match=r"argument 1 must be float32 \(3, 8\)"):
+        module(torch.randn(5, 8))
+    with pytest.raises(ValueError, match="the module's weight must be float32"):
+        model.to(torch.bfloat16)[1](x)
+
+
+def test_the_saved_file_says_and_keeps_to_what_was_verified(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, replace(makers.verdict(1.5), domain=DOMAIN))
+    text = result.save(tmp_path / "kernel.py").read_text()
+    assert "# Verified on cpu for inference with float32 (3, 8); any other call raises an error." in text
+    namespace: dict[str, Any] = {"__name__": "kernel"}
+    exec(text, namespace)
+    with torch.no_grad(), pytest.raises(ValueError, match="was verified for nothing else"):
+        namespace["ModelNew"]()(torch.randn(3, 8).half())
+
+
+def test_a_program_that_is_not_correct_is_saved_as_what_it_is(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, makers.verdict(outcome=Outcome.MISMATCH, detail="wrong\nraise SystemExit"))
+    text = result.annotated_source(result.history[0])
+    assert "# NOT CORRECT (mismatch): to be read, not to be used." in text
+    assert text.endswith(LIVE)

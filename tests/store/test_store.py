@@ -1,0 +1,517 @@
+"""The store: what goes in comes out equal, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from kforge.errors import RunBusy, StoreError, UsageError
+from kforge.store import place, runs
+from kforge.store.experiments import CellState, Experiments
+from kforge.store.store import Store
+from kforge.types import (
+    Attempt,
+    BaselineTime,
+    Candidate,
+    Completion,
+    Configuration,
+    Digest,
+    ErrorNorm,
+    Evidence,
+    Experiment,
+    Finish,
+    Image,
+    Intent,
+    Message,
+    Move,
+    Outcome,
+    Problem,
+    Profile,
+    Prompt,
+    Recommendation,
+    Request,
+    Session,
+    Settings,
+    Signal,
+    Timing,
+    Usage,
+    Verdict,
+    best_attempt,
+)
+
+pytestmark = pytest.mark.pure
+
+SERVER = "KFORGE_TEST_POSTGRES"
+PROBLEM = Problem("1_gelu", "class Model: ...", level=1, number=1, sizes={"cpu": {"ROWS": 8}})
+REQUEST = Request(PROBLEM, models=("openai:x", "builtin"))
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+words = st.text(max_size=12)
+numbers = st.floats(allow_nan=False, width=32)
+positive = st.floats(0.01, 1e6)
+counts = st.integers(0, 2**40)
+facts = st.dictionaries(words, words, max_size=2)
+lines = st.lists(words, max_size=2).map(tuple)
+usages = st.builds(Usage, counts, counts, counts, st.floats(0, 1e6), counts)
+completions = st.builds(Completion, words, words, usages, st.sampled_from(Finish), positive)
+pictures = st.builds(Image, st.sampled_from(["image/png", "image/webp"]), st.binary(max_size=30))
+problems = st.just(PROBLEM) | st.builds(
+    Problem, words, words, st.none() | st.integers(1, 3), sizes=st.just({"cpu": {"N": 3}}), payload_hash=words
+)
+candidates = st.builds(Candidate, words, st.sampled_from(["cpu", "cuda"]), st.none() | words, words)
+long_words = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=12), st.sampled_from([1, 5000]))
+profiles = st.builds(
+    Profile, words, st.dictionaries(words, numbers, max_size=2), long_words, st.lists(pictures, max_size=2).map(tuple)
+)
+digests = st.builds(Digest, st.lists(st.builds(Signal, words, words, st.none() | numbers), max_size=2).map(tuple))
+asked = st.builds(Settings, seeds=st.integers(1, 9), seed=st.none() | counts, profilers=lines)
+evidences = st.builds(
+    Evidence, problems, candidates, asked, facts, facts, lines, lines, lines, lines, lines, st.just({"build": 0.5})
+)
+times = st.builds(
+    lambda low, speed, name: Timing(
+        name, low + speed, (low, low + 2 * speed), None, (1.0, 2.5), (3.0,), 5, 9, (BaselineTime("compile", 2.0),)
+    ),
+    positive,
+    positive,
+    st.sampled_from(["eager", "compile"]),
+)
+norms = st.lists(st.builds(ErrorNorm, words, numbers, numbers, numbers), min_size=1, max_size=2).map(tuple)
+
+
+@st.composite
+def verdicts(draw: st.DrawFn) -> Verdict:
+    outcome = draw(st.sampled_from(Outcome))
+    correct = outcome is Outcome.CORRECT
+    return Verdict(
+        outcome,
+        draw(st.text(min_size=1, max_size=12)),
+        rule="rule" if outcome is Outcome.REJECTED else "",
+        errors=draw(norms) if correct else (),
+        timing=draw(st.none() | times) if correct else None,
+        degenerate=draw(lines),
+        evidence=draw(st.none() | evidences),
+    )
+
+
+@st.composite
+def attempts_at(draw: st.DrawFn, step: int) -> Attempt:
+    verdict = draw(verdicts())
+    candidate = draw(candidates)
+    if verdict.evidence is not None and draw(st.booleans()):
+        candidate = verdict.evidence.candidate
+    none = verdict.outcome is Outcome.GENERATION_FAILURE and draw(st.booleans())
+    return Attempt(
+        Move(draw(st.integers(0, 3)), step, draw(st.sampled_from(Intent)), draw(st.none() | st.integers(1, 9))),
+        None if none else candidate,
+        verdict,
+        model=draw(words),
+        recommendation=draw(st.none() | st.builds(Recommendation, words, words, words)),
+        profiles=tuple(draw(st.lists(profiles, max_size=2))),
+        digest=draw(st.none() | digests),
+        usage=draw(usages),
+        seconds=draw(st.dictionaries(words, numbers, max_size=2)),
+        notes=draw(lines),
+    )
+
+
+def correct(step: int, speedup: float, name: str = "eager", **changes: Any) -> Attempt:
+    """A correct attempt of that speedup against that baseline; compiling alone gives 2."""
+    known = (BaselineTime("eager", 1.0), BaselineTime("compile", 2.0))
+    timing = Timing(name, speedup, (speedup, speedup), None, (1.0,), (1.0,), 5, 9, known)
+    verdict = Verdict(Outcome.CORRECT, "agrees", errors=(ErrorNorm("normal", 0.0, 1.0, 0.0),), timing=timing)
+    return Attempt(Move(0, step, Intent.FRESH), Candidate(f"class ModelNew: {step}"), replace(verdict, **changes))
+
+
+def failed(step: int, chain: int = 0, profiles: tuple[Profile, ...] = ()) -> Attempt:
+    return Attempt(
+        Move(chain, step, Intent.FRESH), None, Verdict(Outcome.GENERATION_FAILURE, "no program"), profiles=profiles
+    )
+
+
+# --- where stores live ----------------------------------------------------------------------------------------------
+
+
+def _binaries() -> Path | None:
+    found = shutil.which("initdb")
+    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a PostgreSQL database where databases may be made."""
+    psycopg = pytest.importorskip("psycopg", reason="PostgreSQL: psycopg is not installed")
+    if given := os.environ.get(SERVER):
+        yield given
+        return
+    binaries = _binaries()
+    if binaries is None:
+        pytest.skip(f"PostgreSQL: no server here (apt-get install postgresql), and {SERVER} is not set")
+    folder = Path(tempfile.mkdtemp(prefix="kforge-postgres-"))
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:  # the server refuses root
+        user = {"user": "nobody"}
+        shutil.chown(folder, "nobody")
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    made = [binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "kforge", "--no-sync"]
+    subprocess.run(made, check=True, **quiet, **user)
+    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+    with subprocess.Popen([binaries / "postgres", "-D", folder / "data", *options], **quiet, **user) as process:
+        for _ in range(200):
+            with suppress(psycopg.OperationalError):
+                psycopg.connect(f"host={folder} user=kforge dbname=postgres").close()
+                break
+            time.sleep(0.05)
+        yield f"postgresql://kforge@/postgres?host={folder}"
+        process.terminate()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def database(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty database of one's own."""
+    import psycopg
+
+    monkeypatch.chdir(tmp_path)
+    name = f"kforge_{os.getpid()}_{time.monotonic_ns()}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield place.make_url(server).set(database=name).render_as_string(hide_password=False)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("database"))
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(where: str) -> Iterator[Store]:
+    with Store.open(where) as store:
+        yield store
+
+
+# --- the contract, on both ------------------------------------------------------------------------------------------
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_history_is_what_was_added(store: Store, data: st.DataObject) -> None:
+    request = Request(data.draw(problems), platform="cpu", models=data.draw(lines), reference=data.draw(words))
+    run = store.create_run(request)
+    added = tuple(data.draw(attempts_at(step)) for step in (1, 2))
+    for attempt in added:
+        store.add_attempt(run, attempt)
+    with Store.open(store.place.folder if store.place.file else _url(store)) as other:
+        assert other.history(run) == added
+        assert other.run(run).request == request
+    assert store.history(run) == added
+
+
+def _url(store: Store) -> str:
+    return store.place.url.render_as_string(hide_password=False)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(replies=st.dictionaries(words, completions, max_size=3), images=st.lists(pictures, max_size=1).map(tuple))
+def test_calls_come_back_and_add_up(store: Store, replies: dict[str, Completion], images: tuple[Image, ...]) -> None:
+    run = store.create_run(REQUEST)
+    prompt = Prompt((Message("user", "write", images),))
+    total = Usage()
+    for slot, reply in replies.items():
+        store.save_call(run, slot, reply, prompt.id, prompt)
+        total += reply.usage
+    assert {slot: store.call(run, slot) for slot in replies} == replies
+    assert all(store.prompt(run, slot) == prompt for slot in replies)
+    assert replace(store.spent(run), dollars=0) == replace(total, dollars=0)
+    assert store.spent(run).dollars == pytest.approx(total.dollars)
+    assert store.call(run, "no such slot, this") is None
+
+
+EXPERIMENT = Experiment("one", {"level1/1_gelu": PROBLEM}, (Configuration("text", ("openai:x",), {"iterations": 2}),))
+
+
+def test_experiments_are_found_by_name_id_beginning_and_last(store: Store) -> None:
+    experiments = Experiments(store)
+    first = experiments.create(EXPERIMENT)
+    second = experiments.create(replace(EXPERIMENT, name="two"))
+    third = experiments.create(replace(EXPERIMENT, name="two", seeds=(0, 1)))
+    assert experiments.find("one").id == first
+    assert experiments.find(first).experiment == EXPERIMENT
+    assert experiments.find(second[:-1]).id == second
+    assert experiments.find("last").id == third
+    assert experiments.named("two") == [third, second]
+    assert [begun.id for begun in experiments.newest(2)] == [third, second]
+    with pytest.raises(UsageError, match="no experiment is called 'three'"):
+        experiments.find("three")
+    with pytest.raises(UsageError, match="the beginning of several"):
+        experiments.find("20")
+    experiments.change(first, replace(EXPERIMENT, seeds=(7,)))
+    assert experiments.find(first).experiment.seeds == (7,)
+
+
+def test_where_a_cell_stands_comes_back_equal(store: Store) -> None:
+    experiments = Experiments(store)
+    run = store.create_run(REQUEST)
+    store.set_state(run, "stopped", "interrupted")
+    errors = (ErrorNorm("natural", 1e-7, 1e-5, 0.1),)
+    standing = CellState(
+        run, "stopped", "interrupted", "odd \0 text", Verdict(Outcome.CORRECT, "right", errors=errors), 3
+    )
+    sessions = (Session(1.0, "kforge bench"), Session(2.0, machine={"cores": "2"}))
+    name = experiments.create(EXPERIMENT, sessions, {"taken over": standing})
+    assert experiments.sessions(name) == sessions
+    assert experiments.add_session(name, Session(3.0)) == 2
+    experiments.put(name, "new", CellState(failure="no such file"))
+    experiments.put(name, "new", CellState(failure="still none", session=2))
+    assert experiments.standings(name) == {
+        "taken over": replace(standing, failure="odd \\x00 text"),
+        "new": CellState(failure="still none", session=2),
+    }
+
+
+def test_many_runs_can_be_held_at_once(store: Store) -> None:
+    names = [store.create_run(REQUEST) for _ in range(20)]
+    with ExitStack() as held:
+        for name in names:
+            held.enter_context(store.hold(name))
+        assert store.is_held(names[0])
+        assert len(store.runs()) == 20
+    assert not store.is_held(names[0])
+
+
+def test_a_store_from_before_experiments_is_brought_up_to_date(where: str) -> None:
+    with Store.open(where) as store:
+        run = store.create_run(REQUEST)
+        with store.database.writing() as connection:
+            for table in ("kforge_cells", "kforge_sessions", "kforge_experiments"):
+                connection.execute(text(f"drop table {table}"))
+            connection.execute(text("update kforge_version set version_num = '0001'"))
+    with Store.open(where) as store:
+        assert Experiments(store).find(Experiments(store).create(EXPERIMENT)).experiment == EXPERIMENT
+        assert store.run("last").id == run
+
+
+def test_a_step_is_recorded_once(store: Store) -> None:
+    run = store.create_run(REQUEST)
+    store.add_attempt(run, failed(1))
+    with pytest.raises(StoreError, match="already has step 1 of chain 0"):
+        store.add_attempt(run, correct(1, 2.0))
+    store.add_attempt(run, failed(1, chain=1))
+    assert store.history(run) == (failed(1), failed(1, chain=1))
+
+
+def test_a_reply_is_paid_once(store: Store) -> None:
+    run = store.create_run(REQUEST)
+    reply = Completion("text", "m", Usage(1, 2, 3, 0.5))
+    store.save_call(run, "0/1", reply, "id")
+    store.save_call(run, "0/1", reply, "id")
+    assert store.spent(run) == reply.usage
+    assert store.prompt(run, "0/1") is None
+    with pytest.raises(StoreError, match="another reply in slot 0/1"):
+        store.save_call(run, "0/1", replace(reply, text="other"), "id")
+    assert store.call(run, "0/1") == reply
+
+
+def test_a_run_is_found_by_id_beginning_or_last(store: Store) -> None:
+    with pytest.raises(UsageError, match="there are none yet"):
+        store.run("last")
+    first, second = store.create_run(REQUEST), store.create_run(replace(REQUEST, platform="cuda"))
+    assert first[:4].isdigit()
+    assert "-gelu-" in first
+    assert store.run(first).id == first
+    assert store.run("last").id == second
+    assert store.run(second[:-1]).request.platform == "cuda"
+    with pytest.raises(UsageError, match="several runs") as caught:
+        store.run(first[:6])
+    assert first in str(caught.value)
+    assert second in str(caught.value)
+    for name in ("", "%", "nothing", "a\0b"):
+        with pytest.raises(UsageError, match="no run is called"):
+            store.run(name)
+    with pytest.raises(UsageError, match=second):
+        store.history("nothing")
+
+
+def test_ids_stay_unique_when_chance_repeats(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = iter(["aaaa", "aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(runs.secrets, "token_hex", lambda _: next(digits))
+    monkeypatch.setattr(runs.time, "strftime", lambda *_: "20260101-000000")
+    assert store.create_run(REQUEST).endswith("aaaa")
+    assert store.create_run(REQUEST).endswith("bbbb")
+
+
+def test_state(store: Store) -> None:
+    run = store.create_run(REQUEST)
+    assert (store.run(run).state, store.run(run).reason) == ("running", "")
+    store.set_state(run, "stopped", "by \0 the user")
+    found = store.run(run)
+    assert (found.state, found.reason) == ("stopped", "by \\x00 the user")
+    assert found.updated >= found.created
+    with pytest.raises(UsageError, match="not 'asleep'"):
+        store.set_state(run, "asleep")
+
+
+def test_summaries_newest_first(store: Store) -> None:
+    old, new = store.create_run(REQUEST), store.create_run(REQUEST)
+    for attempt in (failed(1), correct(2, 3.0), correct(3, 9.0, degenerate=("constant",)), correct(4, 2.0)):
+        store.add_attempt(old, attempt)
+    store.save_call(old, "a", Completion("", "m", Usage(dollars=0.25)), "")
+    store.save_call(old, "b", Completion("", "m", Usage(dollars=0.5)), "")
+    first, second = store.runs()
+    assert (first.id, first.attempts, first.best_speedup, first.dollars) == (new, 0, None, 0.0)
+    assert (second.id, second.attempts, second.best_speedup, second.dollars) == (old, 4, 3.0, 0.75)
+    assert (second.problem, second.models, second.state) == ("1_gelu", ("openai:x", "builtin"), "running")
+    assert [summary.id for summary in store.runs(limit=1)] == [new]
+
+
+def test_a_summary_shows_the_program_that_is_surely_the_fastest(store: Store) -> None:
+    run = store.create_run(REQUEST)
+    for attempt, interval in ((correct(1, 2.0), (1.9, 2.1)), (correct(2, 2.6), (1.1, 3.0))):
+        timing = replace(attempt.verdict.timing, interval=interval)
+        store.add_attempt(run, replace(attempt, verdict=replace(attempt.verdict, timing=timing)))
+    best = best_attempt(store.history(run))
+    assert best is not None
+    assert store.runs()[0].best_speedup == best.speedup == 2.0
+
+
+def test_one_holder_at_a_time(store: Store, where: str) -> None:
+    run, other = store.create_run(REQUEST), store.create_run(REQUEST)
+    with Store.open(where) as second:
+        with store.hold(run):
+            with pytest.raises(RunBusy, match=f"process {os.getpid()} on .* is working on run {run}"), second.hold(run):
+                pass
+            with second.hold(other):
+                pass
+        with second.hold(run):
+            pass
+        with pytest.raises(OSError, match="the body's own"), store.hold(run):
+            raise OSError("the body's own")
+        with second.hold(run):
+            pass
+
+
+def test_threads(store: Store) -> None:
+    run = store.create_run(REQUEST)
+
+    def write(chain: int) -> None:
+        for step in range(1, 11):
+            store.save_call(run, f"{chain}/{step}", Completion("", "m", Usage(1)), "")
+            store.add_attempt(run, failed(step, chain))
+            store.spent(run)
+
+    threads = [threading.Thread(target=write, args=(chain,)) for chain in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.spent(run) == Usage(40)
+    for chain in range(4):
+        steps = [attempt.move.step for attempt in store.history(run) if attempt.move.chain == chain]
+        assert steps == list(range(1, 11))
+
+
+def test_opening_at_once(where: str) -> None:
+    opened: list[Store] = []
+    threads = [threading.Thread(target=lambda: opened.append(Store.open(where))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = {store.create_run(REQUEST) for store in opened}
+    assert len(names) == 3
+    assert {summary.id for summary in opened[0].runs()} == names
+    for store in opened:
+        store.close()
+
+
+# --- blobs ----------------------------------------------------------------------------------------------------------
+
+
+def _blobs(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_big_things_are_files_by_hash_once(tmp_path: Path) -> None:
+    profile = Profile("tool", text="wörds " * 2000, images=(Image("image/png", b"\x89PNG"),))
+    with Store.open(tmp_path / "s") as store:
+        run = store.create_run(REQUEST)
+        store.add_attempt(run, failed(1, profiles=(profile,)))
+        store.add_attempt(run, failed(2, profiles=(profile,)))
+        assert store.history(run)[1].profiles == (profile,)
+        blobs = _blobs(tmp_path / "s" / "blobs")
+        assert sorted(blob.read_bytes() for blob in blobs) == sorted([b"\x89PNG", profile.text.encode()])
+        assert all(len(blob.parent.name + blob.name) == 64 for blob in blobs)
+        blobs[0].write_bytes(b"altered")
+        with pytest.raises(StoreError, match="not what was written"):
+            store.history(run)
+        blobs[0].unlink()
+        with pytest.raises(StoreError, match="is missing"):
+            store.history(run)
+        store.add_attempt(run, failed(3, profiles=(profile,)))
+        assert len(store.history(run)) == 3
+
+
+def test_blobs_may_be_elsewhere(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/deep/other.db?blobs={tmp_path}/far/blobs"
+    with Store.open(url) as store:
+        run = store.create_run(REQUEST)
+        store.add_attempt(run, failed(1, profiles=(Profile("tool", text="x" * 9999),)))
+    assert len(_blobs(tmp_path / "far" / "blobs")) == 1
+    with Store.open(url) as store:
+        assert store.history(run)[0].profiles[0].text == "x" * 9999
+
+
+# --- PostgreSQL alone -----------------------------------------------------------------------------------------------
+
+
+def test_postgres_keeps_only_blobs_here(database: str, tmp_path: Path) -> None:
+    with Store.open(database) as store:
+        run = store.create_run(REQUEST)
+        store.add_attempt(run, failed(1, profiles=(Profile("tool", text="x" * 9999),)))
+        assert len(store.history(run)) == 1
+    assert len(_blobs(tmp_path / ".kforge" / "blobs")) == 1
+    assert not list(tmp_path.rglob("*.db"))
+
+
+def test_a_lost_connection_is_told_and_healed(database: str) -> None:
+    import psycopg
+
+    with Store.open(database) as store:
+        run = store.create_run(REQUEST)
+
+        def drop(also: Callable[[], object] = lambda: None) -> None:
+            with psycopg.connect(database, autocommit=True) as other:
+                ours = "datname = current_database() and pid != pg_backend_pid()"
+                other.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {ours}")
+            also()
+
+        with pytest.raises(StoreError, match="connection was lost"), store._database.writing() as connection:
+            drop(lambda: connection.exec_driver_sql("select 1"))
+        store.add_attempt(run, failed(1))
+        drop()
+        assert store.history(run) == (failed(1),)
+        with store.hold(run):
+            drop()
+        with store.hold(run):
+            pass

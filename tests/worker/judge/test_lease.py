@@ -1,0 +1,173 @@
+"""The device is used by one holder at a time: among threads, among processes, and in turn."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kforge.worker.judge.lease import Lease
+
+pytestmark = [pytest.mark.pure, pytest.mark.quiet]
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+HOLDER = """
+import pathlib, sys, time
+from kforge.worker.judge.lease import Lease
+
+path, log, count, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+lease = Lease(pathlib.Path(path))
+for _ in range(count):
+    with lease.hold():
+        began = time.monotonic()
+        time.sleep(seconds)
+        ended = time.monotonic()
+        with open(log, "a") as file:
+            file.write(f"{began} {ended}\\n")
+"""
+
+
+def holder(lease: Path, log: Path, count: int, seconds: float) -> subprocess.Popen[bytes]:
+    """A process that takes the lease so many times, again at once each time, and notes when it had it."""
+    command = [sys.executable, "-c", HOLDER, str(lease), str(log), str(count), str(seconds)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+
+
+def holds(log: Path) -> list[tuple[float, float]]:
+    if not log.exists():
+        return []
+    # A line that is being written is not yet one.
+    lines = log.read_text().rpartition("\n")[0].splitlines()
+    return [(float(began), float(ended)) for began, ended in map(str.split, lines)]
+
+
+def overlaps(spans: list[tuple[float, float]]) -> bool:
+    ordered = sorted(spans)
+    return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered))
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kind", ["alone", "with a file", "no folder"])
+def test_threads_take_turns(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_text("")
+    path = {"alone": None, "with a file": tmp_path / "lease", "no folder": tmp_path / "file" / "below" / "lease"}[kind]
+    lease, spans, together = Lease(path), [], threading.Barrier(4)
+
+    def use() -> None:
+        together.wait(10)
+        for _ in range(3):
+            with lease.hold():
+                began = time.monotonic()
+                time.sleep(0.01)
+                spans.append((began, time.monotonic()))
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(spans) == 12
+    assert not overlaps(spans)
+    assert sum(end - begin for begin, end in spans) <= lease.busy_seconds < spans[-1][1] - spans[0][0] + 0.05
+
+
+def test_busy_seconds_are_those_of_holding_and_not_of_waiting(tmp_path: Path) -> None:
+    first, second = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
+    taken = threading.Event()
+
+    def keep() -> None:
+        with first.hold():
+            taken.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    assert taken.wait(10)
+    with second.hold():
+        time.sleep(0.05)
+    thread.join(10)
+    assert first.busy_seconds >= 0.3
+    assert 0.05 <= second.busy_seconds < 0.25
+    with pytest.raises(ValueError, match="broken off"), second.hold():
+        raise ValueError("broken off")
+    with second.hold():
+        pass
+
+
+def test_processes_keep_each_other_out_and_take_turns(tmp_path: Path) -> None:
+    """A process that takes the device again at once does not keep it from one that waits."""
+    path, log = tmp_path / "lease", tmp_path / "log"
+    other = holder(path, log, 200, 0.1)
+    try:
+        wait_for(lambda: len(holds(log)) >= 2)
+        lease, mine, between = Lease(path), [], []
+        for _ in range(3):
+            asked = time.monotonic()
+            with lease.hold():
+                began = time.monotonic()
+                time.sleep(0.02)
+                mine.append((began, time.monotonic()))
+            between.append(sum(asked <= end <= began for _, end in holds(log)))
+        assert other.poll() is None, "it had nothing left to take"
+    finally:
+        other.kill()
+        other.wait()
+    theirs = holds(log)
+    assert not overlaps([*mine, *theirs])
+    assert max(between) <= 3, "others held it again and again while this one waited"
+
+
+def test_a_process_that_dies_gives_it_up(tmp_path: Path) -> None:
+    path, log = tmp_path / "lease", tmp_path / "log"
+    other = holder(path, log, 200, 0.05)
+    wait_for(lambda: holds(log))
+    other.kill()
+    other.wait()
+    taken = threading.Event()
+
+    def take() -> None:
+        with Lease(path).hold():
+            taken.set()
+
+    threading.Thread(target=take, daemon=True).start()
+    assert taken.wait(5)
+
+
+def test_who_waits_for_long_is_told_once(tmp_path: Path) -> None:
+    first, second = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
+    said: list[str] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        with second.hold(said.append):
+            done.set()
+
+    with first.hold(said.append):
+        assert said == []
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.5)
+        assert said == [], "half a second is not long"
+        wait_for(lambda: said, 5)
+        time.sleep(0.3)
+        assert not done.is_set()
+    assert done.wait(5)
+    thread.join(5)
+    assert len(said) == 1
+    assert "waiting for the device" in said[0]
+    assert "another KForge process" in said[0]

@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+DOCS_STAMP := $(VENV)/.docs-ready
 
-.PHONY: help setup demo judge-demo test accelerator check lint types contracts clean
+.PHONY: help setup demo judge-demo test accelerator check lint types contracts docs clean
 
 help:
 	@echo "make demo    set up, then forge faster kernels for bundled problems, offline"
@@ -12,6 +13,7 @@ help:
 	@echo "make accelerator  set up, then run the tests that need an NVIDIA GPU"
 	@echo "make judge-demo   set up, then judge bundled kernels, good and cheating"
 	@echo "make check   lint, types, import contracts"
+	@echo "make docs    set up, then build the documentation as a site, in site/"
 	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
 	@echo "make clean   remove $(VENV) and what the demo left"
 
@@ -57,5 +59,13 @@ contracts: setup
 
 check: lint types contracts
 
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "built: site/index.html"
+
 clean:
-	rm -rf $(VENV) demo-out
+	rm -rf $(VENV) demo-out site

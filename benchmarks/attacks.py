@@ -91,7 +91,7 @@ def main() -> None:
     print(f"{len(rows)} attacks; {wrong} with another end than they should have, {known} that are known limits.\n")
     print("| attack | what it does | the judge |\n| --- | --- | --- |")
     for row in sorted(rows):
-        print("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        print("| " + " | ".join(cell.replace("|", "\\|").replace("__", "\\_\\_") for cell in row) + " |")
 
 
 if __name__ == "__main__":

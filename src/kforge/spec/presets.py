@@ -1,4 +1,4 @@
-"""Experiments that have a name: the paper's studies, and the checks that it left open."""
+"""Experiments that have a name: the studies of the paper that the README cites, and what it left open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Preset:
     what: str
     """What is compared, in a sentence."""
     answers: str
-    """Which study of the paper it repeats, or which of its open questions it is for."""
+    """Which study of the paper it repeats, or what it asks that the paper leaves open."""
     arms: tuple[Arm, ...]
     unread: str = ""
     """What the offline agents do not read, where it takes a language model."""
@@ -76,20 +76,20 @@ PRESETS: dict[str, Preset] = {
     ),
     "profiling-ablation": Preset(
         "Iterative three times: without profiling, with profiles as text, with profiles as pictures.",
-        "Open question 1, which profiling signals help: the paper found gains for one model and losses for others.",
+        "Which profiling signals help, which the paper leaves open: gains for one model, losses for others.",
         tuple(Arm(f"profiling {way}", {"profiling": way}, _LOOP) for way in ("none", "text", "image")),
     ),
     "prompt-ablation": Preset(
         "Iterative twice: with structured prompts (task, example, guide, sections), and with a plain zero-shot prompt.",
-        "Open question 5, whether structured templates beat a plain prompt: nobody measured it.",
+        "Whether structured templates beat a plain prompt, which the paper did not measure.",
         tuple(Arm(f"prompt {style}", {"style": style}, _LOOP) for style in ("structured", "plain")),
         unread="prompt",
     ),
     "transfer": Preset(
         "Single-shot twice: without a reference, and with the best correct program of another platform in the store "
         "(CUDA's, or what `reference` in the defaults names).",
-        "The paper's transfer from CUDA to Metal, +20 to +30 points of correctness, and open question 4, whether it "
-        "holds for other kinds of hardware.",
+        "The paper's transfer from CUDA to Metal, +20 to +30 points of correctness, and whether it holds "
+        "for other kinds of hardware, which it leaves open.",
         (_SINGLE_SHOT, Arm("single-shot+reference", _ALONE, {"reference": "cuda"})),
         unread="reference",
     ),

@@ -12,7 +12,7 @@ help:
 	@echo "make test    set up, then run the tests"
 	@echo "make accelerator  set up, then run the tests that need an NVIDIA GPU"
 	@echo "make judge-demo   set up, then judge bundled kernels, good and cheating"
-	@echo "make check   lint, types, import contracts"
+	@echo "make check   lint, types, import contracts, names"
 	@echo "make docs    set up, then build the documentation as a site, in site/"
 	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
 	@echo "make clean   remove $(VENV) and what the demo left"
@@ -57,7 +57,10 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-check: lint types contracts
+names: setup
+	$(BIN)/python tools/check_names.py
+
+check: lint types contracts names
 
 $(DOCS_STAMP): $(STAMP)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

@@ -57,7 +57,7 @@ _WATCHED_AGAIN = 2
 
 
 class Evaluation:
-    """Runs once: `verdict()`."""
+    """One candidate's way through the judge: `build` and `prepare`, then either `verdict` or `abandon`, each once."""
 
     def __init__(
         self,

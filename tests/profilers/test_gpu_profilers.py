@@ -554,7 +554,7 @@ def test_on_a_gpu_the_bytes_of_a_call_and_the_settings_decide(tmp_path, monkeypa
 
 @pytest.mark.pure
 def test_a_ceiling_of_one_arithmetic_is_raised_alone():
-    raised = GPU.raised(1 << 22, 1.0, 9e14, "float16")
+    raised = GPU.with_seen_rates(1 << 22, 1.0, 9e14, "float16")
     assert raised.rate("float16") == 9e14
     assert raised.rate("bfloat16") == 7e14
     assert raised.flops == GPU.flops

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from kforge.profilers import _gpu_causes, _gpu_facts, _kernel_causes
-from kforge.profilers._facts import SHARE, Facts, Found
+from kforge.profilers._facts import SHARE, Facts, WeightedSignal
 from kforge.profilers._format import percent, size, time
 from kforge.profilers._gpu_causes import causes
-from kforge.profilers._gpu_facts import kernels, traced
+from kforge.profilers._gpu_facts import call_number, kernels
 from kforge.profilers._stall_reasons import meaning
 from kforge.types import Signal
 
@@ -21,24 +21,24 @@ _FEW_LANES = 24.0
 _WIDEST_BITS = 128
 
 
-def _limiter(facts: Facts) -> Found:
+def _limiter(facts: Facts) -> WeightedSignal:
     """The heaviest cause; its first word names it."""
-    found = causes(facts)
-    return (4.0, Signal("limiter", found[0].words)) if found else None
+    known = causes(facts)
+    return (4.0, Signal("limiter", known[0].text)) if known else None
 
 
-def _beside(name: str, facts: Facts) -> Found:
+def _further_cause(name: str, facts: Facts) -> WeightedSignal:
     """A cause that is not the heaviest."""
-    found = causes(facts)
+    known = causes(facts)
     limited = "limiter" not in facts.without
-    hit = next((cause for place, cause in enumerate(found) if cause.name == name and (place or not limited)), None)
-    return (1.0 + hit.weight, Signal(name, f"also: {hit.words}" if limited else hit.words, hit.value)) if hit else None
+    hit = next((cause for place, cause in enumerate(known) if cause.name == name and (place or not limited)), None)
+    return (1.0 + hit.weight, Signal(name, f"also: {hit.text}" if limited else hit.text, hit.value)) if hit else None
 
 
 # -- where the costliest kernel stands ---------------------------------------------------------------------------------
 
 
-def _units(facts: Facts) -> Found:
+def _units(facts: Facts) -> WeightedSignal:
     top = next(iter(kernels(facts)), None)
     if top is None or not top.has("sm_share"):
         return None
@@ -47,7 +47,7 @@ def _units(facts: Facts) -> Found:
     return 1.9, Signal("units", f"units of `{top.name}`, as shares of their peak: {listed}", top.busiest)
 
 
-def _stalls(facts: Facts) -> Found:
+def _stalls(facts: Facts) -> WeightedSignal:
     top = next(iter(kernels(facts)), None)
     waits = top.waits()[:3] if top is not None else []
     if top is None or not waits or top.part("issue_share") >= 0.75:
@@ -56,7 +56,7 @@ def _stalls(facts: Facts) -> Found:
     return 1.6, Signal("stalls", f"warps of `{top.name}` wait for: {listed} of all waiting", waits[0][1])
 
 
-def _occupancy_reached(facts: Facts) -> Found:
+def _occupancy_reached(facts: Facts) -> WeightedSignal:
     top = next(iter(kernels(facts)), None)
     if top is None or not top.has("occupancy") or top.part("occupancy") >= 0.6:
         return None
@@ -65,46 +65,46 @@ def _occupancy_reached(facts: Facts) -> Found:
     why = f"{what} allow {percent(limit)}" if limit < 0.9 else f"its resources would allow {percent(limit)}"
     if limit >= 0.9 and top.get("waves", 1.0) < 1:
         why += f", its {top.get('grid_size'):.0f} blocks are too few"
-    words = f"occupancy of `{top.name}` is {percent(reached)} of the warps an SM can hold: {why}"
-    return 1.3, Signal("occupancy_reached", words, reached)
+    text = f"occupancy of `{top.name}` is {percent(reached)} of the warps an SM can hold: {why}"
+    return 1.3, Signal("occupancy_reached", text, reached)
 
 
-def _lanes(facts: Facts) -> Found:
+def _lanes(facts: Facts) -> WeightedSignal:
     top = next(iter(kernels(facts)), None)
     lanes = top.get("threads_active") if top is not None else 0.0
     if top is None or not 0 < lanes < _FEW_LANES:
         return None
-    words = (
+    text = (
         f"{lanes:.0f} of 32 threads of a warp work on average in `{top.name}`: its branches diverge, or its blocks are "
         "no multiple of 32 threads"
     )
-    return 1.2, Signal("lanes", words, lanes)
+    return 1.2, Signal("lanes", text, lanes)
 
 
-def _traffic_ratio(facts: Facts) -> Found:
+def _traffic_ratio(facts: Facts) -> WeightedSignal:
     """Bytes through DRAM against the least, where that is not said as a cause."""
     moved, least = facts.number("ncu", "dram_bytes"), facts.number("roofline", "bytes_min")
     if not moved or not least or facts.number("ncu", _gpu_facts.CUT):
         return None
     if any(cause.name == "traffic" for cause in causes(facts)):
         return None
-    words = f"{size(moved)} go through DRAM a call, {moved / least:.2g} times the {size(least)} the problem needs"
-    return 1.0, Signal("traffic_ratio", words, moved / least)
+    text = f"{size(moved)} go through DRAM a call, {moved / least:.2g} times the {size(least)} the problem needs"
+    return 1.0, Signal("traffic_ratio", text, moved / least)
 
 
 # -- the call as a whole -----------------------------------------------------------------------------------------------
 
 
-def _launch_share(facts: Facts) -> Found:
-    share = traced(facts, "idle_share")
+def _launch_share(facts: Facts) -> WeightedSignal:
+    share = call_number(facts, "idle_share")
     if share is None or share < 0.03 or any(cause.name == "launches" for cause in causes(facts)):
         return None
     share = min(1.0, share)
-    words = f"the device idles {percent(share)} of the call: launch overhead and gaps between kernels"
-    return 0.8 + share, Signal("launch_share", words, share)
+    text = f"the device idles {percent(share)} of the call: launch overhead and gaps between kernels"
+    return 0.8 + share, Signal("launch_share", text, share)
 
 
-def _kernel_list(facts: Facts) -> Found:
+def _kernel_list(facts: Facts) -> WeightedSignal:
     tool = next((tool for tool in ("torch_trace", "nsys", "ncu") if facts.number(tool, "launches")), "")
     launches = facts.number(tool, "launches")
     if not launches or launches < 2:
@@ -117,65 +117,65 @@ def _kernel_list(facts: Facts) -> Found:
     return 0.9, Signal("kernel_list", f"{cut}{launches:.0f} launches a call: {listed} of the device's time", launches)
 
 
-def _library_kernels(facts: Facts) -> Found:
-    share = traced(facts, "library_share")
+def _library_kernels(facts: Facts) -> WeightedSignal:
+    share = call_number(facts, "library_share")
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
-    words = f"{percent(share)} of the device's time is in kernels of torch and NVIDIA's libraries"
-    return 0.6 + 0.5 * share, Signal("library_kernels", words, share)
+    text = f"{percent(share)} of the device's time is in kernels of torch and NVIDIA's libraries"
+    return 0.6 + 0.5 * share, Signal("library_kernels", text, share)
 
 
-def _copies(facts: Facts) -> Found:
-    share = traced(facts, "copy_share")
+def _copies(facts: Facts) -> WeightedSignal:
+    share = call_number(facts, "copy_share")
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
-    words = f"{percent(share)} of the device's time is copying and filling memory: write results where they belong"
-    return 0.7 + share, Signal("copies", words, share)
+    text = f"{percent(share)} of the device's time is copying and filling memory: write results where they belong"
+    return 0.7 + share, Signal("copies", text, share)
 
 
 # -- what the compiler made of it --------------------------------------------------------------------------------------
 
 
-def _load_width(facts: Facts) -> Found:
+def _load_width(facts: Facts) -> WeightedSignal:
     bits = facts.number("sass", "load_bits")
     if not bits or bits >= _WIDEST_BITS:
         return None
     top = next(iter(kernels(facts)), None)
     if top is not None and max(top.part("dram_share"), top.part("l2_share"), top.part("l1_share")) < 0.2:
         return None
-    words = f"the widest global load is {bits:.0f} bits: aligned 128-bit accesses (`float4`) would need fewer"
-    return 0.9, Signal("load_width", words, bits)
+    text = f"the widest global load is {bits:.0f} bits: aligned 128-bit accesses (`float4`) would need fewer"
+    return 0.9, Signal("load_width", text, bits)
 
 
-def _spill_code(facts: Facts) -> Found:
+def _spill_code(facts: Facts) -> WeightedSignal:
     count = facts.number("sass", "spill_instructions")
     if not count or any(cause.name == "spilling" for cause in causes(facts)):
         return None
     most = facts.number("sass", "stack_bytes") or 0.0
-    words = f"{count:.0f} instructions move spilled registers or local arrays (up to {size(most)} a thread)"
-    return 0.7, Signal("spill_code", words, count)
+    text = f"{count:.0f} instructions move spilled registers or local arrays (up to {size(most)} a thread)"
+    return 0.7, Signal("spill_code", text, count)
 
 
-def _double_code(facts: Facts) -> Found:
+def _double_code(facts: Facts) -> WeightedSignal:
     count = facts.number("sass", "fp64_instructions")
     if not count or facts.number("roofline", "arithmetic/float64"):
         return None
-    words = f"{count:.0f} instructions are double precision: a constant without `f`, or a double function"
-    return 0.9, Signal("double_code", words, count)
+    text = f"{count:.0f} instructions are double precision: a constant without `f`, or a double function"
+    return 0.9, Signal("double_code", text, count)
 
 
-def _device_time(facts: Facts) -> Found:
-    busy = traced(facts, "busy_ns")
+def _device_time(facts: Facts) -> WeightedSignal:
+    busy = call_number(facts, "busy_ns")
     if not busy:
         return None
     return 0.2, Signal("device_time", f"kernels and copies keep the device busy for {time(busy)} a call", busy)
 
 
-RULES: dict[str, Callable[[Facts], Found]] = {
+RULES: dict[str, Callable[[Facts], WeightedSignal]] = {
     "limiter": _limiter,
-    **{name: partial(_beside, name) for name in _gpu_causes.NAMES},
+    **{name: partial(_further_cause, name) for name in _gpu_causes.NAMES},
     "units": _units,
     "stalls": _stalls,
     "occupancy_reached": _occupancy_reached,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, Found
+from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, WeightedSignal
 from kforge.profilers._format import cut, percent, size, time
 from kforge.types import Signal
 
@@ -18,7 +18,7 @@ _LONGEST_LOOP, _LONGEST_QUOTE = 210, 60
 # -- against the machine -----------------------------------------------------------------------------------------------
 
 
-def _bound(facts: Facts) -> Found:
+def _bound(facts: Facts) -> WeightedSignal:
     word = facts.word("roofline", BOUND)
     if word is None:
         return None
@@ -27,10 +27,10 @@ def _bound(facts: Facts) -> Found:
         "compute": "arithmetic, not moving the data, sets the least time",
         "overhead": "the fixed cost of a call weighs more than the work itself",
     }
-    words = f"{word[0]} bound: {reasons.get(word[0], 'the ceiling that limits it')}"
+    text = f"{word[0]} bound: {reasons.get(word[0], 'the ceiling that limits it')}"
     if word[0] in ("memory", "compute") and far(facts):
-        words = f"{word[0]} sets the least time, and the program is far from it"
-    return 3.0, Signal("bound", words)
+        text = f"{word[0]} sets the least time, and the program is far from it"
+    return 3.0, Signal("bound", text)
 
 
 def far(facts: Facts) -> bool:
@@ -39,27 +39,27 @@ def far(facts: Facts) -> bool:
     return share is not None and share < FAR
 
 
-def _speedup(facts: Facts) -> Found:
+def _speedup(facts: Facts) -> WeightedSignal:
     timing = facts.verdict.timing
     if timing is None:
         return None
-    words = f"{timing.speedup:.2f}x the speed of {timing.baseline}, measured side by side"
-    return 2.7, Signal("speedup", words, timing.speedup)
+    text = f"{timing.speedup:.2f}x the speed of {timing.baseline}, measured side by side"
+    return 2.7, Signal("speedup", text, timing.speedup)
 
 
-def _roofline_share(facts: Facts) -> Found:
+def _roofline_share(facts: Facts) -> WeightedSignal:
     share = facts.number("roofline", "roofline_share", 1.0)
     if share is None:
         return None
-    words = f"{percent(share)} of this machine's ceiling is reached"
+    text = f"{percent(share)} of this machine's ceiling is reached"
     bound = facts.word("roofline", BOUND)
     which, unit = ("gflops", "GFLOP/s") if bound is not None and bound[0] == "compute" else ("gbs", "GB/s")
     achieved, ceiling = facts.number("roofline", f"achieved_{which}"), facts.number("roofline", f"ceiling_{which}")
     rate = f" ({achieved:.3g} of {ceiling:.3g} {unit})" if achieved and ceiling else ""
-    return 2.9, Signal("roofline_share", words + rate, share)
+    return 2.9, Signal("roofline_share", text + rate, share)
 
 
-def _headroom(facts: Facts) -> Found:
+def _headroom(facts: Facts) -> WeightedSignal:
     times = facts.number("roofline", "headroom")
     if times is None or times < 1.1:
         return None
@@ -68,7 +68,7 @@ def _headroom(facts: Facts) -> Found:
     return min(2.8, 0.8 + times / 4), Signal("headroom", f"up to {times:.1f}x faster is possible here{least}", times)
 
 
-def _bytes_ratio(facts: Facts) -> Found:
+def _bytes_ratio(facts: Facts) -> WeightedSignal:
     """How much more memory is moved than must be: each tensor between operators is written once and read once."""
     least, outputs = facts.number("roofline", "bytes_min"), facts.number("roofline", "output_bytes")
     allocated = facts.number("torch_profiler", "allocated_bytes")
@@ -77,14 +77,14 @@ def _bytes_ratio(facts: Facts) -> Found:
     ratio = 1.0 + 2.0 * max(0.0, allocated - outputs) / least
     if ratio < 1.1:
         return None
-    words = f"tensors between operators bring the memory traffic to at least {ratio:.1f} times what is needed"
-    return min(1.5, ratio / 4), Signal("bytes_ratio", words, ratio)
+    text = f"tensors between operators bring the memory traffic to at least {ratio:.1f} times what is needed"
+    return min(1.5, ratio / 4), Signal("bytes_ratio", text, ratio)
 
 
 # -- where the time goes -----------------------------------------------------------------------------------------------
 
 
-def _custom_share(facts: Facts) -> Found:
+def _custom_share(facts: Facts) -> WeightedSignal:
     share = facts.number("torch_profiler", "custom_share", 1.0)
     share = facts.verdict.custom_share if share is None else share
     if share is None or not 0.02 <= share <= 0.98:
@@ -92,22 +92,22 @@ def _custom_share(facts: Facts) -> Found:
     return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own native code", share)
 
 
-def _library_share(facts: Facts) -> Found:
+def _library_share(facts: Facts) -> WeightedSignal:
     share = facts.number("torch_profiler", "library_share", 1.0)
     if share is None or share < 0.02:
         return None
     return 0.5 + share, Signal("library_share", f"{percent(share)} of the time is in torch's own operators", share)
 
 
-def _top_operator(facts: Facts) -> Found:
+def _top_operator(facts: Facts) -> WeightedSignal:
     top = facts.word("torch_profiler", SHARE)
     if top is None or top[1] < 0.05:
         return None
-    words = f"{top[0]} is the costliest operator: {percent(top[1])} of the time"
-    return 0.4 + top[1], Signal("top_operator", words, top[1])
+    text = f"{top[0]} is the costliest operator: {percent(top[1])} of the time"
+    return 0.4 + top[1], Signal("top_operator", text, top[1])
 
 
-def _call_overhead_share(facts: Facts) -> Found:
+def _call_overhead_share(facts: Facts) -> WeightedSignal:
     share = facts.number("torch_profiler", "overhead_share", 1.0)
     if share is None or share < 0.05:
         return None
@@ -118,14 +118,14 @@ def _call_overhead_share(facts: Facts) -> Found:
     )
 
 
-def _operator_calls(facts: Facts) -> Found:
+def _operator_calls(facts: Facts) -> WeightedSignal:
     calls = facts.number("torch_profiler", "operator_calls")
     if calls is None or calls <= 3:
         return None
     return 0.1, Signal("operator_calls", f"{calls:.0f} torch operators are called each time", calls)
 
 
-def _allocated_bytes(facts: Facts) -> Found:
+def _allocated_bytes(facts: Facts) -> WeightedSignal:
     allocated = facts.number("torch_profiler", "allocated_bytes")
     outputs = facts.number("roofline", "output_bytes") or 0.0
     if allocated is None or allocated <= 1.05 * outputs + 4096:
@@ -137,7 +137,7 @@ def _allocated_bytes(facts: Facts) -> Found:
 # -- what the compiler said --------------------------------------------------------------------------------------------
 
 
-def _unvectorised_loops(facts: Facts) -> Found:
+def _unvectorised_loops(facts: Facts) -> WeightedSignal:
     count = facts.number("compiler_remarks", "unvectorised_loops")
     if not count:
         return None
@@ -146,18 +146,18 @@ def _unvectorised_loops(facts: Facts) -> Found:
     named = [_loop(line.partition(": ")[2]) for line in lines if line.startswith(marks)]
     shown = "; ".join(named[:_NAMED_LOOPS])
     what = "loop works" if count == 1 else "loops work"
-    words = f"{count:.0f} {what} one element at a time" + (f": {shown}" if shown else "")
-    return 3.5 if far(facts) else 1.4, Signal("unvectorised_loops", words, count)
+    text = f"{count:.0f} {what} one element at a time" + (f": {shown}" if shown else "")
+    return 3.5 if far(facts) else 1.4, Signal("unvectorised_loops", text, count)
 
 
 def _loop(line: str) -> str:
-    """Place, source and reason; the source gives way first."""
+    """A loop's place, source and reason; the source gives way first."""
     place, quote, rest = line.strip().partition("`")
     source, end, reason = rest.partition("`")
     return cut(f"{place}{quote}{cut(source, _LONGEST_QUOTE)}{end}{reason}", _LONGEST_LOOP)
 
 
-def _vectorised_loops(facts: Facts) -> Found:
+def _vectorised_loops(facts: Facts) -> WeightedSignal:
     count = facts.number("compiler_remarks", "vectorised_loops")
     if not count:
         return None
@@ -167,15 +167,15 @@ def _vectorised_loops(facts: Facts) -> Found:
     return 0.3, Signal("vectorised_loops", f"{count:.0f} {what} vectorised{wide}", count)
 
 
-def _instructions_per_cycle(facts: Facts) -> Found:
+def _instructions_per_cycle(facts: Facts) -> WeightedSignal:
     rate = facts.number("perf", "instructions_per_cycle")
     if rate is None or rate >= 1:
         return None
-    words = f"{rate:.2g} instructions a cycle: the processor mostly waits"
-    return 0.6, Signal("instructions_per_cycle", words, rate)
+    text = f"{rate:.2g} instructions a cycle: the processor mostly waits"
+    return 0.6, Signal("instructions_per_cycle", text, rate)
 
 
-RULES: dict[str, Callable[[Facts], Found]] = {
+RULES: dict[str, Callable[[Facts], WeightedSignal]] = {
     "bound": _bound,
     "roofline_share": _roofline_share,
     "headroom": _headroom,

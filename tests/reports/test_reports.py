@@ -20,7 +20,7 @@ from hypothesis import strategies as some
 import study_maker
 from kforge.metrics.records import Mean
 from kforge.reports import number_format, pictures
-from kforge.reports.changes import applied, edits
+from kforge.reports.changes import apply_edits, edits
 from kforge.reports.charts.cost import PRICES
 from kforge.reports.charts.scales import Log, around
 from kforge.reports.charts.svg import Drawing, spread
@@ -81,7 +81,7 @@ lines = some.lists(some.sampled_from(["a", "b", "", "    c", "d d"]), max_size=1
 @settings(max_examples=80, deadline=None)
 def test_edits_make_the_parent_into_the_child(parent: str, child: str) -> None:
     made = edits(parent, child)
-    assert applied(parent, made) == child
+    assert apply_edits(parent, made) == child
     assert (made == []) == (parent == child)
 
 
@@ -92,7 +92,7 @@ def program(attempts: list[dict[str, Any]], place: int) -> str | None:
         return one["program"]
     parent = program(attempts, one["base"])
     assert parent is not None
-    return applied(parent, one["program"])
+    return apply_edits(parent, one["program"])
 
 
 def test_every_program_can_be_had_from_the_details(findings: StudyFindings) -> None:

@@ -25,7 +25,7 @@ from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.experiments.resume_plan import begin, check, way_on
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
 from kforge.experiments.study_reader import study_of
-from kforge.reports.configurations import spelled
+from kforge.reports.configurations import as_toml
 from kforge.reports.findings import StudyFindings, find
 from kforge.reports.number_format import several
 from kforge.run.team import ModelAccess
@@ -49,7 +49,7 @@ def dry_run(order: BenchCommand) -> int:
     table.add_column("models")
     table.add_column("options")
     for item in experiment.configurations:
-        words = ", ".join(f"{name} = {spelled(value)}" for name, value in item.options.items())
+        words = ", ".join(f"{name} = {as_toml(value)}" for name, value in item.options.items())
         table.add_row(escape(item.name), escape(", ".join(item.models)), escape(words))
     console.print(table)
     console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False)

@@ -16,7 +16,7 @@ from kforge.types import Attempt, Outcome, Study, Trial, Verdict
 from kforge.visible_text import visible
 
 _LONGEST = 20_000
-"""Characters of one text; a compiler can say a great deal more."""
+"""The most characters of one text; a compiler can say a great deal more."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class PackedDetails:
     """Base64 of zlib's deflate of JSON."""
 
 
-def packed(study: Study) -> tuple[PackedDetails, ...]:
-    """A piece for each problem, in the study's order."""
+def pack_all(study: Study) -> tuple[PackedDetails, ...]:
+    """The details of each problem, packed, in the study's order."""
     by_problem: dict[str, list[Trial]] = {}
     for trial in study.trials:
         by_problem.setdefault(trial.cell.problem, []).append(trial)
@@ -39,21 +39,21 @@ def packed(study: Study) -> tuple[PackedDetails, ...]:
 
 
 def pack(value: Any) -> str:
-    text = json.dumps(_shown(value), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_visible(value), ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
-def _shown(value: Any) -> Any:
+def _visible(value: Any) -> Any:
     """The value with every text in it visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {key: _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def unpack(data: str) -> Any:
-    """What script.js must do with a piece; for tests."""
+    """The value that was packed: what script.js must do with it; for tests."""
     return json.loads(zlib.decompress(base64.b64decode(data)))
 
 
@@ -74,7 +74,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "configuration": trial.cell.configuration,
         "seed": trial.cell.seed,
         "state": trial.state,
-        "reason": _short(trial.reason),
+        "reason": _shorten(trial.reason),
         "run": trial.run,
         "verdict": _verdict(trial.verdict, trial) if trial.verdict else None,
         "best": None if best is None else trial.history.index(best),
@@ -89,7 +89,7 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
         "emulated": verdict.emulated,
         "speedup": number_format.times(verdict.speedup),
         "headline": verdict.headline,
-        "detail": _short(verdict.detail),
+        "detail": _shorten(verdict.detail),
         "facts": _facts(verdict, confirmed),
         "errors": [
             [norm.distribution, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
@@ -145,10 +145,10 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
         "speedup": number_format.times(verdict.speedup) if verdict.timing else "",
         "interval": " to ".join(number_format.times(end) for end in verdict.interval) if verdict.interval else "",
         "headline": verdict.headline,
-        "detail": _short(verdict.detail),
+        "detail": _shorten(verdict.detail),
         "model": attempt.model,
-        "advice": _short(attempt.recommendation.text) if attempt.recommendation else "",
-        "evidence": _short(attempt.recommendation.evidence) if attempt.recommendation else "",
+        "advice": _shorten(attempt.recommendation.text) if attempt.recommendation else "",
+        "evidence": _shorten(attempt.recommendation.evidence) if attempt.recommendation else "",
         "seconds": {name: round(value, 2) for name, value in attempt.seconds.items() if value >= 0.005},
         "tokens": number_format.amount(attempt.usage.tokens) if attempt.usage.tokens else "",
         "dollars": number_format.money(attempt.usage.dollars) if priced else "",
@@ -159,7 +159,7 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
-    """Whole, or as what it changed in its parent: programs of one chain are much alike."""
+    """An attempt's program: whole, or as what it changed in its parent, since programs of one chain are much alike."""
     if attempt.candidate is None:
         return {"base": None, "program": None}
     move = attempt.move
@@ -173,7 +173,7 @@ def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
     return {"base": None, "program": attempt.candidate.source}
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
     return f"{text[:_LONGEST]}\n({len(text) - _LONGEST} more characters are in the store)"

@@ -25,7 +25,7 @@ from kforge.reports.charts.cost import PRICES
 from kforge.reports.charts.scales import Log, around
 from kforge.reports.charts.svg import Drawing, spread
 from kforge.reports.circumstances import circumstances
-from kforge.reports.configurations import spelled, ways
+from kforge.reports.configurations import as_toml, ways
 from kforge.reports.details import problem_details, unpack
 from kforge.reports.findings import StudyFindings, find
 from kforge.reports.left_out import left_out
@@ -211,7 +211,7 @@ values = some.recursive(
 @given(values)
 @settings(max_examples=80, deadline=None)
 def test_an_option_is_spelled_so_that_toml_reads_it_back(value: Any) -> None:
-    assert tomllib.loads(f"value = {spelled(value)}")["value"] == value
+    assert tomllib.loads(f"value = {as_toml(value)}")["value"] == value
 
 
 def test_a_report_says_what_each_configuration_is(findings: StudyFindings) -> None:

@@ -91,7 +91,7 @@ class Remarks:
         return place in self.by_hand or self.sources[place[0]].wide(place[1])
 
     def _is_at_fault(self, place: tuple[str, int], loop: LoopRemark, others: list[int]) -> bool:
-        """Whether a loop could be mended; `others` are the lines of all loops and vectorised parts of its file, sorted."""
+        """Whether a loop could be mended; `others`: the lines of all loops and vectorised parts of its file, sorted."""
         file, line = place
         source = self.sources[file]
         if source.rest(line):

@@ -26,23 +26,23 @@ _FROM_VALUES = ("tensor", "as_tensor", "asarray")
 _DOUBLE = (torch.float64, torch.complex128)
 _around = threading.local()
 _default: list[str] = []
-"""Where a program wants its tensors, the last one; none where it never said."""
+"""The device that a program wants its tensors on; empty where it never said."""
 
 
 class FakeDevice(TorchFunctionMode):
     """Inside, `device` exists: tensors are made there, moved there, and say so."""
 
     def __init__(
-        self, device: str, asked: Callable[[torch.Tensor], None] = lambda _: None, judged: bool = True
+        self, device: str, on_address: Callable[[torch.Tensor], None] = lambda _: None, judged: bool = True
     ) -> None:
-        """`asked` is told of each tensor whose address is taken.
+        """`on_address` is called with each tensor whose address is taken.
 
         `judged`: as a program finds its surroundings; otherwise the device is where tensors go that say nothing.
         """
         super().__init__()
         self.judged = judged
         self.device = torch.device(device, 0)
-        self._asked = asked
+        self._on_address = on_address
         self._follower = _Follower()
         self._start = "cpu" if judged else device
         self._answers: dict[Any, Callable[..., Any]] = {
@@ -92,10 +92,10 @@ class FakeDevice(TorchFunctionMode):
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if func is torch.Tensor.to:
-            args, kwargs = self._named_device(args, kwargs)
+            args, kwargs = self._with_named_device(args, kwargs)
         if func is torch.Tensor.cpu:
             func, kwargs = torch.Tensor.to, {**kwargs, "device": "cpu"}
-        wanted, kwargs = self._wanted(kwargs)
+        wanted, kwargs = self._wanted_place(kwargs)
         if func is torch.Tensor.type_as:
             wanted = storage_marks.is_there(args[1])
         from_values = name in _FROM_VALUES and not (args and isinstance(args[0], torch.Tensor))
@@ -115,15 +115,20 @@ class FakeDevice(TorchFunctionMode):
         return result
 
     def _mark(
-        self, results: Iterable[Any], marks: list[StorageMark], operands: list[torch.Tensor], there: bool, said: bool
+        self,
+        results: Iterable[Any],
+        marks: list[StorageMark],
+        operands: list[torch.Tensor],
+        there: bool,
+        explicit: bool,
     ) -> None:
         before = {id(storage_marks.storage_of(tensor)) for tensor in operands}
         for result in results:
             storage = storage_marks.storage_of(result)
             if storage is None:
                 continue
-            new = storage_marks.mark_of(storage) is None or (said and id(storage) not in before)
-            mark = storage_marks.marked(storage)
+            new = storage_marks.mark_of(storage) is None or (explicit and id(storage) not in before)
+            mark = storage_marks.mark_for(storage)
             if new and id(storage) not in before:
                 mark.there = there
             if mark.there and self.device.type == "mps" and result.dtype in _DOUBLE:
@@ -134,7 +139,7 @@ class FakeDevice(TorchFunctionMode):
             mark.take(marks)
 
     def _is_another(self, result: torch.Tensor, operands: list[torch.Tensor], wanted: bool) -> bool:
-        """Whether it is an operand's own memory, in the other place."""
+        """Whether a result is an operand's own memory, in the other place."""
         storage = storage_marks.storage_of(result)
         return (
             storage is not None
@@ -171,7 +176,7 @@ class FakeDevice(TorchFunctionMode):
 
     # -- devices by name ---------------------------------------------------------------------------------------------
 
-    def _wanted(self, kwargs: dict[str, Any]) -> tuple[bool | None, dict[str, Any]]:
+    def _wanted_place(self, kwargs: dict[str, Any]) -> tuple[bool | None, dict[str, Any]]:
         """Whether `device=` says the device (or the host; None if it says nothing), and what torch is told instead."""
         kwargs.pop("pin_memory", None)
         if kwargs.get("device") is None:
@@ -193,19 +198,21 @@ class FakeDevice(TorchFunctionMode):
     def _is_default(self) -> bool:
         return self.is_it(_default[-1] if _default else self._start)
 
-    def _named_device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _with_named_device(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """`tensor.to`'s arguments with the device, if there is one, by its name."""
         tensor, *rest = args
         first = rest[0] if rest else kwargs.get("other")
         if isinstance(first, torch.Tensor):
             kwargs.pop("other", None)
-            given = [self.device if storage_marks.is_there(first) else first.device, first.dtype, *rest[1:]]
+            values = [self.device if storage_marks.is_there(first) else first.device, first.dtype, *rest[1:]]
         elif isinstance(first, (str, torch.device, int)) and not isinstance(first, bool):
-            given = rest
+            values = rest
         else:
             return args, kwargs
         names = ("device", "dtype", "non_blocking", "copy")
-        return (tensor,), {**kwargs, **dict(zip(names, given, strict=False))}
+        return (tensor,), {**kwargs, **dict(zip(names, values, strict=False))}
 
     # -- what tensors say of themselves ------------------------------------------------------------------------------
 
@@ -219,7 +226,7 @@ class FakeDevice(TorchFunctionMode):
         return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_there(tensor) else name
 
     def _address(self, tensor: torch.Tensor) -> int:
-        self._asked(tensor)
+        self._on_address(tensor)
         return storage_marks.device_address(tensor.data_ptr()) if storage_marks.is_there(tensor) else tensor.data_ptr()
 
     def _to_cuda(self, tensor: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> Any:
@@ -264,7 +271,7 @@ class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             before = {id(storage) for storage in storages}
             for storage in map(storage_marks.storage_of, storage_marks.tensors_in(result)):
                 if storage is not None and id(storage) not in before:
-                    mark = storage_marks.marked(storage)
+                    mark = storage_marks.mark_for(storage)
                     mark.there = mark.there or any(other.there for other in marks)
                     mark.take(marks)
         return result
@@ -307,5 +314,5 @@ def _stack() -> list[FakeDevice]:
     """The surroundings this thread is inside of, the innermost last."""
     if not hasattr(_around, "stack"):
         _around.stack = []
-    found: list[FakeDevice] = _around.stack
-    return found
+    stack: list[FakeDevice] = _around.stack
+    return stack

@@ -250,10 +250,10 @@ def test_kernels_of_one_source_may_hand_things_on_in_variables_of_their_own() ->
 def test_a_judged_program_cannot_switch_checked_mode() -> None:
     library = copying()
     with on_mps(), pytest.raises(KernelFault, match="not the program's"):
-        metal.check(False)
+        metal.set_checked(False)
     with pytest.raises(AttributeError):
         library._launch = print
     with metal.installed():
-        metal.check(True)
-    assert launch_trace.is_checking()
-    metal.check(False)
+        metal.set_checked(True)
+    assert launch_trace.is_checked()
+    metal.set_checked(False)

@@ -21,7 +21,7 @@ _tracing = False
 _fed_sources: set[str] = set()
 
 
-def check(yes: bool) -> None:
+def set_checked(yes: bool) -> None:
     """Have launches checked from now on, or not: a checked one is slower, and every access is looked at."""
     global _checked, _unchecked
     if fake_device.inside():
@@ -29,13 +29,13 @@ def check(yes: bool) -> None:
     _checked, _unchecked = yes, 0
 
 
-def is_checking() -> bool:
+def is_checked() -> bool:
     """Whether launches are checked."""
     return _checked
 
 
 def unchecked_launches() -> int:
-    """The number of launches that were not checked since `check` was called."""
+    """The number of launches that were not checked since `set_checked` was called."""
     return _unchecked
 
 

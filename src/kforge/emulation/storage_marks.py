@@ -68,7 +68,7 @@ def mark_on_device(tensors: Iterable[torch.Tensor]) -> None:
             mark_for(storage).there = True
 
 
-def is_there(tensor: torch.Tensor) -> bool:
+def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether a tensor is on the device."""
     mark = mark_of(storage_of(tensor))
     return mark is not None and mark.there

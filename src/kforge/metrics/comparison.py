@@ -38,14 +38,14 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
     """
     side_a, side_b = count(a), count(b)
     both, other_texts = _common(side_a, side_b)
-    asked = _values_by_question(both)
+    asked = _asked(both)
     number = max(len(asked), questions or 0, 1)
     differences = tuple(_difference(question, pairs, number) for question, pairs in asked.items())
     compared_a, compared_b = (tuple(trial for key in both for trial in side.counting[key]) for side in (side_a, side_b))
     return Comparison(
         names[0],
         names[1],
-        pairs=tuple(_pair(key, *results) for key, results in both.items()),
+        pairs=tuple(_pair(key, *found) for key, found in both.items()),
         differences=differences,
         questions=number,
         alone_a=tuple(key for key in side_a.counting if key not in side_b.counting),
@@ -61,7 +61,7 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
 
 def questions_of(a: Sequence[Trial], b: Sequence[Trial]) -> int:
     """How many questions a comparison of these trials asks."""
-    return len(_values_by_question(_common(count(a), count(b))[0]))
+    return len(_asked(_common(count(a), count(b))[0]))
 
 
 def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
@@ -74,9 +74,9 @@ def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
     return both, [key for key in keys if len(texts[key]) > 1]
 
 
-def _values_by_question(both: _Both) -> dict[Question, list[tuple[float, float]]]:
+def _asked(both: _Both) -> dict[Question, list[tuple[float, float]]]:
     """The values of each question that enough problems can answer."""
-    answers: dict[Question, list[tuple[float, float]]] = {}
+    found: dict[Question, list[tuple[float, float]]] = {}
     for question in QUESTIONS:
         if question == "fall-back vs eager" and not _has_fallback(both):
             continue
@@ -84,8 +84,8 @@ def _values_by_question(both: _Both) -> dict[Question, list[tuple[float, float]]
         pairs = [(value(a), value(b)) for a, b in both.values()]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if len(known) >= FEWEST_PAIRS:
-            answers[question] = known
-    return answers
+            found[question] = known
+    return found
 
 
 def _has_fallback(both: _Both) -> bool:
@@ -101,9 +101,7 @@ def _has_fallback(both: _Both) -> bool:
 
 
 def _difference(question: Question, pairs: Sequence[tuple[float, float]], questions: int) -> PairedDifference:
-    """One question's difference. Shares are subtracted; speedups come as logarithms, so that their difference is a
-    ratio.
-    """
+    """Shares are subtracted; speedups come as logarithms, so that their difference is a ratio."""
     steps = [b - a for a, b in pairs]
     signs = [sign(step) for step in steps]
     wins, losses = signs.count(1), signs.count(-1)

@@ -45,7 +45,7 @@ class ProblemResult:
     fallback: dict[Against, float]
     """Mean logarithm of the speedup over all repetitions, the baseline kept where the program is wrong or slower."""
     emulated: bool = False
-    """Whether any repetition was judged in emulation, where nothing is timed."""
+    """Whether any of them was judged in emulation, where nothing is timed."""
 
 
 def count(trials: Sequence[Trial]) -> Counted:

@@ -62,10 +62,10 @@ class Emulated(Platform):
 
     def where(self, tensor: Any) -> str:
         """The device a tensor is on."""
-        return f"{self.hardware().device}:0" if self._part("storage_marks").is_there(tensor) else str(tensor.device)
+        return f"{self.hardware().device}:0" if self._part("storage_marks").is_on_device(tensor) else str(tensor.device)
 
     def set_checked(self, yes: bool) -> None:
-        self._module().check(yes)
+        self._module().set_checked(yes)
 
     def unchecked_launches(self) -> int:
         """Launches that were not looked at closely since `set_checked`."""

@@ -30,7 +30,7 @@ _TIMED = {"roofline_share": 1, "headroom": -1}
 """Signals that rest on a time: 1 where faster is more, -1 where it is less."""
 _AGREES = 1.25
 """How far a timed signal may move from what the speedup says: beyond that, the machine moved and not the program."""
-_GONE_TEXTS = {
+_GONE_WORDS = {
     "unvectorised_loops": "no loop runs one element at a time any more (there were {was})",
     "library_share": "torch's own operators take next to no time now (they took {was})",
     "call_overhead_share": "Python, dispatch and allocation take next to no time now (they took {was})",
@@ -49,13 +49,13 @@ _GONE_TEXTS = {
     "load_width": "global loads are 128 bits wide now (the widest were {was})",
     "double_code": "nothing is done in double precision any more ({was} instructions were)",
 }
-"""What to say of signals whose end is news; the others go silently."""
+"""Signals whose end is news, in words; the others go silently."""
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
-def with_change(signal: Signal, previous: Digest | None) -> Signal:
+def compared(signal: Signal, previous: Digest | None) -> Signal:
     """The signal with its change. One that was not listed before may have been left out: that is not called new."""
-    before = _previous_signal(previous, signal.name)
+    before = _listed(previous, signal.name)
     if before is None or previous is None:
         return signal
     if signal.value is None or before.value is None:
@@ -65,14 +65,12 @@ def with_change(signal: Signal, previous: Digest | None) -> Signal:
         return replace(signal, change="" if _loops(before) == _loops(signal) else "other loops than before")
     if _alike(before.value, signal.value, signal.name):
         return signal
-    return replace(
-        signal, change=f"was {_value_text(before.value, signal.name)}, now {_value_text(signal.value, signal.name)}"
-    )
+    return replace(signal, change=f"was {_shown(before.value, signal.name)}, now {_shown(signal.value, signal.name)}")
 
 
-def without_doubtful_change(signal: Signal, previous: Digest | None, speedup: float | None) -> Signal:
+def believable(signal: Signal, previous: Digest | None, speedup: float | None) -> Signal:
     """The signal without its change where that contradicts the speedup: times of two moments do not compare."""
-    before, reference = _previous_signal(previous, signal.name), _previous_signal(previous, "speedup")
+    before, reference = _listed(previous, signal.name), _listed(previous, "speedup")
     sign = _TIMED.get(signal.name)
     if sign is None or before is None or not before.value or not signal.value:
         return signal
@@ -84,25 +82,25 @@ def without_doubtful_change(signal: Signal, previous: Digest | None, speedup: fl
     return signal if same_way and 1 / _AGREES <= moved / gained <= _AGREES else replace(signal, change="")
 
 
-def gone_signals(previous: Digest | None, known: set[str], tools: set[str]) -> list[Signal]:
+def gone(previous: Digest | None, known: set[str], tools: set[str]) -> list[Signal]:
     """Signals of the attempt before that no longer matter, where that is news and the tool that would show them ran."""
-    signals = []
+    found = []
     for before in previous.signals if previous is not None else ():
         ran = _SOURCES.get(before.name, "torch_profiler") in tools
-        text = _GONE_TEXTS.get(before.name)
-        if text is None or before.value is None or before.name in known or before.change == GONE or not ran:
+        words = _GONE_WORDS.get(before.name)
+        if words is None or before.value is None or before.name in known or before.change == GONE or not ran:
             continue
-        signals.append(Signal(before.name, text.format(was=_value_text(before.value, before.name)), change=GONE))
-    return signals
+        found.append(Signal(before.name, words.format(was=_shown(before.value, before.name)), change=GONE))
+    return found
 
 
-def _previous_signal(previous: Digest | None, name: str) -> Signal | None:
+def _listed(previous: Digest | None, name: str) -> Signal | None:
     signals = previous.signals if previous is not None else ()
     return next((item for item in signals if item.name == name and item.change != GONE), None)
 
 
 def _loops(signal: Signal) -> list[str]:
-    """The loops a signal names, by their text: lines move from one program to the next."""
+    """The loops it names, by their text: lines move from one program to the next."""
     return _QUOTED.findall(signal.words)
 
 
@@ -112,7 +110,7 @@ def _alike(before: float, now: float, name: str) -> bool:
     return abs(before - now) <= 0.05 * max(abs(before), abs(now))
 
 
-def _value_text(value: float, name: str) -> str:
+def _shown(value: float, name: str) -> str:
     if name in _SHARES:
         return percent(value)
     if name == "allocated_bytes":
@@ -126,5 +124,5 @@ def _value_text(value: float, name: str) -> str:
     return f"{value:.1f}x" if name in _TIMES else f"{value:.0f}"
 
 
-def _first_word(text: str) -> str:
-    return text.split(" ", 1)[0]
+def _first_word(words: str) -> str:
+    return words.split(" ", 1)[0]

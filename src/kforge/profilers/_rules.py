@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, WeightedSignal
+from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, Found
 from kforge.profilers._format import cut, percent, size, time
 from kforge.types import Signal
 
@@ -18,7 +18,7 @@ _LONGEST_LOOP, _LONGEST_QUOTE = 210, 60
 # -- against the machine -----------------------------------------------------------------------------------------------
 
 
-def _bound(facts: Facts) -> WeightedSignal:
+def _bound(facts: Facts) -> Found:
     word = facts.word("roofline", BOUND)
     if word is None:
         return None
@@ -39,7 +39,7 @@ def far(facts: Facts) -> bool:
     return share is not None and share < FAR
 
 
-def _speedup(facts: Facts) -> WeightedSignal:
+def _speedup(facts: Facts) -> Found:
     timing = facts.verdict.timing
     if timing is None:
         return None
@@ -47,7 +47,7 @@ def _speedup(facts: Facts) -> WeightedSignal:
     return 2.7, Signal("speedup", text, timing.speedup)
 
 
-def _roofline_share(facts: Facts) -> WeightedSignal:
+def _roofline_share(facts: Facts) -> Found:
     share = facts.number("roofline", "roofline_share", 1.0)
     if share is None:
         return None
@@ -59,7 +59,7 @@ def _roofline_share(facts: Facts) -> WeightedSignal:
     return 2.9, Signal("roofline_share", text + rate, share)
 
 
-def _headroom(facts: Facts) -> WeightedSignal:
+def _headroom(facts: Facts) -> Found:
     times = facts.number("roofline", "headroom")
     if times is None or times < 1.1:
         return None
@@ -68,7 +68,7 @@ def _headroom(facts: Facts) -> WeightedSignal:
     return min(2.8, 0.8 + times / 4), Signal("headroom", f"up to {times:.1f}x faster is possible here{least}", times)
 
 
-def _bytes_ratio(facts: Facts) -> WeightedSignal:
+def _bytes_ratio(facts: Facts) -> Found:
     """How much more memory is moved than must be: each tensor between operators is written once and read once."""
     least, outputs = facts.number("roofline", "bytes_min"), facts.number("roofline", "output_bytes")
     allocated = facts.number("torch_profiler", "allocated_bytes")
@@ -84,7 +84,7 @@ def _bytes_ratio(facts: Facts) -> WeightedSignal:
 # -- where the time goes -----------------------------------------------------------------------------------------------
 
 
-def _custom_share(facts: Facts) -> WeightedSignal:
+def _custom_share(facts: Facts) -> Found:
     share = facts.number("torch_profiler", "custom_share", 1.0)
     share = facts.verdict.custom_share if share is None else share
     if share is None or not 0.02 <= share <= 0.98:
@@ -92,14 +92,14 @@ def _custom_share(facts: Facts) -> WeightedSignal:
     return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own native code", share)
 
 
-def _library_share(facts: Facts) -> WeightedSignal:
+def _library_share(facts: Facts) -> Found:
     share = facts.number("torch_profiler", "library_share", 1.0)
     if share is None or share < 0.02:
         return None
     return 0.5 + share, Signal("library_share", f"{percent(share)} of the time is in torch's own operators", share)
 
 
-def _top_operator(facts: Facts) -> WeightedSignal:
+def _top_operator(facts: Facts) -> Found:
     top = facts.word("torch_profiler", SHARE)
     if top is None or top[1] < 0.05:
         return None
@@ -107,7 +107,7 @@ def _top_operator(facts: Facts) -> WeightedSignal:
     return 0.4 + top[1], Signal("top_operator", text, top[1])
 
 
-def _call_overhead_share(facts: Facts) -> WeightedSignal:
+def _call_overhead_share(facts: Facts) -> Found:
     share = facts.number("torch_profiler", "overhead_share", 1.0)
     if share is None or share < 0.05:
         return None
@@ -118,14 +118,14 @@ def _call_overhead_share(facts: Facts) -> WeightedSignal:
     )
 
 
-def _operator_calls(facts: Facts) -> WeightedSignal:
+def _operator_calls(facts: Facts) -> Found:
     calls = facts.number("torch_profiler", "operator_calls")
     if calls is None or calls <= 3:
         return None
     return 0.1, Signal("operator_calls", f"{calls:.0f} torch operators are called each time", calls)
 
 
-def _allocated_bytes(facts: Facts) -> WeightedSignal:
+def _allocated_bytes(facts: Facts) -> Found:
     allocated = facts.number("torch_profiler", "allocated_bytes")
     outputs = facts.number("roofline", "output_bytes") or 0.0
     if allocated is None or allocated <= 1.05 * outputs + 4096:
@@ -137,7 +137,7 @@ def _allocated_bytes(facts: Facts) -> WeightedSignal:
 # -- what the compiler said --------------------------------------------------------------------------------------------
 
 
-def _unvectorised_loops(facts: Facts) -> WeightedSignal:
+def _unvectorised_loops(facts: Facts) -> Found:
     count = facts.number("compiler_remarks", "unvectorised_loops")
     if not count:
         return None
@@ -157,7 +157,7 @@ def _loop(line: str) -> str:
     return cut(f"{place}{quote}{cut(source, _LONGEST_QUOTE)}{end}{reason}", _LONGEST_LOOP)
 
 
-def _vectorised_loops(facts: Facts) -> WeightedSignal:
+def _vectorised_loops(facts: Facts) -> Found:
     count = facts.number("compiler_remarks", "vectorised_loops")
     if not count:
         return None
@@ -167,7 +167,7 @@ def _vectorised_loops(facts: Facts) -> WeightedSignal:
     return 0.3, Signal("vectorised_loops", f"{count:.0f} {what} vectorised{wide}", count)
 
 
-def _instructions_per_cycle(facts: Facts) -> WeightedSignal:
+def _instructions_per_cycle(facts: Facts) -> Found:
     rate = facts.number("perf", "instructions_per_cycle")
     if rate is None or rate >= 1:
         return None
@@ -175,7 +175,7 @@ def _instructions_per_cycle(facts: Facts) -> WeightedSignal:
     return 0.6, Signal("instructions_per_cycle", text, rate)
 
 
-RULES: dict[str, Callable[[Facts], WeightedSignal]] = {
+RULES: dict[str, Callable[[Facts], Found]] = {
     "bound": _bound,
     "roofline_share": _roofline_share,
     "headroom": _headroom,

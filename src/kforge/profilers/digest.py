@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kforge.profilers import _gpu_rules, _rules
-from kforge.profilers._changes import gone_signals, with_change, without_doubtful_change
+from kforge.profilers._changes import believable, compared, gone
 from kforge.profilers._facts import Facts
 from kforge.profilers._format import cut
 from kforge.profilers._gpu_causes import causes
@@ -42,11 +42,10 @@ def digest(
         if hit is not None:
             found[name] = hit
     weighed = [
-        (weight, without_doubtful_change(with_change(signal, previous), previous, verdict.speedup))
-        for weight, signal in found.values()
+        (weight, believable(compared(signal, previous), previous, verdict.speedup)) for weight, signal in found.values()
     ]
     known = {*found, *without, *(cause.name for cause in causes(facts))}
-    weighed += [(0.0, signal) for signal in gone_signals(previous, known, set(facts.profiles))]
+    weighed += [(0.0, signal) for signal in gone(previous, known, set(facts.profiles))]
     ordered = [_short(signal) for _, signal in sorted(weighed, key=lambda item: -item[0])]
     return _fitting(ordered[: GPU_LIMIT if is_gpu(facts) else LIMIT])
 

@@ -74,7 +74,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "configuration": trial.cell.configuration,
         "seed": trial.cell.seed,
         "state": trial.state,
-        "reason": _shorten(trial.reason),
+        "reason": _short(trial.reason),
         "run": trial.run,
         "verdict": _verdict(trial.verdict, trial) if trial.verdict else None,
         "best": None if best is None else trial.history.index(best),
@@ -89,7 +89,7 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
         "emulated": verdict.emulated,
         "speedup": number_format.times(verdict.speedup),
         "headline": verdict.headline,
-        "detail": _shorten(verdict.detail),
+        "detail": _short(verdict.detail),
         "facts": _facts(verdict, confirmed),
         "errors": [
             [norm.distribution, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
@@ -145,10 +145,10 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
         "speedup": number_format.times(verdict.speedup) if verdict.timing else "",
         "interval": " to ".join(number_format.times(end) for end in verdict.interval) if verdict.interval else "",
         "headline": verdict.headline,
-        "detail": _shorten(verdict.detail),
+        "detail": _short(verdict.detail),
         "model": attempt.model,
-        "advice": _shorten(attempt.recommendation.text) if attempt.recommendation else "",
-        "evidence": _shorten(attempt.recommendation.evidence) if attempt.recommendation else "",
+        "advice": _short(attempt.recommendation.text) if attempt.recommendation else "",
+        "evidence": _short(attempt.recommendation.evidence) if attempt.recommendation else "",
         "seconds": {name: round(value, 2) for name, value in attempt.seconds.items() if value >= 0.005},
         "tokens": number_format.amount(attempt.usage.tokens) if attempt.usage.tokens else "",
         "dollars": number_format.money(attempt.usage.dollars) if priced else "",
@@ -173,7 +173,7 @@ def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
     return {"base": None, "program": attempt.candidate.source}
 
 
-def _shorten(text: str) -> str:
+def _short(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
     return f"{text[:_LONGEST]}\n({len(text) - _LONGEST} more characters are in the store)"

@@ -135,10 +135,10 @@ def standings(connection: Connection, number: int) -> dict[str, CellState]:
         .join(runs, runs.c.number == cells.c.run, isouter=True)
         .where(cells.c.experiment == number)
     )
-    return {row.cell: _as_cell_state(row) for row in connection.execute(query)}
+    return {row.cell: _as_standing(row) for row in connection.execute(query)}
 
 
-def _as_cell_state(row: Row[Any]) -> CellState:
+def _as_standing(row: Row[Any]) -> CellState:
     return CellState(
         run=row.id or "",
         state=row.state or "new",

@@ -24,8 +24,8 @@ def paired(comparison: Comparison) -> Markup | None:
     up = Log(low, high, _BOTTOM, _TOP)
     along = Linear(0, len(known), _LEFT, _RIGHT)
     better = sum(ratio > 1 for ratio, _ in known)
-    label = f"{comparison.b} over {comparison.a}: faster on {better} of {len(known)} problems"
-    drawing = Drawing(_WIDTH, _HEIGHT, label)
+    said = f"{comparison.b} over {comparison.a}: faster on {better} of {len(known)} problems"
+    drawing = Drawing(_WIDTH, _HEIGHT, said)
     for mark in up.ticks(6):
         drawing.line((_LEFT, up(mark)), (_RIGHT, up(mark)), "grid")
         drawing.text((_RIGHT + 5, up(mark) + 4), plain(mark), "tick")
@@ -33,13 +33,13 @@ def paired(comparison: Comparison) -> Markup | None:
     width = (_RIGHT - _LEFT) / len(known)
     for place, (ratio, problem) in enumerate(known):
         x, kind = along(place + 0.5), "gain" if ratio > 1 else "loss"
-        hint = f"{problem}: {number_format.times(ratio)}"
+        words = f"{problem}: {number_format.times(ratio)}"
         if len(known) > _CROWD:
             top, bottom = sorted((up(ratio), up(1.0)))
-            drawing.box((x - width / 2, top), (max(width - 0.2, 0.5), max(bottom - top, 0.5)), f"bar {kind}", hint)
+            drawing.box((x - width / 2, top), (max(width - 0.2, 0.5), max(bottom - top, 0.5)), f"bar {kind}", words)
         else:
             drawing.line((x, up(1.0)), (x, up(ratio)), f"stem {kind}")
-            drawing.dot((x, up(ratio)), min(4.0, max(1.8, width * 0.35)), f"tip {kind}", hint, problem)
+            drawing.dot((x, up(ratio)), min(4.0, max(1.8, width * 0.35)), f"tip {kind}", words, problem)
     drawing.text((_LEFT, _TOP - 10), f"faster: {comparison.b}"[:60], "axis")
     drawing.text((_LEFT, _BOTTOM + 16), f"faster: {comparison.a}"[:60], "axis")
     drawing.text(

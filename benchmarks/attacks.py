@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "catalogue_cuda")]
 
 import judging  # noqa: E402
-
 import test_catalogue as catalogue  # noqa: E402
 
 _JUDGED = re.compile(r"(ok|WRONG|BROKEN|skip) +hacks/(\S+)  expected .*?  got (\S+) (\S+)  (.*?)  [\d.]+ s$")

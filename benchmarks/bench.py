@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 
 from kforge.execution.null import NullExecutor
-from kforge.experiments.resume_plan import begin, check
+from kforge.experiments.resume_plan import begin, open_experiment
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import read_study
 from kforge.models.scripted import Scripted
 from kforge.reports.findings import find
 from kforge.reports.page import page
-from kforge.run.team import ModelAccess
+from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
 from kforge.types import (
     Completion,
@@ -102,9 +102,10 @@ def main() -> None:
     wanted = experiment(given.problems, given.iterations)
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store") as store:
         began = time.perf_counter()
-        means = check(wanted, ModelAccess(models={"scripted:fast": Scripted(reply, name="scripted:fast")}))
+        access = ModelAccess(models={"scripted:fast": Scripted(reply, name="scripted:fast")})
+        pool = open_experiment(wanted, access)
         name = begin(wanted, store)
-        asyncio.run(conduct(name, ExperimentEnvironment(store, means, executor=NullExecutor(judge))))
+        asyncio.run(conduct(name, ExperimentEnvironment(store, access, pool=pool, executor=NullExecutor(judge))))
         worked = time.perf_counter()
         study = read_study(store, [name])
         read = time.perf_counter()

@@ -237,7 +237,8 @@ async def _forged(suite: list[Problem]) -> list[tuple[float, float] | None]:
 
 async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) -> tuple[float, float] | None:
     from kforge.agents.offline.variants import variant_of
-    from kforge.run.api import RunEnvironment, forge_async
+    from kforge.api import forge_async
+    from kforge.run.context import RunEnvironment
 
     name = problem.key
     async with turns:
@@ -246,7 +247,7 @@ async def _forge_one(problem: Problem, executor: Any, turns: asyncio.Semaphore) 
                 problem,
                 platform="triton" if _asked.platform == "cuda" else _asked.platform,
                 model="builtin",
-                workplace=RunEnvironment(store=store, executor=executor),
+                environment=RunEnvironment(store=store, executor=executor),
                 iterations=_asked.iterations,
                 profilers=(),
             )

@@ -24,12 +24,14 @@ import time
 from pathlib import Path
 
 from kforge import problems
+from kforge.api import forge_async, resume_async
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
-from kforge.run.api import RunEnvironment, carry_out, forge_async, resume_async
-from kforge.run.team import ModelAccess
+from kforge.run.context import RunEnvironment
+from kforge.run.lifecycle import start_run
+from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
-from kforge.types import ErrorNorm, Job, Outcome, Plan, Problem, Prompt, Report, Request, Timing, Verdict
+from kforge.types import ErrorNorm, Job, Outcome, Plan, Problem, Prompt, Report, RunSpec, Timing, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = (ROOT / "src/kforge/platforms/cpu/example/candidate.py").read_text()
@@ -144,8 +146,8 @@ async def _many(problems: int, iterations: int, place: RunEnvironment, parts: li
     for number in range(problems):
         problem = Problem.from_source(TEMPLATE.format(n=number + 2), f"p{number}")
         plan = Plan(iterations=iterations, plateau=iterations)
-        await carry_out(Request(problem, models=("scripted",), plan=plan), place)
-        place.means.models["scripted"].asked.clear()  # type: ignore[attr-defined]
+        await start_run(RunSpec(problem, models=("scripted",), plan=plan), place)
+        place.access.models["scripted"].asked.clear()  # type: ignore[attr-defined]
         if (number + 1) % tenth == 0:
             now = time.perf_counter()
             parts.append((now - began, _resident()))
@@ -169,7 +171,7 @@ def crash(kills: int, seed: int) -> int:
     folder = Path(tempfile.mkdtemp(prefix="kforge-crash-"))
     iterations = kills * 4
     problem = Problem.from_source(TEMPLATE.format(n=2), "crash")
-    request = Request(problem, models=("scripted",), plan=Plan(iterations=iterations, plateau=iterations))
+    request = RunSpec(problem, models=("scripted",), plan=Plan(iterations=iterations, plateau=iterations))
     with Store.open(folder / "store") as store:
         run = store.create_run(request)
     killed = 0

@@ -21,8 +21,9 @@ from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
 from kforge.problems import find
-from kforge.run.api import ForgeResult, carry_out
-from kforge.types import Problem, Report, Request
+from kforge.run.forge_result import ForgeResult
+from kforge.run.lifecycle import start_run
+from kforge.types import Problem, Report, RunSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "demo-out"
@@ -54,7 +55,7 @@ def main() -> None:
         highlight=False,
     )
     if right:
-        first = right[0].request.problem.name
+        first = right[0].spec.problem.name
         console.print(
             f"Read one:       {shown}/kernels/{first}.py\n"
             f"Measure again:  .venv/bin/kforge evaluate --replay {shown}/evidence/{first}.json\n"
@@ -72,13 +73,13 @@ async def forge_all(problems: list[Problem], console: Console) -> list[ForgeResu
         rows = [live.add(problem.name, ITERATIONS) for problem in problems]
         try:
             for problem, own in zip(problems, rows, strict=True):
-                request = Request(problem, plan=Plan(iterations=ITERATIONS))
+                request = RunSpec(problem, plan=Plan(iterations=ITERATIONS))
                 place = RunEnvironment(
                     str(OUT / "store"),
                     tell=lambda event, own=own: live.take(own, event),  # type: ignore[misc]
                     executor=executor,
                 )
-                results.append(await carry_out(request, place))
+                results.append(await start_run(request, place))
         finally:
             await executor.close()
     return results
@@ -99,7 +100,7 @@ def table(results: list[ForgeResult]) -> Table:
 
 def cells(result: ForgeResult) -> list[str]:
     best = result.best
-    name, tried = result.request.problem.name, str(len(result.history))
+    name, tried = result.spec.problem.name, str(len(result.history))
     if best is None:
         last = result.history[-1].verdict.outcome.value if result.history else "none"
         return [name, tried, last, "-", "-", "-", ""]
@@ -113,7 +114,7 @@ def leave_behind(results: list[ForgeResult]) -> None:
     """Kernels, their evidence, and a summary."""
     lines = ["| problem | programs | result | vs eager | 95 % interval | vs best | variant |", "| --- " * 7 + "|"]
     for result in results:
-        problem = result.request.problem
+        problem = result.spec.problem
         lines.append(f"| {' | '.join(cells(result))} |")
         if result.best is None or result.best.candidate is None:
             continue

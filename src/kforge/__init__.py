@@ -3,6 +3,7 @@
     verdict = kforge.evaluate("problem.py", "kernel.py", platform="cpu")
     result = kforge.forge("problem.py", platform="cpu", model="openai:gpt-5")
     faster = result.module()
+    study = kforge.bench("experiment.toml")
 
 Importing this package imports neither torch nor anything heavy; its functions do when they are first called.
 """
@@ -12,48 +13,110 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kforge.types import Attempt, Candidate, Evidence, Outcome, Plan, Problem, Settings, Timing, Verdict
+from kforge import errors
+from kforge.errors import KForgeError
+from kforge.types import (
+    Attempt,
+    Budget,
+    Candidate,
+    Configuration,
+    Evidence,
+    Experiment,
+    Limits,
+    ModelSettings,
+    Outcome,
+    Plan,
+    Problem,
+    RunSpec,
+    Settings,
+    Study,
+    Timing,
+    Trial,
+    Verdict,
+)
 
 if TYPE_CHECKING:
-    from kforge.evaluating import evaluate as evaluate
-    from kforge.run.api import ForgeResult as ForgeResult
-    from kforge.run.api import RunEnvironment as RunEnvironment
-    from kforge.run.api import forge as forge
-    from kforge.run.api import forge_async as forge_async
-    from kforge.run.api import resume as resume
-    from kforge.run.api import resume_async as resume_async
+    from kforge.api import EvaluateOptions as EvaluateOptions
+    from kforge.api import bench as bench
+    from kforge.api import evaluate as evaluate
+    from kforge.api import forge as forge
+    from kforge.api import forge_async as forge_async
+    from kforge.api import resume as resume
+    from kforge.api import resume_async as resume_async
+    from kforge.api import rows as rows
+    from kforge.run.context import RunEnvironment as RunEnvironment
+    from kforge.run.context import RunEvent as RunEvent
+    from kforge.run.forge_result import ForgeResult as ForgeResult
+    from kforge.run.model_pool import ModelAccess as ModelAccess
+    from kforge.spec.run_options import RunOptions as RunOptions
+    from kforge.spec.run_spec import ResumeOptions as ResumeOptions
+
+    __version__: str
 
 _LATER = {
-    "evaluate": "kforge.evaluating",
-    "forge": "kforge.run.api",
-    "forge_async": "kforge.run.api",
-    "resume": "kforge.run.api",
-    "resume_async": "kforge.run.api",
-    "ForgeResult": "kforge.run.api",
-    "RunEnvironment": "kforge.run.api",
+    "EvaluateOptions": "kforge.api",
+    "ForgeResult": "kforge.run.forge_result",
+    "ModelAccess": "kforge.run.model_pool",
+    "ResumeOptions": "kforge.spec.run_spec",
+    "RunEnvironment": "kforge.run.context",
+    "RunEvent": "kforge.run.context",
+    "RunOptions": "kforge.spec.run_options",
+    "bench": "kforge.api",
+    "evaluate": "kforge.api",
+    "forge": "kforge.api",
+    "forge_async": "kforge.api",
+    "resume": "kforge.api",
+    "resume_async": "kforge.api",
+    "rows": "kforge.api",
 }
+"""Names whose modules are loaded when they are first asked for."""
 
 __all__ = [
     "Attempt",
+    "Budget",
     "Candidate",
+    "Configuration",
+    "EvaluateOptions",
     "Evidence",
+    "Experiment",
     "ForgeResult",
+    "KForgeError",
+    "Limits",
+    "ModelAccess",
+    "ModelSettings",
     "Outcome",
     "Plan",
     "Problem",
+    "ResumeOptions",
     "RunEnvironment",
+    "RunEvent",
+    "RunOptions",
+    "RunSpec",
     "Settings",
+    "Study",
     "Timing",
+    "Trial",
     "Verdict",
+    "__version__",
+    "bench",
+    "errors",
     "evaluate",
     "forge",
     "forge_async",
     "resume",
     "resume_async",
+    "rows",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        metadata = importlib.import_module("importlib.metadata")
+        return metadata.version("kforge-kernels")
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'kforge' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

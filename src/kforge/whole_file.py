@@ -43,3 +43,18 @@ def write_for_user(path: Path, text: str) -> None:
             write_whole(path.resolve(), text.encode("utf-8", "replace"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; it could not be written there") from None
+
+
+def check_writable(path: Path, option: str) -> None:
+    """UsageError where a file that the user named could not be written; for work that takes long, before it begins."""
+    if path.exists() and not path.is_file():
+        return
+    folder = path.resolve().parent
+    while not folder.exists():
+        folder = folder.parent
+    draft = folder / f".kforge-{secrets.token_hex(4)}"
+    try:
+        write_whole(draft, b"")
+        draft.unlink()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; nothing can be written there") from None

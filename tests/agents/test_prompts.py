@@ -18,6 +18,7 @@ from kforge.types import (
     Attempt,
     Candidate,
     Digest,
+    Donor,
     Image,
     Intent,
     Move,
@@ -86,8 +87,7 @@ def test_a_first_prompt_has_every_block_of_the_paper() -> None:
 def test_optional_blocks_appear_when_there_is_something_to_say() -> None:
     situation = replace(
         optimise(),
-        reference="__global__ void k() {}",
-        reference_origin="from the file k.cu",
+        donor=Donor("__global__ void k() {}", "from the file k.cu"),
         recommendation=Recommendation("Fuse the two loops.", "two passes over memory"),
     )
     text = text_of(situation)
@@ -213,7 +213,7 @@ def test_long_logs_are_cut_around_the_first_error() -> None:
 
 
 def test_a_reference_that_does_not_fit_is_left_out_aloud() -> None:
-    situation = replace(makers.situation(PROBLEM), reference="x = 1\n" * 20_000, reference_origin="from a file")
+    situation = replace(makers.situation(PROBLEM), donor=Donor("x = 1\n" * 20_000, "from a file"))
     written = PromptMaker(ceiling=8_000).generate(situation)
     assert "reference" in written.omitted
     assert "was left out" in written.prompt.text

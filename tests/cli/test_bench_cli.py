@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from kforge.problems.selection import Selection
+from kforge.spec.experiment_options import ExperimentOptions
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 
@@ -146,6 +148,10 @@ class TestCommands:
             return {item.id: item.attempts for item in store.runs()}
 
 
+def bundled(**options: Any) -> ExperimentOptions:
+    return ExperimentOptions(("bundled",), choice=Selection(limit=2), **options)
+
+
 @pytest.mark.pure
 class TestMistakes:
     def test_a_file_and_options_that_say_the_same(self, kforge_here: Callable[..., Any], experiment: Path) -> None:
@@ -181,10 +187,10 @@ class TestMistakes:
         assert "a new experiment would begin" in said
 
     def test_what_would_go_on_is_said(self, kforge_here: Callable[..., Any], tmp_path: Path) -> None:
-        from kforge.cli.bench_order import BenchOptions, order_of
+        from kforge.cli.bench_spec import experiment_of
 
         with Store.open(tmp_path / "store") as store:
-            made = Experiments(store).create(order_of(None, BenchOptions(suite=("bundled",), limit=2)))
+            made = Experiments(store).create(experiment_of(bundled()))
         said = kforge_here("bench", "--suite", "bundled", "--limit", 2, "--dry-run", "--store", tmp_path / "store")
         assert f"{made} would go on: 0 cells finished before" in said.stdout
         listed = kforge_here("bench", "--list", "--store", tmp_path / "store").stdout
@@ -197,10 +203,10 @@ class TestMistakes:
     def test_a_configuration_alone_is_told_how_it_is_named(
         self, kforge_here: Callable[..., Any], tmp_path: Path
     ) -> None:
-        from kforge.cli.bench_order import BenchOptions, order_of
+        from kforge.cli.bench_spec import experiment_of
 
         with Store.open(tmp_path / "store") as store:
-            Experiments(store).create(order_of(None, BenchOptions(suite=("bundled",), limit=2, name="mine")))
+            Experiments(store).create(experiment_of(bundled(name="mine")))
         done = kforge_here("compare", "iterative", "other", "--store", tmp_path / "store")
         assert "write mine:iterative, or last:iterative" in done.stderr
         done = kforge_here("compare", "mine:iterative", "--store", tmp_path / "store")
@@ -219,12 +225,12 @@ class TestMistakes:
         assert not (tmp_path / "s").exists()
 
     def test_the_same_options_have_the_same_name_and_others_another(self) -> None:
-        from kforge.cli.bench_order import BenchOptions, order_of
+        from kforge.cli.bench_spec import experiment_of
 
-        one = order_of(None, BenchOptions(suite=("bundled",), limit=2))
-        assert order_of(None, BenchOptions(suite=("bundled",), limit=2)) == one
-        assert order_of(None, BenchOptions(suite=("bundled",), limit=2, settings=("iterations=2",))).name != one.name
-        assert order_of(None, BenchOptions(suite=("bundled",), limit=2, name="mine")).name == "mine"
+        one = experiment_of(bundled())
+        assert experiment_of(bundled()) == one
+        assert experiment_of(bundled(words={"iterations": 2})).name != one.name
+        assert experiment_of(bundled(name="mine")).name == "mine"
 
 
 @pytest.mark.pure

@@ -13,19 +13,22 @@ import pytest
 
 import bundle_maker
 import makers
+from kforge.api import resume_async
 from kforge.errors import HarnessError, ModelRejected, ProblemError, RunBusy, StoreError, UsageError
 from kforge.execution.null import NullExecutor
 from kforge.experiments import scheduler
 from kforge.experiments.model_health import DEAD_AFTER, ModelHealth
 from kforge.experiments.progress import News, Progress
-from kforge.experiments.resume_plan import begin, check
+from kforge.experiments.resume_plan import begin, open_experiment
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import merged, read_studies, study_of
 from kforge.models.prices import Rate
 from kforge.models.scripted import Scripted
-from kforge.run.api import ResumeOptions, RunEnvironment, carry_out, resume_async
+from kforge.run.context import RunEnvironment
+from kforge.run.lifecycle import start_run
+from kforge.run.model_pool import ModelAccess
 from kforge.run.result import RunResult
-from kforge.run.team import ModelAccess
+from kforge.spec.run_spec import ResumeOptions
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import (
@@ -38,7 +41,7 @@ from kforge.types import (
     Plan,
     Problem,
     Prompt,
-    Request,
+    RunSpec,
     Stop,
     Usage,
     Verdict,
@@ -98,10 +101,13 @@ def work(
 ) -> tuple[str, list[News]]:
     """Conduct an experiment; its id, and the news."""
     heard: list[News] = []
-    means = check(wanted, ModelAccess(models={"scripted:a": model or Model()}))
+    access = ModelAccess(models={"scripted:a": model or Model()})
+    pool = open_experiment(wanted, access)
     name = begin(wanted, store, more.pop("fresh", False))
     executor = more.pop("executor", NullExecutor(judge))
-    asyncio.run(conduct(name, ExperimentEnvironment(store, means, tell=heard.append, executor=executor, **more)))
+    asyncio.run(
+        conduct(name, ExperimentEnvironment(store, access, pool=pool, tell=heard.append, executor=executor, **more))
+    )
     return name, heard
 
 
@@ -123,7 +129,7 @@ class TestMatrix:
         assert {key: len(trials) for key, trials in study.groups().items()} == {("cpu", "short"): 6, ("cpu", "long"): 6}
         assert all(trial.state == "finished" for trial in study.trials)
         assert {len(trial.history) for trial in study.groups()["cpu", "long"]} == {3}
-        assert {store.run(trial.run).request.plan.seed for trial in study.trials} == {0, 1}
+        assert {store.run(trial.run).spec.plan.seed for trial in study.trials} == {0, 1}
 
     def test_a_winner_among_several_is_judged_once_more_and_that_counts(self, store: Store) -> None:
         name, _ = work(store, experiment(1))
@@ -194,8 +200,9 @@ class TestGoingOn:
             return reply(prompt)
 
         model = Model(interrupted)
-        means = check(experiment(), ModelAccess(models={"scripted:a": model}))
-        bench = ExperimentEnvironment(store, means, parallel=1, executor=NullExecutor(judge))
+        access = ModelAccess(models={"scripted:a": model})
+        pool = open_experiment(experiment(), access)
+        bench = ExperimentEnvironment(store, access, pool=pool, parallel=1, executor=NullExecutor(judge))
 
         async def work_until_told() -> None:
             nonlocal session
@@ -279,7 +286,7 @@ class TestGoingOn:
 
 class TestWhoAnswers:
     def result(self, *reasons: Any) -> Any:
-        return RunResult("r", Request(problem(0)), (), tuple(Stop(reason, f"words of {reason}") for reason in reasons))
+        return RunResult("r", RunSpec(problem(0)), (), tuple(Stop(reason, f"words of {reason}") for reason in reasons))
 
     def test_one_hopeless_problem_does_not_make_a_model_dead(self) -> None:
         model_health = ModelHealth()
@@ -314,14 +321,14 @@ class TestWhoAnswers:
             asked.append(settings.temperature)
             return Model()
 
-        monkeypatch.setattr("kforge.run.team.open_model", opening)
+        monkeypatch.setattr("kforge.run.model_pool.open_model", opening)
         ways = tuple(
             Configuration(f"at {value}", ("scripted:a",), {"iterations": 1, "temperature": value})
             for value in (0.0, 1.0)
         )
-        means = check(experiment(1, configurations=ways), ModelAccess())
+        access = ModelAccess()
+        open_experiment(experiment(1, configurations=ways), access)
         assert asked == [0.0, 1.0]
-        assert [settings.temperature for _, settings in means.opened] == [0.0, 1.0]
 
 
 class TestFaults:
@@ -415,9 +422,12 @@ class TestBundle:
         model = Model()
 
         def sit() -> list[str]:
-            means = check(wanted, ModelAccess(models={"scripted:a": model}))
+            access = ModelAccess(models={"scripted:a": model})
+            pool = open_experiment(wanted, access)
             heard: list[News] = []
-            asyncio.run(conduct(begin(wanted, store), ExperimentEnvironment(store, means, tell=heard.append)))
+            asyncio.run(
+                conduct(begin(wanted, store), ExperimentEnvironment(store, access, pool=pool, tell=heard.append))
+            )
             return ends(heard)
 
         assert sit() == ["waiting", "waiting"]
@@ -453,9 +463,9 @@ class TestRecord:
 class TestReading:
     def test_runs_of_the_loop_make_a_study_too(self, store: Store) -> None:
         for number in (0, 1):
-            request = Request(problem(number), models=("scripted:a",), plan=Plan(iterations=2), profilers=())
+            request = RunSpec(problem(number), models=("scripted:a",), plan=Plan(iterations=2), profilers=())
             place = RunEnvironment(store, ModelAccess(models={"scripted:a": Model()}), executor=NullExecutor(judge))
-            asyncio.run(carry_out(request, place))
+            asyncio.run(start_run(request, place))
         names = [item.id for item in store.runs()]
         (study,) = read_studies(store, names)
         assert len(study.trials) == 2
@@ -465,9 +475,9 @@ class TestReading:
 
     def test_runs_that_were_asked_otherwise_are_other_configurations(self, store: Store) -> None:
         for profilers in ((), None):
-            request = Request(problem(0), models=("scripted:a",), plan=Plan(iterations=1), profilers=profilers)
+            request = RunSpec(problem(0), models=("scripted:a",), plan=Plan(iterations=1), profilers=profilers)
             place = RunEnvironment(store, ModelAccess(models={"scripted:a": Model()}), executor=NullExecutor(judge))
-            asyncio.run(carry_out(request, place))
+            asyncio.run(start_run(request, place))
         (study,) = read_studies(store, [item.id for item in store.runs()])
         assert len(study.groups()) == 2
 
@@ -509,7 +519,7 @@ class TestProgress:
         assert progress.done == 4, "what was put off is not done"
 
     def test_what_it_cost_is_as_it_was_last_heard(self) -> None:
-        from kforge.run.loop import RunEvent
+        from kforge.run.context import RunEvent
 
         progress = Progress(experiment(), Usage(dollars=1.0))
         cell = next(experiment().cells())

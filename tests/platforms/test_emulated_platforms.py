@@ -15,8 +15,8 @@ from kforge.errors import PluginAbsent, ProblemError
 from kforge.models.scripted import Scripted
 from kforge.problems import find
 from kforge.run import guarded_program
-from kforge.run.api import RunEnvironment
-from kforge.run.team import ModelAccess
+from kforge.run.context import RunEnvironment
+from kforge.run.model_pool import ModelAccess
 from kforge.search.refine import Refine
 from kforge.store.store import Store
 from kforge.types import ErrorNorm, Job, Plan, Stop, Verdict

@@ -13,7 +13,7 @@ import pytest
 import makers
 from kforge.run.journal import RunJournal
 from kforge.store.store import Store
-from kforge.types import Completion, Message, Prompt, Request, Usage
+from kforge.types import Completion, Message, Prompt, RunSpec, Usage
 
 ROOT = Path(__file__).parents[2]
 REPLY = Completion(makers.reply(), "m", Usage(requests=1, dollars=0.25))
@@ -36,7 +36,7 @@ def test_a_run_killed_again_and_again_loses_no_attempt() -> None:
 class TestJournal:
     def run(self, folder: Path, problem: Any) -> tuple[Store, str]:
         store = Store.open(folder / "store")
-        return store, store.create_run(Request(problem, models=("m",)))
+        return store, store.create_run(RunSpec(problem, models=("m",)))
 
     def test_a_reply_caught_and_not_kept_is_handed_over(self, tmp_path: Path, scale_relu: Any) -> None:
         store, run = self.run(tmp_path, scale_relu)

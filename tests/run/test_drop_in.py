@@ -13,8 +13,8 @@ import kforge
 import makers
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
-from kforge.run.api import RunEnvironment
-from kforge.run.team import ModelAccess
+from kforge.run.context import RunEnvironment
+from kforge.run.model_pool import ModelAccess
 from kforge.types import Domain, Outcome, TensorLayout, Verdict
 
 pytestmark = pytest.mark.toolchain

@@ -17,8 +17,10 @@ from kforge.errors import BudgetSpent, HarnessError, ModelUnavailable, RunBusy, 
 from kforge.execution.null import NullExecutor
 from kforge.models.rate_limit import Limited
 from kforge.models.scripted import Scripted
-from kforge.run.api import ResumeOptions, RunEnvironment
-from kforge.run.team import ModelAccess, open_models
+from kforge.run.context import RunEnvironment
+from kforge.run.model_pool import ModelAccess, ModelPool
+from kforge.run.team import open_models
+from kforge.spec.run_spec import ResumeOptions
 from kforge.store.store import Store
 from kforge.types import (
     Budget,
@@ -31,7 +33,7 @@ from kforge.types import (
     Profile,
     Prompt,
     Report,
-    Request,
+    RunSpec,
     Settings,
     Usage,
     Verdict,
@@ -351,15 +353,16 @@ def test_whole_records_are_options_too(tmp_path: Path, scale_relu: Any) -> None:
         "model_settings": ModelSettings(temperature=0.5),
         "budget": Budget(tokens=70_000),
     }
-    request = forge(scale_relu, place(tmp_path, executor, Scripted(always)), **records).request
+    request = forge(scale_relu, place(tmp_path, executor, Scripted(always)), **records).spec
     assert {name: getattr(request, name) for name in records} == records
 
 
 def test_problems_of_one_command_share_a_limit_per_minute(tmp_path: Path, scale_relu: Any) -> None:
-    request = Request(scale_relu, models=("scripted",), plan=Plan(iterations=1), analyst="none")
+    request = RunSpec(scale_relu, models=("scripted",), plan=Plan(iterations=1), analyst_model="none")
     means = ModelAccess(models={"scripted": Scripted(always)}, per_minute=1)
-    shared = open_models(request, means)
-    assert open_models(request, replace(means, models=shared)) == shared
+    pool = ModelPool(means)
+    shared = open_models(request, means, pool)
+    assert open_models(request, means, pool) == shared
     assert isinstance(shared["scripted"], Limited)
 
 

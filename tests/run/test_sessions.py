@@ -13,7 +13,7 @@ import kforge
 from kforge import problems
 from kforge.agents.reply import find_program
 from kforge.models.recordings import exchanges
-from kforge.run.team import ModelAccess
+from kforge.run.model_pool import ModelAccess
 from kforge.types import Candidate, Intent, Job, Outcome, Report, Settings
 
 pytestmark = pytest.mark.xdist_group("emulated")

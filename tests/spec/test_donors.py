@@ -23,9 +23,9 @@ from kforge.agents.prompt_maker import PromptMaker
 from kforge.cli import proven, runs
 from kforge.cli.app import app
 from kforge.errors import UsageError
-from kforge.spec.donor_source import known_reference
+from kforge.spec.donor_source import find_donor
 from kforge.store.store import Store
-from kforge.types import Candidate, Outcome, Problem, Profile, Request
+from kforge.types import Candidate, Donor, Outcome, Problem, Profile, RunSpec
 
 PROBLEM = Problem("gelu", "class Model: ...", path="my problems/gelu.py")
 EARLIER = Problem("gelu", "class Model: 'before'")
@@ -37,7 +37,7 @@ word = st.text(alphabet="abcxyz019_-. ", min_size=1, max_size=12)
 
 def kept(store: Store, problem: Problem, platform: str, *results: float | Outcome | None) -> str:
     """A run on that platform whose attempts ended so; a program says where it comes from."""
-    run = store.create_run(Request(problem, platform))
+    run = store.create_run(RunSpec(problem, platform))
     for step, result in enumerate(results, 1):
         program = Candidate(f"# {problem.name} {platform} {result}\n{makers.program()}", platform)
         store.add_attempt(run, replace(makers.attempt(step, result), candidate=program))
@@ -83,7 +83,7 @@ def test_a_timed_program_comes_before_one_that_was_only_verified(store: Store) -
 
 @pytest.mark.pure
 def test_a_program_can_be_read_when_the_rest_of_its_attempt_is_gone(store: Store) -> None:
-    run = store.create_run(Request(PROBLEM, "cuda"))
+    run = store.create_run(RunSpec(PROBLEM, "cuda"))
     store.add_attempt(run, replace(makers.attempt(1, 1.5), profiles=(Profile("trace", text="long " * 5000),)))
     shutil.rmtree(store.place.blobs)
     (found,) = store.proven([PROBLEM.id])
@@ -105,7 +105,7 @@ def test_runs_of_one_problem(store: Store) -> None:
 @pytest.mark.pure
 def test_a_platform_names_its_best_correct_program(store: Store) -> None:
     run = kept(store, PROBLEM, "cuda", 1.5, 2.5, 2.0)
-    found = known_reference("cuda", PROBLEM, store)
+    found = find_donor("cuda", PROBLEM, store)
     assert found.source.startswith("# gelu cuda 2.5")
     assert donor_origin.read(found.origin) == Origin("store", "cuda", run=run, step="1.2")
 
@@ -113,7 +113,7 @@ def test_a_platform_names_its_best_correct_program(store: Store) -> None:
 @pytest.mark.pure
 def test_a_platform_that_is_not_installed_here_can_be_in_a_shared_store(store: Store) -> None:
     kept(store, PROBLEM, "abacus", 1.5)
-    assert "abacus 1.5" in known_reference("abacus", PROBLEM, store).source
+    assert "abacus 1.5" in find_donor("abacus", PROBLEM, store).source
 
 
 @pytest.mark.pure
@@ -121,10 +121,9 @@ def test_a_file_or_a_text_is_taken_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(CUDA_FILE)
     nowhere = str(tmp_path / "nowhere")
-    found = known_reference(str(file), PROBLEM, nowhere)
+    found = find_donor(str(file), PROBLEM, nowhere)
     assert (found.source, found.origin) == (CUDA_FILE, "file:cuda:k.cu")
-    assert known_reference(CUDA_FILE, PROBLEM, nowhere).origin == "text:cuda"
-    assert known_reference("", PROBLEM, nowhere).source == known_reference("inductor", PROBLEM, nowhere).source == ""
+    assert find_donor(CUDA_FILE, PROBLEM, nowhere).origin == "text:cuda"
     assert not Path(nowhere).exists(), "no store is made for the sake of a reference"
 
 
@@ -146,14 +145,14 @@ def test_what_is_not_there_is_said_with_what_is(asked: str, says: str, store: St
     kept(store, PROBLEM, "metal", None)
     kept(store, EARLIER, "triton", 3.0)
     with pytest.raises(UsageError) as raised:
-        known_reference(asked, PROBLEM, store)
+        find_donor(asked, PROBLEM, store)
     assert says in str(raised.value)
 
 
 @pytest.mark.pure
 def test_without_a_store_the_same_is_said_and_none_is_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no correct cuda program for gelu, nor one for any other platform.*make one"):
-        known_reference("cuda", PROBLEM, str(tmp_path / "store"))
+        find_donor("cuda", PROBLEM, str(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
 
 
@@ -184,8 +183,9 @@ def test_a_run_keeps_its_reference_and_a_resumed_one_uses_the_same(
 ) -> None:
     from kforge.execution.null import NullExecutor
     from kforge.models.scripted import Scripted
-    from kforge.run.api import ResumeOptions, RunEnvironment
-    from kforge.run.team import ModelAccess
+    from kforge.run.context import RunEnvironment
+    from kforge.run.model_pool import ModelAccess
+    from kforge.spec.run_spec import ResumeOptions
 
     run = kept(store, scale_relu, "cuda", 2.0)
     model = Scripted(lambda prompt: makers.reply(f"x + {prompt.sample.replace('.', '')}"))
@@ -193,14 +193,14 @@ def test_a_run_keeps_its_reference_and_a_resumed_one_uses_the_same(
     where = RunEnvironment(str(tmp_path / "store"), ModelAccess(models={model.name: model}), executor=executor)
     asked: dict[str, Any] = {"reference": "cuda", "iterations": 1, "analyst_model": "none", "profilers": ()}
     result = kforge.forge(scale_relu, "cpu", "scripted", where, **asked)
-    recorded = store.run(result.run).request
-    assert donor_origin.read(recorded.reference_origin) == Origin("store", "cuda", run=run, step="1.1")
+    recorded = store.run(result.run).spec
+    assert donor_origin.read(recorded.donor.origin) == Origin("store", "cuda", run=run, step="1.1")
     better = kept(store, scale_relu, "cuda", 8.0)
     kforge.resume(result.run, where, ResumeOptions(iterations=2))
     assert [("# scale_relu cuda 2.0" in prompt.text, better in prompt.text) for prompt in model.asked] == [
         (True, False)
     ] * 2
-    assert store.run(result.run).request.reference == recorded.reference
+    assert store.run(result.run).spec.donor == recorded.donor
 
 
 # --- the prompt -----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_run_keeps_its_reference_and_a_resumed_one_uses_the_same(
 
 def prompt_text(source: str, record: str, target: str = "metal", **settings: Any) -> str:
     asked = makers.situation(Problem.from_source(_GELU, "gelu"))
-    asked = replace(asked, target=replace(makers.TARGET, name=target), reference=source, reference_origin=record)
+    asked = replace(asked, target=replace(makers.TARGET, name=target), donor=Donor(source, record))
     return PromptMaker(**settings).generate(asked).prompt.text
 
 
@@ -365,7 +365,7 @@ def test_runs_lists_the_platforms(store: Store, tmp_path: Path, capsys: pytest.C
 @pytest.mark.pure
 def test_show_says_which_reference_a_run_had(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = makers.program("y")
-    run = store.create_run(Request(PROBLEM, "metal", reference=source, reference_origin="store:cuda:earlier-run:1.2"))
+    run = store.create_run(RunSpec(PROBLEM, "metal", donor=Donor(source, "store:cuda:earlier-run:1.2")))
     store.set_state(run, "finished")
     runs.show(str(tmp_path / "store"), run, "", False)
     assert "reference: the best correct program for cuda that is known: run earlier-run, step 1.2" in shown(capsys)

@@ -20,10 +20,11 @@ from kforge.spec.experiment_file import KEYS, read_experiment
 from kforge.spec.experiment_options import ExperimentOptions
 from kforge.spec.experiment_spec import make_experiment
 from kforge.spec.mistakes import Mistaken
-from kforge.spec.option_schema import WORDS, options_of
 from kforge.spec.presets import PRESETS
 from kforge.spec.profiling_modes import nothing_to_see, profilers_for
-from kforge.types import Budget, Configuration, Experiment
+from kforge.spec.run_spec import make_spec
+from kforge.spec.validation import CONFIGURATION_OPTIONS
+from kforge.types import Budget, Configuration, Experiment, Problem, RunSpec
 
 pytestmark = pytest.mark.pure
 
@@ -46,6 +47,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def spec_of(configuration: Configuration, platform: str, **options: Any) -> RunSpec:
+    problem = Problem("p", "class Model: ...")
+    return make_spec(problem, platform, configuration.models, {**configuration.options, **options})
 
 
 @pytest.fixture(autouse=True)
@@ -131,11 +137,11 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert crew.models == ("openai:gpt-5", "command:claude -p")
     assert len(list(made.cells())) == 2 * 1 * 2 * 5
 
-    options = options_of(text, "cpu", seed=7)
+    options = spec_of(text, "cpu", seed=7)
     assert (options.plan.iterations, options.plan.plateau, options.plan.seed) == (3, 1, 7)
     assert (options.settings.seeds, options.settings.seed, options.model_settings.temperature) == (4, None, 0.5)
     assert options.profilers == ("torch_profiler", "roofline", "compiler_remarks")
-    assert options_of(crew, "cpu").profilers == ("roofline",)
+    assert spec_of(crew, "cpu").profilers == ("roofline",)
 
 
 WRONG = """\
@@ -262,7 +268,7 @@ def test_presets_say_what_they_are_for_and_keep_what_makes_them() -> None:
         for configuration in preset.configurations(defaults):
             assert configuration.options["samples"] == 2
             assert configuration.options["iterations"] == (1 if "single" in configuration.name else 3)
-            options_of(configuration, "cpu")
+            spec_of(configuration, "cpu")
 
     def options(name: str, defaults: dict[str, Any]) -> list[dict[str, Any]]:
         return [item.options for item in PRESETS[name].configurations(defaults)]
@@ -330,7 +336,7 @@ def test_pictures_are_left_out_where_none_can_be_taken(pictures: dict[str, str])
     assert mistakes(configurations={"seen": {"profiling": "image"}}) == ["profiling image: trace_view: no browser"]
     assert mistakes(words={"profiling": "image"}) == ["profiling image: trace_view: no browser"]
     with pytest.raises(PluginAbsent, match="no browser"):
-        options_of(Configuration("seen", options={"profiling": "image"}), "cpu")
+        spec_of(Configuration("seen", options={"profiling": "image"}), "cpu")
     elsewhere = asked(presets=("profiling-ablation",), executor="bundle:jobs")
     assert len(make_experiment(elsewhere).configurations) == 3
 
@@ -396,7 +402,7 @@ def test_every_example_can_be_read(path: Path) -> None:
     assert len(made.configurations) >= 2, "an example compares something"
     for configuration in made.configurations:
         for platform in made.platforms:
-            options_of(configuration, platform, executor=made.executor)
+            spec_of(configuration, platform, executor=made.executor)
 
 
 def test_there_is_an_example_of_each_kind() -> None:
@@ -406,7 +412,7 @@ def test_there_is_an_example_of_each_kind() -> None:
 
 def test_the_page_names_every_key_option_and_preset() -> None:
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
-    for word in (*KEYS, *WORDS, *PRESETS, "defaults", "configurations"):
+    for word in (*KEYS, *CONFIGURATION_OPTIONS, *PRESETS, "defaults", "configurations"):
         assert f"`{word}`" in page, word
 
 

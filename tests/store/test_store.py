@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -19,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from kforge import jsonable
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.store import place, runs
 from kforge.store.experiments import CellState, Experiments
@@ -30,6 +33,7 @@ from kforge.types import (
     Completion,
     Configuration,
     Digest,
+    Donor,
     ErrorNorm,
     Evidence,
     Experiment,
@@ -43,7 +47,7 @@ from kforge.types import (
     Profile,
     Prompt,
     Recommendation,
-    Request,
+    RunSpec,
     Session,
     Settings,
     Signal,
@@ -56,8 +60,9 @@ from kforge.types import (
 pytestmark = pytest.mark.pure
 
 SERVER = "KFORGE_TEST_POSTGRES"
+HERE = Path(__file__).parents[1]
 PROBLEM = Problem("1_gelu", "class Model: ...", level=1, number=1, sizes={"cpu": {"ROWS": 8}})
-REQUEST = Request(PROBLEM, models=("openai:x", "builtin"))
+SPEC = RunSpec(PROBLEM, models=("openai:x", "builtin"))
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
@@ -217,14 +222,14 @@ def store(where: str) -> Iterator[Store]:
 )
 @given(data=st.data())
 def test_history_is_what_was_added(store: Store, data: st.DataObject) -> None:
-    request = Request(data.draw(problems), platform="cpu", models=data.draw(lines), reference=data.draw(words))
+    request = RunSpec(data.draw(problems), platform="cpu", models=data.draw(lines), reference=data.draw(words))
     run = store.create_run(request)
     added = tuple(data.draw(attempts_at(step)) for step in (1, 2))
     for attempt in added:
         store.add_attempt(run, attempt)
     with Store.open(store.place.folder if store.place.file else _url(store)) as other:
         assert other.history(run) == added
-        assert other.run(run).request == request
+        assert other.run(run).spec == request
     assert store.history(run) == added
 
 
@@ -235,7 +240,7 @@ def _url(store: Store) -> str:
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(replies=st.dictionaries(words, completions, max_size=3), images=st.lists(pictures, max_size=1).map(tuple))
 def test_calls_come_back_and_add_up(store: Store, replies: dict[str, Completion], images: tuple[Image, ...]) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     prompt = Prompt((Message("user", "write", images),))
     total = Usage()
     for slot, reply in replies.items():
@@ -272,7 +277,7 @@ def test_experiments_are_found_by_name_id_beginning_and_last(store: Store) -> No
 
 def test_where_a_cell_stands_comes_back_equal(store: Store) -> None:
     experiments = Experiments(store)
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     store.set_state(run, "stopped", "interrupted")
     errors = (ErrorNorm("natural", 1e-7, 1e-5, 0.1),)
     standing = CellState(
@@ -291,7 +296,7 @@ def test_where_a_cell_stands_comes_back_equal(store: Store) -> None:
 
 
 def test_many_runs_can_be_held_at_once(store: Store) -> None:
-    names = [store.create_run(REQUEST) for _ in range(20)]
+    names = [store.create_run(SPEC) for _ in range(20)]
     with ExitStack() as held:
         for name in names:
             held.enter_context(store.hold(name))
@@ -300,20 +305,46 @@ def test_many_runs_can_be_held_at_once(store: Store) -> None:
     assert not store.is_held(names[0])
 
 
-def test_a_store_from_before_experiments_is_brought_up_to_date(where: str) -> None:
+def test_a_store_of_the_first_layout_is_brought_up_to_date(where: str) -> None:
+    """The first layout knew no experiments, and called a specification a request."""
+    spec = replace(SPEC, analyst_model="none", donor=Donor("a program", "file:cuda:k.cu"))
     with Store.open(where) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(spec)
+        request = jsonable.encode(spec) | {"analyst": "none", "reference": "a program"}
+        request |= {"reference_origin": "file:cuda:k.cu"}
+        del request["donor"], request["analyst_model"]
         with store.database.writing() as connection:
             for table in ("kforge_cells", "kforge_sessions", "kforge_experiments"):
                 connection.execute(text(f"drop table {table}"))
+            connection.execute(text("alter table kforge_runs rename column spec to request"))
+            connection.execute(text("update kforge_runs set request = :request"), {"request": json.dumps(request)})
             connection.execute(text("update kforge_version set version_num = '0001'"))
     with Store.open(where) as store:
         assert Experiments(store).find(Experiments(store).create(EXPERIMENT)).experiment == EXPERIMENT
         assert store.run("last").id == run
+        assert store.run("last").spec == spec
+
+
+def test_a_store_that_an_earlier_kforge_wrote_opens_with_all_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    connection = sqlite3.connect(tmp_path / "old" / "kforge.db")
+    connection.executescript((HERE / "fixtures" / "store_0002.sql").read_text())
+    connection.close()
+    with Store.open(tmp_path / "old") as store:
+        plain, full = (store.run(item.id) for item in store.runs())
+        assert plain.spec == RunSpec(Problem("gelu", "class Model: ..."))
+        assert full.spec.donor == Donor("the donor's text", "file:metal:k.metal")
+        assert (full.spec.analyst_model, full.spec.models, full.spec.platform) == ("none", ("openai:x",), "cuda")
+        assert (full.spec.plan.iterations, full.spec.budget.dollars) == (7, 1.5)
+        assert [attempt.speedup for attempt in store.history(full.id)] == [1.5]
+        experiments = Experiments(store)
+        (name,) = experiments.named("old")
+        assert [session.command for session in experiments.sessions(name)] == ["kforge bench old.toml"]
+        assert experiments.standings(name)["a cell"].run == full.id
 
 
 def test_a_step_is_recorded_once(store: Store) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     store.add_attempt(run, failed(1))
     with pytest.raises(StoreError, match="already has step 1 of chain 0"):
         store.add_attempt(run, correct(1, 2.0))
@@ -322,7 +353,7 @@ def test_a_step_is_recorded_once(store: Store) -> None:
 
 
 def test_a_reply_is_paid_once(store: Store) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     reply = Completion("text", "m", Usage(1, 2, 3, 0.5))
     store.save_call(run, "0/1", reply, "id")
     store.save_call(run, "0/1", reply, "id")
@@ -336,12 +367,12 @@ def test_a_reply_is_paid_once(store: Store) -> None:
 def test_a_run_is_found_by_id_beginning_or_last(store: Store) -> None:
     with pytest.raises(UsageError, match="there are none yet"):
         store.run("last")
-    first, second = store.create_run(REQUEST), store.create_run(replace(REQUEST, platform="cuda"))
+    first, second = store.create_run(SPEC), store.create_run(replace(SPEC, platform="cuda"))
     assert first[:4].isdigit()
     assert "-gelu-" in first
     assert store.run(first).id == first
     assert store.run("last").id == second
-    assert store.run(second[:-1]).request.platform == "cuda"
+    assert store.run(second[:-1]).spec.platform == "cuda"
     with pytest.raises(UsageError, match="several runs") as caught:
         store.run(first[:6])
     assert first in str(caught.value)
@@ -357,12 +388,12 @@ def test_ids_stay_unique_when_chance_repeats(store: Store, monkeypatch: pytest.M
     digits = iter(["aaaa", "aaaa", "aaaa", "bbbb"])
     monkeypatch.setattr(runs.secrets, "token_hex", lambda _: next(digits))
     monkeypatch.setattr(runs.time, "strftime", lambda *_: "20260101-000000")
-    assert store.create_run(REQUEST).endswith("aaaa")
-    assert store.create_run(REQUEST).endswith("bbbb")
+    assert store.create_run(SPEC).endswith("aaaa")
+    assert store.create_run(SPEC).endswith("bbbb")
 
 
 def test_state(store: Store) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     assert (store.run(run).state, store.run(run).reason) == ("running", "")
     store.set_state(run, "stopped", "by \0 the user")
     found = store.run(run)
@@ -373,7 +404,7 @@ def test_state(store: Store) -> None:
 
 
 def test_summaries_newest_first(store: Store) -> None:
-    old, new = store.create_run(REQUEST), store.create_run(REQUEST)
+    old, new = store.create_run(SPEC), store.create_run(SPEC)
     for attempt in (failed(1), correct(2, 3.0), correct(3, 9.0, degenerate=("constant",)), correct(4, 2.0)):
         store.add_attempt(old, attempt)
     store.save_call(old, "a", Completion("", "m", Usage(dollars=0.25)), "")
@@ -386,7 +417,7 @@ def test_summaries_newest_first(store: Store) -> None:
 
 
 def test_a_summary_shows_the_program_that_is_surely_the_fastest(store: Store) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     for attempt, interval in ((correct(1, 2.0), (1.9, 2.1)), (correct(2, 2.6), (1.1, 3.0))):
         timing = replace(attempt.verdict.timing, interval=interval)
         store.add_attempt(run, replace(attempt, verdict=replace(attempt.verdict, timing=timing)))
@@ -396,7 +427,7 @@ def test_a_summary_shows_the_program_that_is_surely_the_fastest(store: Store) ->
 
 
 def test_one_holder_at_a_time(store: Store, where: str) -> None:
-    run, other = store.create_run(REQUEST), store.create_run(REQUEST)
+    run, other = store.create_run(SPEC), store.create_run(SPEC)
     with Store.open(where) as second:
         with store.hold(run):
             with pytest.raises(RunBusy, match=f"process {os.getpid()} on .* is working on run {run}"), second.hold(run):
@@ -412,7 +443,7 @@ def test_one_holder_at_a_time(store: Store, where: str) -> None:
 
 
 def test_threads(store: Store) -> None:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
 
     def write(chain: int) -> None:
         for step in range(1, 11):
@@ -438,7 +469,7 @@ def test_opening_at_once(where: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    names = {store.create_run(REQUEST) for store in opened}
+    names = {store.create_run(SPEC) for store in opened}
     assert len(names) == 3
     assert {summary.id for summary in opened[0].runs()} == names
     for store in opened:
@@ -455,7 +486,7 @@ def _blobs(folder: Path) -> list[Path]:
 def test_big_things_are_files_by_hash_once(tmp_path: Path) -> None:
     profile = Profile("tool", text="wörds " * 2000, images=(Image("image/png", b"\x89PNG"),))
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.add_attempt(run, failed(1, profiles=(profile,)))
         store.add_attempt(run, failed(2, profiles=(profile,)))
         assert store.history(run)[1].profiles == (profile,)
@@ -475,7 +506,7 @@ def test_big_things_are_files_by_hash_once(tmp_path: Path) -> None:
 def test_blobs_may_be_elsewhere(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/deep/other.db?blobs={tmp_path}/far/blobs"
     with Store.open(url) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.add_attempt(run, failed(1, profiles=(Profile("tool", text="x" * 9999),)))
     assert len(_blobs(tmp_path / "far" / "blobs")) == 1
     with Store.open(url) as store:
@@ -487,7 +518,7 @@ def test_blobs_may_be_elsewhere(tmp_path: Path) -> None:
 
 def test_postgres_keeps_only_blobs_here(database: str, tmp_path: Path) -> None:
     with Store.open(database) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.add_attempt(run, failed(1, profiles=(Profile("tool", text="x" * 9999),)))
         assert len(store.history(run)) == 1
     assert len(_blobs(tmp_path / ".kforge" / "blobs")) == 1
@@ -498,7 +529,7 @@ def test_a_lost_connection_is_told_and_healed(database: str) -> None:
     import psycopg
 
     with Store.open(database) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
 
         def drop(also: Callable[[], object] = lambda: None) -> None:
             with psycopg.connect(database, autocommit=True) as other:

@@ -29,14 +29,14 @@ from kforge.types import (
     Problem,
     Profile,
     Prompt,
-    Request,
+    RunSpec,
     Usage,
     Verdict,
 )
 
 pytestmark = pytest.mark.pure
 
-REQUEST = Request(Problem("gelu", "class Model: ..."))
+SPEC = RunSpec(Problem("gelu", "class Model: ..."))
 BIG = 30_000
 
 
@@ -82,7 +82,7 @@ def test_two_processes_make_and_fill_one_store(tmp_path: Path) -> None:
 print("ready", flush=True)
 sys.stdin.readline()
 with Store.open(sys.argv[2]) as store:
-    run = store.create_run(REQUEST)
+    run = store.create_run(SPEC)
     for step in range(1, 41):
         store.save_call(run, f"0/{step}", Completion("", "m", Usage(1)), "")
         store.add_attempt(run, attempt(step))
@@ -144,7 +144,7 @@ for _ in range(20):
     folder, log = tmp_path / "s", tmp_path / "log"
     log.touch()
     with Store.open(folder) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
     seed = random.randrange(10**6)
     process = start("import time\n" + script, folder, run, log, seed)
     process.communicate(timeout=60)
@@ -175,7 +175,7 @@ with store.hold(sys.argv[3]):
     signal.pause()
 """
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         process = start(script, tmp_path / "s", run)
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -198,7 +198,7 @@ with store.hold(sys.argv[3]):
 
 def test_a_really_full_disk(small_disk: Path) -> None:
     with Store.open(small_disk / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         with pytest.raises(StoreError, match="the disk is full"):
             fill(store, run)
         done = len(store.history(run))
@@ -212,7 +212,7 @@ def test_a_really_full_disk(small_disk: Path) -> None:
 
 def test_a_read_only_disk(small_disk: Path) -> None:
     with Store.open(small_disk / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     for name in ("s", "new"):
         with pytest.raises(StoreError, match="make the folder and its files writable"):
@@ -235,7 +235,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 def test_a_full_database(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.add_attempt(run, attempt(1))
         store.close()  # connections made from here on may not grow the file
 
@@ -257,7 +257,7 @@ def test_a_disk_that_is_full_for_blobs(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         monkeypatch.setattr(os, "fsync", no_space)
         with pytest.raises(StoreError, match="the disk is full"):
             store.add_attempt(run, attempt(1))
@@ -310,7 +310,7 @@ def test_passwords_are_not_told(url: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_damaged_file(tmp_path: Path) -> None:
     folder, file = tmp_path / "s", tmp_path / "s" / "kforge.db"
     with Store.open(folder) as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         fill(store, run, last=30)
     whole = file.read_bytes()
 
@@ -334,7 +334,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
 def test_a_writer_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         other = sqlite3.connect(tmp_path / "s" / "kforge.db", isolation_level=None)
         other.execute("begin immediate")
         assert store.history(run) == ()
@@ -362,7 +362,7 @@ def test_a_link_to_a_network_file_system_is_seen_through(tmp_path: Path) -> None
 
 def test_without_wal_it_works_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         assert store.notes == ()
     monkeypatch.setattr(database, "on_network", lambda _: True)
     with Store.open(tmp_path / "s") as store:
@@ -437,7 +437,7 @@ def test_a_store_of_a_newer_program(tmp_path: Path) -> None:
 
 def test_a_record_of_a_newer_program(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.save_call(run, "1", Completion("", "m"), "")
         with store._database.writing() as connection:
             connection.exec_driver_sql('update kforge_calls set document = \'{"text": "", "soul": 1}\'')
@@ -451,7 +451,7 @@ def test_a_record_of_a_newer_program(tmp_path: Path) -> None:
 def test_the_store_is_private_and_out_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Store.open() as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.add_attempt(run, attempt(1))
         files = [path for path in Path(".kforge").rglob("*") if path.is_file() and path.name != ".gitignore"]
         assert len(files) >= 2
@@ -470,7 +470,7 @@ def test_a_folder_of_the_users_own_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_what_the_owner_shares_stays_shared(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         blobs = tmp_path / "s" / "blobs"
         blobs.chmod(0o770)
         blobs.with_name("locks").chmod(0o770)
@@ -489,7 +489,7 @@ def test_prompts_are_kept_only_when_given(tmp_path: Path) -> None:
         return any(b"secret recipe" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
     with Store.open(tmp_path / "s") as store:
-        run = store.create_run(REQUEST)
+        run = store.create_run(SPEC)
         store.save_call(run, "1", Completion("reply", "m"), prompt.id)
         assert not holds_it()
         store.save_call(run, "2", Completion("reply", "m"), prompt.id, prompt)

@@ -24,7 +24,7 @@ from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
 from kforge.platforms.cpu.platform import Cpu
 from kforge.platforms.cuda import platform as cuda_platform
-from kforge.spec.run_spec import check_platform, judging_platform, target_of
+from kforge.spec.judging_platform import check_platform, judging_platform, target_of
 from kforge.store.store import Store
 from kforge.types import (
     Artefact,
@@ -219,8 +219,8 @@ def always(prompt: Prompt) -> str:
 
 
 def place(tmp_path: Path, model: Any, name: str = "store", executor: Any = None) -> Any:
-    from kforge.run.api import RunEnvironment
-    from kforge.run.team import ModelAccess
+    from kforge.run.context import RunEnvironment
+    from kforge.run.model_pool import ModelAccess
 
     return RunEnvironment(str(tmp_path / name), ModelAccess(models={"scripted": model}), executor=executor)
 
@@ -335,7 +335,7 @@ def test_two_runs_share_a_folder_and_an_equal_job_is_judged_once(
     for run in (first, second, third):
         done = kforge.resume(run.run, place(tmp_path, scripted()))
         assert [item.speedup for item in done.history] == [1.3]
-        assert done.best.verdict.evidence.problem == run.request.problem
+        assert done.best.verdict.evidence.problem == run.spec.problem
 
 
 @pytest.mark.cpu
@@ -353,7 +353,7 @@ def test_a_target_reached_elsewhere_ends_a_chain_that_waits(
 
 @pytest.mark.cpu
 def test_a_folder_that_was_moved_is_named_again(tmp_path: Path, folder: BundleFolder, scale_relu: Any) -> None:
-    from kforge.run.api import ResumeOptions
+    from kforge.spec.run_spec import ResumeOptions
 
     where = place(tmp_path, scripted())
     forge(scale_relu, where, folder, iterations=1)
@@ -363,7 +363,7 @@ def test_a_folder_that_was_moved_is_named_again(tmp_path: Path, folder: BundleFo
         kforge.resume("last", where, ResumeOptions(executor="carrier-pigeon"))
     result = kforge.resume("last", where, ResumeOptions(executor=f"bundle:{moved}"))
     assert result.best.speedup == 1.5
-    assert result.request.executor == f"bundle:{moved}"
+    assert result.spec.executor == f"bundle:{moved}"
 
 
 # -- live modules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kforge.types import Attempt, Move, Problem, Recommendation, Usage
+from kforge.types import Attempt, Donor, Move, Problem, Recommendation, Usage
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,8 @@ class Situation:
     move: Move
     past: tuple[Attempt, ...] = ()
     """This chain's attempts so far, in order."""
-    reference: str = ""
-    """A reference implementation from elsewhere, whole."""
-    reference_origin: str = ""
-    """Where it comes from, as `agents.origin` reads it."""
+    donor: Donor | None = None
+    """A program from elsewhere to learn from."""
     recommendation: Recommendation | None = None
     """The analyst's advice, where the move is to optimise."""
 

@@ -21,7 +21,7 @@ from kforge.agents.base import Situation, Target
 from kforge.agents.text_limits import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
 from kforge.errors import PromptTooLong, UsageError
 from kforge.profilers import digest
-from kforge.types import Attempt, Image, Intent, Message, Problem, Prompt
+from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
@@ -157,7 +157,7 @@ def _said(omitted: tuple[str, ...], purpose: str, situation: Situation) -> tuple
     there = {
         "profile_text": not writing and shown is not None and any(profile.text for profile in shown.profiles),
         "past": len(situation.past) > 1,
-        "reference": writing and bool(situation.reference),
+        "reference": writing and situation.donor is not None,
         "example": writing,
     }
     return tuple(name for name in omitted if there[name])
@@ -200,8 +200,9 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
 
 
 def _reference(situation: Situation, shown: bool) -> dict[str, Any]:
-    """What a template may say of a reference implementation."""
-    text, found = situation.reference, donor_origin.read(situation.reference_origin)
+    """What a template may say of a donor."""
+    donor = situation.donor or Donor("")
+    text, found = donor.source, donor_origin.read(donor.origin)
     platform = found.platform or dialects.platform_of(text)
     return {
         "has_reference": bool(text),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
+from kforge.cli.option_groups import GroupedCommand
 from kforge.errors import KForgeError
 from kforge.visible_text import visible
 
@@ -18,7 +19,7 @@ app = typer.Typer(
     name="kforge",
     help="Faster drop-in modules for PyTorch, with numbers you can believe.",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -62,7 +63,7 @@ def options(
     """Faster drop-in modules for PyTorch, with numbers you can believe."""
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 def evaluate(
     problem: Annotated[
         Optional[str], typer.Argument(help="Problem file (KernelBench format), or bundled:level1/1.")  # noqa: UP045
@@ -171,7 +172,7 @@ for _command in (
     bench_commands.compare,
     profile_command.profile,
 ):
-    app.command()(_command)
+    app.command(cls=GroupedCommand)(_command)
 app.add_typer(platform_commands.app, name="platform")
 
 

@@ -7,14 +7,14 @@ import json
 import re
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.bench_live import LiveBench
-from kforge.cli.bench_order import BenchCommand
 from kforge.cli.bench_table import flat_summary, print_summary
 from kforge.cli.bundle_messages import WAITING, say_unknown_machine, say_waiting
 from kforge.cli.forge import run_until_told, say_offline
@@ -22,77 +22,91 @@ from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.screen import Screen
 from kforge.errors import RunBusy, StoreError, UsageError
-from kforge.experiments.resume_plan import begin, check, way_on
+from kforge.experiments.resume_plan import begin, open_experiment, resume_plan
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
 from kforge.experiments.study_reader import study_of
 from kforge.reports.configurations import as_toml
 from kforge.reports.findings import StudyFindings, find
 from kforge.reports.number_format import several
-from kforge.run.team import ModelAccess
+from kforge.run.model_pool import ModelAccess
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store
 from kforge.types import Experiment
+from kforge.whole_file import check_writable
 
 _SHARED = "Replies were shared through a cache: who asked first paid, so costs of configurations do not compare."
 _WHERE = ("--store", "--html", "--cache")
 
 
-def dry_run(order: BenchCommand) -> int:
+@dataclass(frozen=True)
+class BenchOutput:
+    """How an experiment is worked on, and where what came of it goes."""
+
+    store: str = ""
+    parallel: int = 0
+    fresh: bool = False
+    as_json: bool = False
+    html: Path | None = None
+    """Where to write the report."""
+
+
+def dry_run(experiment: Experiment, store: str, parallel: int, fresh: bool) -> int:
     """Says what there is to do."""
-    experiment, console = order.experiment, Screen()
+    console = Screen()
     _say_matrix(console, experiment)
     for platform in experiment.platforms:
-        count = order.parallel or usual_parallel(experiment, platform)
+        count = parallel or usual_parallel(experiment, platform)
         console.print(f"on {platform}: {count} in hand at once", highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("configuration")
     table.add_column("models")
     table.add_column("options")
     for item in experiment.configurations:
-        words = ", ".join(f"{name} = {as_toml(value)}" for name, value in item.options.items())
-        table.add_row(escape(item.name), escape(", ".join(item.models)), escape(words))
+        options = ", ".join(f"{name} = {as_toml(value)}" for name, value in item.options.items())
+        table.add_row(escape(item.name), escape(", ".join(item.models)), escape(options))
     console.print(table)
     console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False)
-    console.print(_foreseen(order), highlight=False, soft_wrap=True)
+    console.print(_forecast(experiment, store, fresh), highlight=False, soft_wrap=True)
     return 0
 
 
-def _foreseen(order: BenchCommand) -> str:
-    """What the store has of it."""
-    opened = None if order.fresh else Store.open_if_there(order.store)
-    if opened is None:
+def _forecast(experiment: Experiment, place: str, fresh: bool) -> str:
+    """What the store has of the experiment."""
+    store = None if fresh else Store.open_if_there(place)
+    if store is None:
         return "a new experiment would begin"
-    with opened:
-        way = way_on(Experiments(opened), order.experiment)
-    done = sum(item.finished for item in way.done.values())
-    if way.name:
-        return f"{way.name} would go on: {several(done, 'cell')} finished before"
+    with store:
+        plan = resume_plan(Experiments(store), experiment)
+    done = sum(item.finished for item in plan.done.values())
+    if plan.name:
+        return f"{plan.name} would go on: {several(done, 'cell')} finished before"
     return "a new experiment would begin" + (f", and take over {several(done, 'finished cell')}" if done else "")
 
 
-def run(order: BenchCommand) -> int:
+def run(experiment: Experiment, access: ModelAccess, output: BenchOutput, offline_by_default: bool = False) -> int:
     """0 if every cell was worked on to its end, 1 if not, 3 if jobs wait in a bundle."""
-    console = Screen(stderr=order.as_json)
-    experiment = order.experiment
-    if order.html is not None and order.html.is_dir():
-        raise UsageError(f"--html {order.html}: a folder; name a file")
-    if order.cache:
+    console = Screen(stderr=output.as_json)
+    if output.html is not None and output.html.is_dir():
+        raise UsageError(f"--html {output.html}: a folder; name a file")
+    if output.html is not None:
+        check_writable(output.html, "--html")
+    if access.cache:
         experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
-    means = ModelAccess(order.cache, "", order.concurrency, order.per_minute)
-    means = check(experiment, means)
-    if order.offline_by_default:
+    pool = open_experiment(experiment, access)
+    if offline_by_default:
         say_offline(console)
     for platform in experiment.platforms:
         say_unknown_machine(console, experiment.executor, platform)
-    with Store.open(order.store) as store:
+    with Store.open(output.store) as store:
         for note in store.notes:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
-        name = begin(experiment, store, order.fresh)
+        name = begin(experiment, store, output.fresh)
         _say_matrix(console, experiment, name, store)
-        _work(order, name, store, means, console)
+        environment = ExperimentEnvironment(store, access, output.parallel, command=_typed(), pool=pool)
+        _work(experiment, name, environment, console, output.as_json)
         study = study_of(store, Experiments(store).find(name))
     findings = find(study)
-    _say_results(console, order, name, findings)
+    _say_results(console, output, name, findings)
     states = [trial.state for trial in study.trials]
     if "waiting" in states:
         say_waiting(console, experiment.executor, _again())
@@ -100,14 +114,15 @@ def run(order: BenchCommand) -> int:
     return 0 if all(state == "finished" for state in states) else 1
 
 
-def _work(order: BenchCommand, name: str, store: Store, means: ModelAccess, console: Console) -> None:
+def _work(experiment: Experiment, name: str, environment: ExperimentEnvironment, console: Console, quiet: bool) -> None:
+    store = environment.store
     spent = spent_on(store, Experiments(store).standings(name))
 
     async def work() -> None:
-        with LiveBench(console, order.experiment, spent, quiet=order.as_json) as live:
-            bench = ExperimentEnvironment(store, replace(means, notify=live.note), order.parallel, live.take, _typed())
+        with LiveBench(console, experiment, spent, quiet=quiet) as live:
+            access = replace(environment.access, notify=live.note)
             try:
-                await conduct(name, bench)
+                await conduct(name, replace(environment, access=access, tell=live.take))
             except asyncio.CancelledError:
                 console.print(
                     f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False, soft_wrap=True
@@ -138,21 +153,21 @@ def _say_matrix(console: Console, experiment: Experiment, name: str = "", store:
         console.print(f"left out: {escape(shown)} ({escape(why)})", style="dim", highlight=False, soft_wrap=True)
 
 
-def _say_results(console: Console, order: BenchCommand, name: str, findings: StudyFindings) -> None:
-    if order.as_json:
+def _say_results(console: Console, output: BenchOutput, name: str, findings: StudyFindings) -> None:
+    if output.as_json:
         print(json.dumps({"experiment": name, "summaries": [flat_summary(item) for item in findings.summaries]}))
     else:
         print_summary(console, findings)
-    shown = f"{escape(command('report', name, order.store))} --html report.html"
-    if order.html is None:
+    shown = f"{escape(command('report', name, output.store))} --html report.html"
+    if output.html is None:
         console.print(shown, style="dim", highlight=False, soft_wrap=True)
         return
     try:
-        write_page(findings, order.html)
+        write_page(findings, output.html)
     except UsageError:
         console.print(f"nothing is lost: {shown}", highlight=False, soft_wrap=True)
         raise
-    console.print(f"report written to {order.html}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"report written to {output.html}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _typed() -> str:

@@ -21,6 +21,7 @@ class ProfilingChoice(enum.StrEnum):
 
 
 def bench(
+    context: typer.Context,
     experiment: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Argument(help="An experiment file (TOML). Without one, the options say what to do."),
@@ -89,45 +90,61 @@ def bench(
     Exit status: 0 every cell was worked on to its end, 1 some could not be, 2 a usage or harness error, 3 jobs wait in
     the bundle.
     """
-    from kforge.cli.bench_order import BenchCommand, BenchOptions, list_presets, order_of
+    from kforge.cli import bench_spec
+    from kforge.problems.selection import Selection
+    from kforge.spec.experiment_options import ExperimentOptions
 
     if presets:
-        raise typer.Exit(list_presets())
+        raise typer.Exit(bench_spec.list_presets())
     if listing:
         from kforge.cli import bench_list
 
         raise typer.Exit(bench_list.run(store, as_json))
-    words = BenchOptions(
-        suite=tuple(suite),
-        levels=levels,
-        limit=limit,
-        only=tuple(only),
-        without=tuple(without),
-        platforms=tuple(platform),
-        models=tuple(model),
-        presets=tuple(preset),
-        options={
+    if experiment is not None:
+        made = bench_spec.experiment_in_file(experiment, limit, _typed(context))
+    else:
+        words = {
             "iterations": iterations,
             "samples": samples,
             "reference": reference or None,
             "profiling": profiling.value if profiling else None,
             "style": style or None,
-        },
-        settings=tuple(setting),
-        seeds=seeds,
-        budget=budget,
-        budget_tokens=budget_tokens,
-        confirm=confirm,
-        name=name,
-        executor=executor,
-    )
-    found = order_of(experiment, words)
-    offline = experiment is None and not model
-    order = BenchCommand(found, store, cache, concurrency, per_minute, parallel, fresh, as_json, html, offline)
+        }
+        options = ExperimentOptions(
+            places=tuple(suite),
+            name=name,
+            choice=Selection(bench_spec.whole_numbers(levels, "--levels"), limit, tuple(only), tuple(without)),
+            platforms=tuple(platform) or ("cpu",),
+            models=tuple(model) or ("builtin",),
+            presets=tuple(preset),
+            words={**words, **bench_spec.settings(setting)},
+            seeds=bench_spec.whole_numbers(seeds, "--seeds") or (0,),
+            budget=budget,
+            budget_tokens=budget_tokens,
+            executor=executor or "local",
+            confirm=confirm is not False,
+        )
+        made = bench_spec.experiment_of(options)
 
     from kforge.cli import bench as command
+    from kforge.run.model_pool import ModelAccess
 
-    raise typer.Exit(command.dry_run(order) if dry_run else command.run(order))
+    if dry_run:
+        raise typer.Exit(command.dry_run(made, store, parallel, fresh))
+    access = ModelAccess(cache, "", concurrency, per_minute)
+    output = command.BenchOutput(store, parallel, fresh, as_json, html)
+    offline_by_default = experiment is None and not model
+    raise typer.Exit(command.run(made, access, output, offline_by_default))
+
+
+def _typed(context: typer.Context) -> list[str]:
+    """Options that were used and that an experiment's file has keys for."""
+    names = (
+        *("suite", "levels", "only", "without", "platform", "model", "preset", "seeds", "budget", "budget_tokens"),
+        *("confirm", "name", "executor", "setting", "iterations", "samples", "reference", "profiling", "style"),
+    )
+    used = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    return ["set" if name == "setting" else name for name in used]
 
 
 def report(

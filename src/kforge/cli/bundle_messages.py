@@ -22,8 +22,8 @@ ALL = "waiting"
 def say_what_to_do(console: Console, results: list[RunResult], store: str | Store) -> None:
     """How the jobs of runs that wait get their reports; nothing if none waits."""
     waiting = [result for result in results if result.waiting]
-    for name in dict.fromkeys(result.request.executor for result in waiting):
-        own = [result.run for result in waiting if result.request.executor == name]
+    for name in dict.fromkeys(result.spec.executor for result in waiting):
+        own = [result.run for result in waiting if result.spec.executor == name]
         say_waiting(console, name, command("resume", own[0] if len(own) == 1 else ALL, store))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,36 +16,63 @@ from rich.markup import escape
 from kforge.agents import donor_origin
 from kforge.cli import runs
 from kforge.cli.bundle_messages import ALL, WAITING, say_unknown_machine, say_what_to_do
-from kforge.cli.forge_order import ForgeCommand
 from kforge.cli.live import ChainRow, LiveRuns
 from kforge.cli.screen import Screen
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.factory import open_executor
 from kforge.models.keys import any_key
-from kforge.run.api import ForgeResult, ResumeOptions, RunEnvironment, carry_out, opened, resume_async
-from kforge.run.loop import RunEvent
-from kforge.run.team import BUILTIN
-from kforge.spec.run_spec import make_request, target_of
+from kforge.run.context import RunEnvironment, RunEvent, open_store
+from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.model_pool import ModelAccess, ModelPool
+from kforge.run.result import RunResult
+from kforge.spec.run_spec import ResumeOptions
 from kforge.store.store import Store
-from kforge.types import Request
+from kforge.types import RunSpec
+from kforge.types.run import BUILTIN
+from kforge.whole_file import check_writable
 
 T = TypeVar("T")
 _MANY = 1_000_000
 """More runs than a store holds."""
 
 
-def run(order: ForgeCommand) -> int:
+@dataclass(frozen=True)
+class ForgeOutput:
+    """Where the results go."""
+
+    store: str = ""
+    as_json: bool = False
+    to: Path | None = None
+    """A file for the best program."""
+
+
+def run(specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, offline_by_default: bool = False) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
-    console = Screen(stderr=order.as_json)
-    if order.offline_by_default:
+    _check_files(len(specs), access, output)
+    console = Screen(stderr=output.as_json)
+    if offline_by_default:
         say_offline(console)
-    results = run_until_told(_forge_all(order, console))
+    say_unknown_machine(console, specs[0].executor, specs[0].platform)
+    results = run_until_told(_forge_all(specs, access, output, console))
     for result in results:
-        _show(result, order.as_json, order.to, order.store, console)
-    say_what_to_do(console, list(results), order.store)
+        _show(result, output, console)
+    say_what_to_do(console, list(results), output.store)
     if any(result.waiting for result in results):
         return WAITING
-    return 0 if len(results) == len(order.problems) and all(result.best for result in results) else 1
+    return 0 if len(results) == len(specs) and all(result.best for result in results) else 1
+
+
+def _check_files(problems: int, access: ModelAccess, output: ForgeOutput) -> None:
+    """Files that cannot take what belongs into them are an error before anything is spent."""
+    if problems > 1 and access.record:
+        raise UsageError(f"a recording holds one problem, and there are {problems}")
+    if output.to is None:
+        return
+    if output.to.is_dir():
+        raise UsageError(f"--to {output.to}: a folder; name a file")
+    if problems > 1:
+        raise UsageError(f"--to names one file, and there are {problems} problems; use `kforge export` afterwards")
+    check_writable(output.to, "--to")
 
 
 def say_offline(console: Console) -> None:
@@ -63,77 +90,73 @@ def say_offline(console: Console) -> None:
     )
 
 
-def _say_reference(console: Console, request: Request) -> None:
+def _say_donor(console: Console, spec: RunSpec) -> None:
     """Which program a run has as its reference, and whether anybody will read it."""
-    if not request.reference:
+    if spec.donor is None:
         return
-    said = f"{request.problem.name}: reference {donor_origin.read(request.reference_origin).words_for_people}"
-    if set(request.models) == {BUILTIN}:
-        said += "; the offline agents do not read it: name a --model that does"
-    console.print(escape(said), style="dim", highlight=False, soft_wrap=not console.is_terminal)
+    sentence = f"{spec.problem.name}: reference {donor_origin.read(spec.donor.origin).words_for_people}"
+    if set(spec.models) == {BUILTIN}:
+        sentence += "; the offline agents do not read it: name a --model that does"
+    console.print(escape(sentence), style="dim", highlight=False, soft_wrap=not console.is_terminal)
 
 
-async def _forge_all(order: ForgeCommand, console: Console) -> list[ForgeResult]:
+async def _forge_all(
+    specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, console: Console
+) -> list[RunResult]:
     """One problem after another, with one warm judge."""
-    results: list[ForgeResult] = []
-    executor = open_executor(order.options.executor, order.platform)
-    target = target_of(order.platform, order.options.executor)
-    say_unknown_machine(console, order.options.executor, order.platform)
-    current, left = "", order.options.budget
-    means = replace(order.means, notify=lambda words: _notify(console, words))
+    results: list[RunResult] = []
+    access = replace(access, notify=lambda text: _notify(console, text))
+    executor, pool = open_executor(specs[0].executor, specs[0].platform), ModelPool(access)
+    current, budget = "", specs[0].budget
 
     def started(run: str) -> None:
         nonlocal current
         current = run
+        _say_donor(console, store.run(run).spec)
 
-    with Store.open(order.store) as store, LiveRuns(console, quiet=order.as_json) as live:
+    with Store.open(output.store) as store, LiveRuns(console, quiet=output.as_json) as live:
         for note in store.notes:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
         try:
-            for problem in order.problems:
+            for spec in specs:
                 if current:
-                    left = left.after(store.spent(current))
+                    budget = budget.after(store.spent(current))
                 current = ""
-                rows: list[ChainRow] = []
+                rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples)
+                environment = RunEnvironment(store, access, _teller(live, rows), started, executor, pool)
                 try:
-                    options = replace(order.options, budget=left)
-                    request = await make_request(problem, order.platform, order.models, options, target, store)
-                    _say_reference(console, request)
-                    rows = live.add(problem.name, request.plan.iterations, request.plan.samples)
-                    place = RunEnvironment(store, means, _teller(live, rows), started, executor)
-                    results.append(await carry_out(request, place))
+                    results.append(await start_run(replace(spec, budget=budget), environment))
                 except KForgeError as error:
                     for row in rows:
                         row.fail(str(error))
-                    if len(order.problems) == 1:
+                    if len(specs) == 1:
                         raise
-                    console.print(f"[red]{escape(problem.name)}[/]: {escape(str(error))}", highlight=False)
+                    console.print(f"[red]{escape(spec.problem.name)}[/]: {escape(str(error))}", highlight=False)
         except asyncio.CancelledError:
             if current:
-                _say_resume(console, current, order.store)
+                _say_resume(console, current, output.store)
             raise
         finally:
             await executor.close()
-            for model in order.means.models.values():
-                await model.close()
+            await pool.close()
     return results
 
 
-def resume(name: str, place: RunEnvironment, more: ResumeOptions, as_json: bool) -> int:
+def resume(name: str, environment: RunEnvironment, changes: ResumeOptions, output: ForgeOutput) -> int:
     """Go on with a run, or with all that wait for reports."""
-    console = Screen(stderr=as_json)
-    results: list[ForgeResult] = []
+    console = Screen(stderr=output.as_json)
+    results: list[RunResult] = []
     failed = 0
-    names = _names(name, place.store)
+    names = _names(name, environment.store)
     for run in names:
         try:
-            results.append(_resume_one(run, place, more, as_json, console))
+            results.append(_resume_one(run, environment, changes, output, console))
         except KForgeError as error:
             if len(names) == 1:
                 raise
             failed += 1
             console.print(f"[red]{escape(run)}[/]: {escape(str(error))}", highlight=False, soft_wrap=True)
-    say_what_to_do(console, list(results), place.store)
+    say_what_to_do(console, list(results), environment.store)
     if failed:
         return 2
     if any(result.waiting for result in results):
@@ -143,33 +166,36 @@ def resume(name: str, place: RunEnvironment, more: ResumeOptions, as_json: bool)
 
 def _names(name: str, place: str | Store) -> list[str]:
     """The runs a name means, the oldest first."""
-    with opened(place) as store:
+    with open_store(place) as store:
         if name != ALL:
             return [store.run(name).id]
-        found = [item.id for item in store.runs(_MANY) if item.state == "waiting"]
-    if not found:
+        waiting = [item.id for item in store.runs(_MANY) if item.state == "waiting"]
+    if not waiting:
         raise UsageError("no run waits for reports; `kforge runs` lists them all")
-    return found[::-1]
+    return waiting[::-1]
 
 
-def _resume_one(name: str, place: RunEnvironment, more: ResumeOptions, as_json: bool, console: Console) -> ForgeResult:
-    with opened(place.store) as store:
-        found = store.run(name)
-        past = store.history(found.id)
-    request = more.applied(found.request)
+def _resume_one(
+    name: str, environment: RunEnvironment, changes: ResumeOptions, output: ForgeOutput, console: Console
+) -> RunResult:
+    with open_store(environment.store) as store:
+        stored = store.run(name)
+        past = store.history(stored.id)
+    plan = changes.changed(stored.spec).plan
 
-    async def work() -> ForgeResult:
-        with LiveRuns(console, quiet=as_json) as live:
-            rows = live.add(request.problem.name, request.plan.iterations, request.plan.samples, past)
+    async def work() -> RunResult:
+        with LiveRuns(console, quiet=output.as_json) as live:
+            rows = live.add(stored.spec.problem.name, plan.iterations, plan.samples, past)
+            access = replace(environment.access, notify=lambda text: _notify(console, text))
             try:
-                means = replace(place.means, notify=lambda words: _notify(console, words))
-                return await resume_async(found.id, replace(place, tell=_teller(live, rows), means=means), more)
+                told = replace(environment, tell=_teller(live, rows), access=access)
+                return await resume_run(stored.id, told, changes)
             except asyncio.CancelledError:
-                _say_resume(console, found.id, place.store)
+                _say_resume(console, stored.id, environment.store)
                 raise
 
     result = run_until_told(work())
-    _show(result, as_json, None, place.store, console)
+    _show(result, output, console)
     return result
 
 
@@ -203,13 +229,24 @@ def _say_resume(console: Console, run: str, store: str | Store) -> None:
     console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
 
 
-def _show(result: ForgeResult, as_json: bool, to: Path | None, store: str | Store, console: Console) -> None:
-    if to is not None and result.best is not None:
-        result.save(to)
-    if as_json:
+def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
+    if output.to is not None and result.best is not None:
+        _save(result, output, console)
+    if output.as_json:
         print(json.dumps(runs.flat(result)))
         return
     runs.summary(console, result, result.waiting)
-    console.print(escape(runs.command("show", result.run, store)), style="dim", highlight=False, soft_wrap=True)
-    if to is not None and result.best is not None:
-        console.print(f"written to {to}", highlight=False)
+    shown = escape(runs.command("show", result.run, output.store))
+    console.print(shown, style="dim", highlight=False, soft_wrap=True)
+    if output.to is not None and result.best is not None:
+        console.print(f"written to {output.to}", highlight=False)
+
+
+def _save(result: RunResult, output: ForgeOutput, console: Console) -> None:
+    assert output.to is not None
+    try:
+        result.save(output.to)
+    except UsageError:
+        export = escape(runs.command("export", result.run, output.store))
+        console.print(f"nothing is lost: {export} --to FILE", highlight=False, soft_wrap=True)
+        raise

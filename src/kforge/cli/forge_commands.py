@@ -33,11 +33,12 @@ def forge(
         list[str],
         typer.Option(
             help="Who writes: provider:model, 'command:CLI ...', mailbox:DIR, replay:FILE, or builtin (offline, the "
-            "default). Several may be named."
+            "default). Several may be named.",
         ),
     ] = [],  # noqa: B006  typer copies it
     analyst_model: Annotated[
-        str, typer.Option(help="Who reads profiles. Default: the writer's own model; none: nobody.")
+        str,
+        typer.Option(help="Who reads profiles. Default: the writer's own model; none: nobody."),
     ] = "",
     iterations: Annotated[int, typer.Option(min=1, help="Programs per chain at most.")] = 5,
     samples: Annotated[int, typer.Option(min=1, help="Independent chains.")] = 1,
@@ -45,13 +46,17 @@ def forge(
     repairs: Annotated[int, typer.Option(min=1, help="Failed repairs in a row before going back to the best.")] = 2,
     plateau: Annotated[int, typer.Option(min=1, help="Stop after this many correct programs without gain.")] = 3,
     seed: Annotated[int, typer.Option(help="Tells the draws of two runs apart in a shared cache.")] = 0,
-    budget: Annotated[float | None, typer.Option(min=0, help="Dollars models may cost, all problems together.")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(min=0, help="Dollars models may cost, all problems together."),
+    ] = None,
     budget_tokens: Annotated[
         int | None, typer.Option(min=0, help="Tokens models may use, all problems together.")
     ] = None,
     reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     profiler: Annotated[
-        list[str], typer.Option(help="Profilers to use (kforge doctor lists them); none: no profiling.")
+        list[str],
+        typer.Option(help="Profilers to use (kforge doctor lists them); none: no profiling."),
     ] = [],  # noqa: B006
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"
@@ -62,12 +67,13 @@ def forge(
     temperature: Annotated[float | None, typer.Option(min=0, help="Default: the provider's.")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="Default: the provider's.")] = None,
     model_timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for one request; a mailbox waits as long as it takes.")
+        float,
+        typer.Option(min=1, help="Seconds for one request; a mailbox waits as long as it takes."),
     ] = 600,
     base_url: Annotated[
         str,
         typer.Option(
-            help="Address of a server of your own, for ANY:NAME; OpenAI-compatible unless ANY says otherwise."
+            help="Address of a server of your own, for ANY:NAME; OpenAI-compatible unless ANY says otherwise.",
         ),
     ] = "",
     baseline: Annotated[
@@ -75,10 +81,14 @@ def forge(
     ] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
     autotune_baseline: Annotated[
-        bool, typer.Option(help="Build and time torch.compile's max-autotune mode too: minutes, once per problem.")
+        bool,
+        typer.Option(
+            help="Build and time torch.compile's max-autotune mode too: minutes, once per problem.",
+        ),
     ] = False,
     sanitize: Annotated[
-        bool, typer.Option(help="Correct programs must also pass the platform's memory and race checkers (GPU).")
+        bool,
+        typer.Option(help="Correct programs must also pass the platform's memory and race checkers (GPU)."),
     ] = False,
     policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
     precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
@@ -100,49 +110,44 @@ def forge(
     Exit status: 0 a correct program for every problem, 1 not for every one, 2 a usage or harness error, 3 jobs wait in
     the bundle.
     """
-    from kforge.run.team import ModelAccess
-    from kforge.spec.run_spec import named_options
-
-    options = named_options(
-        {
-            "analyst_model": analyst_model,
-            "iterations": iterations,
-            "samples": samples,
-            "target_speedup": target_speedup,
-            "repairs": repairs,
-            "plateau": plateau,
-            "seed": seed,
-            "budget": budget,
-            "budget_tokens": budget_tokens,
-            "reference": reference,
-            "profilers": _profilers(profiler),
-            "style": style,
-            "prompts": prompts,
-            "prompt_tokens": prompt_tokens,
-            "search": search,
-            "temperature": temperature,
-            "max_output_tokens": max_output_tokens,
-            "timeout_seconds": model_timeout,
-            "base_url": base_url,
-            "baseline": baseline,
-            "compile_baseline": compile_baseline,
-            "autotune_baseline": autotune_baseline,
-            "sanitize": sanitize,
-            "policy": policy,
-            "precision": precision,
-            "sandbox": sandbox,
-            "keep_prompts": keep_prompts,
-            "executor": executor,
-        }
-    )
-    from kforge.cli.forge_order import ForgeCommand, checked
-
-    means = ModelAccess(cache, record, concurrency, per_minute)
-    order = checked(ForgeCommand(problem, platform, model, options, store, means, as_json, to))
-
+    options = {
+        "analyst_model": analyst_model,
+        "iterations": iterations,
+        "samples": samples,
+        "target_speedup": target_speedup,
+        "repairs": repairs,
+        "plateau": plateau,
+        "seed": seed,
+        "budget": budget,
+        "budget_tokens": budget_tokens,
+        "reference": reference,
+        "profilers": _profilers(profiler),
+        "style": style,
+        "prompts": prompts,
+        "prompt_tokens": prompt_tokens,
+        "search": search,
+        "temperature": temperature,
+        "max_output_tokens": max_output_tokens,
+        "timeout_seconds": model_timeout,
+        "base_url": base_url,
+        "baseline": baseline,
+        "compile_baseline": compile_baseline,
+        "autotune_baseline": autotune_baseline,
+        "sanitize": sanitize,
+        "policy": policy,
+        "precision": precision,
+        "sandbox": sandbox,
+        "keep_prompts": keep_prompts,
+        "executor": executor,
+    }
     from kforge.cli import forge as command
+    from kforge.run.model_pool import ModelAccess
+    from kforge.spec.run_spec import make_specs
 
-    raise typer.Exit(command.run(order))
+    specs = make_specs(problem, platform, model or ["builtin"], options)
+    access = ModelAccess(cache, record, concurrency, per_minute)
+    output = command.ForgeOutput(store, as_json, to)
+    raise typer.Exit(command.run(specs, access, output, offline_by_default=not model))
 
 
 def resume(
@@ -157,7 +162,8 @@ def resume(
     budget: Annotated[float | None, typer.Option(min=0, help="Dollars in all, those spent before included.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens in all.")] = None,
     executor: Annotated[
-        str | None, typer.Option(help=f"{_EXECUTOR_HELP} Default: as before.", show_default=False)
+        str | None,
+        typer.Option(help=f"{_EXECUTOR_HELP} Default: as before.", show_default=False),
     ] = None,
     store: Annotated[str, _STORE] = "",
     cache: Annotated[str, _CACHE] = "",
@@ -173,12 +179,13 @@ def resume(
     Exit status: as for kforge forge.
     """
     from kforge.cli import forge as command
-    from kforge.run.api import ResumeOptions, RunEnvironment
-    from kforge.run.team import ModelAccess
+    from kforge.run.context import RunEnvironment
+    from kforge.run.model_pool import ModelAccess
+    from kforge.spec.run_spec import ResumeOptions
 
-    place = RunEnvironment(store, ModelAccess(cache, record, concurrency, per_minute))
-    more = ResumeOptions(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens, executor)
-    raise typer.Exit(command.resume(run, place, more, as_json))
+    environment = RunEnvironment(store, ModelAccess(cache, record, concurrency, per_minute))
+    changes = ResumeOptions(iterations, plateau, target_speedup, prompt_tokens, budget, budget_tokens, executor)
+    raise typer.Exit(command.resume(run, environment, changes, command.ForgeOutput(store, as_json)))
 
 
 def runs(
@@ -245,10 +252,10 @@ def prompt(
 ) -> None:
     """Print exactly what would be sent to a model first."""
     from kforge.cli import prompt as command
-    from kforge.spec.run_spec import Options
+    from kforge.spec.run_spec import make_spec
 
-    options = Options(reference=reference, style=style, prompts=prompts, prompt_tokens=prompt_tokens)
-    raise typer.Exit(command.run(problem, platform, options, as_json, store))
+    options = {"reference": reference, "style": style, "prompts": prompts, "prompt_tokens": prompt_tokens}
+    raise typer.Exit(command.run(make_spec(problem, platform, "prompt-only", options), store, as_json))
 
 
 def _profilers(named: list[str]) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.colours import colour_of
-from kforge.run.loop import RunEvent
+from kforge.run.context import RunEvent
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 SLOW = ("writing", "repairing")

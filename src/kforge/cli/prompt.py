@@ -9,18 +9,17 @@ import sys
 from kforge import jsonable
 from kforge.agents.base import Situation
 from kforge.agents.prompt_maker import PromptMaker, Written
-from kforge.spec.run_spec import Options, make_request, target_of
-from kforge.types import Intent, Move
+from kforge.spec.donor_source import with_donor
+from kforge.spec.judging_platform import target_of
+from kforge.types import Intent, Move, RunSpec
 from kforge.visible_text import visible
 
 
-def run(place: str, platform: str, options: Options, as_json: bool, store: str = "") -> int:
-    target = target_of(platform)
-    request = asyncio.run(make_request(place, platform, "prompt-only", options, target, store))
-    situation = Situation(
-        request.problem, target, Move(0, 1, Intent.FRESH), (), request.reference, request.reference_origin
-    )
-    prompts = PromptMaker(options.style, options.prompts, options.prompt_tokens, options.plan.seed)
+def run(spec: RunSpec, store: str, as_json: bool) -> int:
+    target = target_of(spec.platform, spec.executor)
+    spec = asyncio.run(with_donor(spec, target, store))
+    situation = Situation(spec.problem, target, Move(0, 1, Intent.FRESH), donor=spec.donor)
+    prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed)
     written = prompts.generate(situation)
     if as_json:
         print(json.dumps({**jsonable.encode(written.prompt), "tokens": written.tokens, "omitted": written.omitted}))

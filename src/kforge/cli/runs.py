@@ -24,7 +24,7 @@ from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.run.result import RunResult
 from kforge.store.store import Store
-from kforge.types import Attempt, Report, Request, text_hash
+from kforge.types import Attempt, Report, RunSpec, text_hash
 from kforge.whole_file import write_for_user
 
 
@@ -34,7 +34,7 @@ def read(store: str, name: str) -> tuple[RunResult, str, str]:
         found = opened.run(name)
         history, spent = opened.history(found.id), opened.spent(found.id)
         state = _state(opened, found.id, found.state)
-        return RunResult(found.id, found.request, history, usage=spent), state, found.reason
+        return RunResult(found.id, found.spec, history, usage=spent), state, found.reason
 
 
 def _state(store: Store, run: str, recorded: str) -> str:
@@ -104,8 +104,8 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
     )
     summary(console, result, waiting=state == "waiting")
-    if result.request.reference:
-        words = origin.read(result.request.reference_origin).words_for_people
+    if result.spec.donor:
+        words = origin.read(result.spec.donor.origin).words_for_people
         console.print(f"[dim]reference:[/] {escape(words)}", highlight=False, soft_wrap=True)
     _attempts(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
@@ -137,7 +137,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
 def _write_evidence(path: Path, result: RunResult, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
     where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
-    report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
+    report = Report(where, result.spec.problem.name, candidate, result.spec.platform, attempt.verdict)
     save_evidence(path, report)
 
 
@@ -150,7 +150,7 @@ def command(verb: str, run: str, store: str | Store) -> str:
 
 def summary(console: Console, result: RunResult, waiting: bool = False) -> None:
     """What a run came to, in two lines; `waiting`: it has not come to its end."""
-    best, problem = result.best, result.request.problem.name
+    best, problem = result.best, result.spec.problem.name
     tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
     if result.usage.unpriced:
         tried += f" ({result.usage.unpriced} repl{'ies' if result.usage.unpriced > 1 else 'y'} without a known price)"
@@ -182,10 +182,10 @@ def flat(result: RunResult) -> dict[str, Any]:
     best = result.best
     return {
         "run": result.run,
-        "problem": result.request.problem.name,
-        "platform": result.request.platform,
-        "models": list(result.request.models),
-        "reference": _flat_reference(result.request),
+        "problem": result.spec.problem.name,
+        "platform": result.spec.platform,
+        "models": list(result.spec.models),
+        "reference": _flat_reference(result.spec),
         "correct": best is not None,
         "speedup": best.speedup if best else None,
         "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
@@ -197,18 +197,18 @@ def flat(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _flat_reference(request: Request) -> dict[str, str] | None:
+def _flat_reference(spec: RunSpec) -> dict[str, str] | None:
     """Which program the run had as its reference; None if it had none."""
-    if not request.reference:
+    if spec.donor is None:
         return None
-    found = origin.read(request.reference_origin)
+    found = origin.read(spec.donor.origin)
     return {
         "kind": found.kind or "other",
         "platform": found.platform,
         "name": found.name,
         "run": found.run,
         "step": found.step,
-        "candidate": text_hash(request.reference),
+        "candidate": text_hash(spec.donor.source),
     }
 
 
@@ -240,7 +240,7 @@ def _attempt(result: RunResult, step: str) -> Attempt:
 
 def _attempts(console: Console, result: RunResult) -> None:
     """Two lines for each attempt: how it went, and the advice it followed or what was wrong with it."""
-    chains = result.request.plan.samples > 1
+    chains = result.spec.plan.samples > 1
     for attempt in result.history:
         move, verdict = attempt.move, attempt.verdict
         step = f"{move.chain + 1}.{move.step}" if chains else str(move.step)

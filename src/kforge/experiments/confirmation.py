@@ -33,7 +33,7 @@ async def confirm(result: RunResult, executor: Executor, tell: Callable[[str], N
     assert best is not None
     assert best.candidate is not None
     tell("confirming")
-    settings = result.request.settings
+    settings = result.spec.settings
     settings = replace(settings, profilers=(), timing_seconds=settings.timing_seconds * _TIMES)
-    report = await executor.run(Job("confirm", result.request.problem, best.candidate, settings), tell)
+    report = await executor.run(Job("confirm", result.spec.problem, best.candidate, settings), tell)
     return report.verdict

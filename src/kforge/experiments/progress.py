@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kforge.run.loop import RunEvent
+from kforge.run.context import RunEvent
 from kforge.types import Cell, Experiment, Outcome, Usage, Verdict
 
 End = Literal["finished", "stopped", "waiting", "failed", "earlier", "put off"]

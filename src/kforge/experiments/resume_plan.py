@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from kforge.agents.offline.factory import check_offline
 from kforge.experiments.cells import by_fingerprint
 from kforge.models.budget_account import BudgetAccount
-from kforge.run.team import BUILTIN, ModelAccess, open_models
-from kforge.spec.option_schema import options_of
-from kforge.spec.run_spec import check_platform, request_without_reference, target_of
+from kforge.run.model_pool import ModelAccess, ModelPool
+from kforge.run.team import open_models
+from kforge.spec.experiment_spec import cell_spec
+from kforge.spec.judging_platform import check_platform, target_of
 from kforge.store.experiments import CellState, Experiments
 from kforge.store.store import Store
-from kforge.types import Experiment, Session, text_hash
+from kforge.types import Cell, Experiment, Session, text_hash
+from kforge.types.run import BUILTIN
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,16 @@ def begin(experiment: Experiment, store: Store, fresh: bool = False) -> str:
     """
     experiments = Experiments(store)
     with store.hold_name(f"begin-{text_hash(experiment.name)}", f"experiment {experiment.name}"):
-        way = ResumePlan() if fresh else way_on(experiments, experiment)
-        if not way.name:
-            return experiments.create(experiment, way.sessions, way.done)
-        if way.change:
-            with experiments.hold(way.name):
-                experiments.change(way.name, experiment)
-        return way.name
+        plan = ResumePlan() if fresh else resume_plan(experiments, experiment)
+        if not plan.name:
+            return experiments.create(experiment, plan.sessions, plan.done)
+        if plan.change:
+            with experiments.hold(plan.name):
+                experiments.change(plan.name, experiment)
+        return plan.name
 
 
-def way_on(experiments: Experiments, experiment: Experiment) -> ResumePlan:
+def resume_plan(experiments: Experiments, experiment: Experiment) -> ResumePlan:
     """What `begin` would do; nothing is done."""
     known = {name: experiments.find(name).experiment for name in experiments.named(experiment.name)}
     for name, other in known.items():
@@ -65,18 +67,16 @@ def way_on(experiments: Experiments, experiment: Experiment) -> ResumePlan:
     return ResumePlan(sessions=tuple(sessions), done=done)
 
 
-def check(experiment: Experiment, means: ModelAccess) -> ModelAccess:
-    """The means with all models open; whatever cannot work is an error here, before anything is spent."""
-    opened = dict(means.opened)
+def open_experiment(experiment: Experiment, access: ModelAccess) -> ModelPool:
+    """Every model of an experiment, open; whatever cannot work is an error here, before anything is spent."""
+    pool = ModelPool(access)
+    access = replace(access, account=BudgetAccount(experiment.budget))
+    problem, seed = next(iter(experiment.problems.items())), experiment.seeds[0]
     for platform in experiment.platforms:
         check_platform(platform, experiment.executor)
-        target = target_of(platform, experiment.executor)
         for configuration in experiment.configurations:
             if BUILTIN in configuration.models:
-                check_offline(target)
-            options = options_of(configuration, platform, executor=experiment.executor)
-            problem = next(iter(experiment.problems.values()))
-            request = request_without_reference(problem, platform, configuration.models, options)
-            found = open_models(request, replace(means, opened=opened, account=BudgetAccount(experiment.budget)))
-            opened |= {(name, options.model_settings): model for name, model in found.items()}
-    return replace(means, opened=opened)
+                check_offline(target_of(platform, experiment.executor))
+            cell = Cell(problem[0], problem[1].id, platform, configuration.name, seed)
+            open_models(cell_spec(experiment, cell), access, pool)
+    return pool

@@ -1,6 +1,6 @@
 """Working on an experiment: cells side by side, each a run in the store; what was done before is not done again.
 
-cells not finished yet -> worker -> forge or resume its run -> judge the winner once more -> record
+cells not finished yet -> worker -> start or resume its run -> judge the winner once more -> record
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
 from kforge import registry
-from kforge.agents.offline.factory import open_offline
 from kforge.errors import KForgeError, RunBusy, StoreError
 from kforge.execution.base import Executor, ReportAwaited
 from kforge.execution.factory import open_executor
@@ -21,14 +20,17 @@ from kforge.experiments.model_health import ModelHealth
 from kforge.experiments.progress import News, Tell
 from kforge.experiments.session_record import session
 from kforge.models.budget_account import BudgetAccount
-from kforge.run.api import ForgeResult, ResumeOptions, RunEnvironment, carry_out, resume_async
-from kforge.run.loop import RunEvent, first_of
-from kforge.run.team import BUILTIN, ModelAccess
-from kforge.spec.option_schema import options_of
-from kforge.spec.run_spec import make_request, target_of
+from kforge.run.context import RunEnvironment, RunEvent
+from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.loop import first_of
+from kforge.run.model_pool import ModelAccess, ModelPool
+from kforge.run.result import RunResult
+from kforge.spec.experiment_spec import cell_spec
+from kforge.spec.run_spec import ResumeOptions
 from kforge.store.experiments import CellState, Experiments
 from kforge.store.store import Store
 from kforge.types import Cell, Experiment, Usage, best_attempt
+from kforge.types.run import BUILTIN
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ExperimentEnvironment:
     """Where an experiment is worked on; none of it changes what comes out."""
 
     store: Store
-    means: ModelAccess = ModelAccess()
+    access: ModelAccess = ModelAccess()
     parallel: int = 0
     """Cells at once; 0 for what suits."""
     tell: Tell = lambda _: None
@@ -44,32 +46,35 @@ class ExperimentEnvironment:
     """What the user typed, for the record."""
     executor: Executor | None = None
     """Who judges; None: whom the experiment names."""
+    pool: ModelPool | None = None
+    """The models that `open_experiment` opened; None: they are opened as cells need them."""
 
 
-async def conduct(name: str, bench: ExperimentEnvironment) -> dict[str, CellState]:
-    """Work on an experiment until nothing is left that can be done now; where each cell stands then.
+async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, CellState]:
+    """Work on an experiment until nothing is left that can be done now; the state of each cell then.
 
-    Raises StoreError if what is found can no longer be recorded. A cell whose problem or harness is at fault is
-    recorded as failed, and the others go on. Closes the models that `check` opened.
+    Raises StoreError if results can no longer be recorded. A cell whose problem or harness is at fault is recorded as
+    failed, and the others go on. Closes the pool of models.
     """
-    experiments = Experiments(bench.store)
+    experiments = Experiments(environment.store)
+    pool = environment.pool or ModelPool(environment.access)
     async with contextlib.AsyncExitStack() as closing:
-        for (model_name, _), model in bench.means.opened.items():
-            if model_name not in bench.means.models:
-                closing.push_async_callback(model.close)
+        closing.push_async_callback(pool.close)
         closing.enter_context(experiments.hold(name))
         experiment = experiments.find(name).experiment
-        number = experiments.add_session(name, session(experiment, bench.command))
-        account = BudgetAccount(experiment.budget, spent_on(bench.store, experiments.standings(name)))
-        at = _SessionContext(name, experiment, experiments, number, account, ModelHealth())
+        number = experiments.add_session(name, session(experiment, environment.command))
+        account = BudgetAccount(experiment.budget, spent_on(environment.store, experiments.standings(name)))
+        access = replace(environment.access, account=account)
+        environment = replace(environment, access=access, pool=pool)
+        work = _Session(name, experiment, experiments, number, ModelHealth(), environment)
         for platform in experiment.platforms:
-            await _PlatformWorker(at, bench, platform).work()
+            await _PlatformWorker(work, platform).work()
         return experiments.standings(name)
 
 
-def spent_on(store: Store, standings: dict[str, CellState]) -> Usage:
+def spent_on(store: Store, states: dict[str, CellState]) -> Usage:
     """What the runs of an experiment have cost."""
-    return sum((store.spent(standing.run) for standing in standings.values() if standing.run), Usage())
+    return sum((store.spent(state.run) for state in states.values() if state.run), Usage())
 
 
 def usual_parallel(experiment: Experiment, platform: str) -> int:
@@ -80,36 +85,49 @@ def usual_parallel(experiment: Experiment, platform: str) -> int:
 
 
 @dataclass(frozen=True)
-class _SessionContext:
-    """A session of an experiment."""
+class _Session:
+    """One time of working on an experiment: the experiment, its records, and what was learned of its models."""
 
     name: str
     experiment: Experiment
     experiments: Experiments
     number: int
-    account: BudgetAccount
-    model_health: ModelHealth
+    health: ModelHealth
+    environment: ExperimentEnvironment
+
+    def put(self, key: str, state: CellState) -> None:
+        self.experiments.put(self.name, key, state)
+
+    def tell(self, news: News) -> None:
+        self.environment.tell(news)
+
+    def models(self, cell: Cell) -> tuple[str, ...]:
+        return self.experiment.configuration(cell.configuration).models
+
+    @property
+    def spent(self) -> Usage:
+        assert self.environment.access.account is not None
+        return self.environment.access.account.spent
 
 
 class _PlatformWorker:
     """Works on the cells of one platform, with one executor."""
 
-    def __init__(self, at: _SessionContext, bench: ExperimentEnvironment, platform: str) -> None:
-        self._at, self._bench, self._platform = at, bench, platform
-        self._target = target_of(platform, at.experiment.executor)
-        self._means = replace(bench.means, account=at.account)
+    def __init__(self, session: _Session, platform: str) -> None:
+        self._session, self._platform = session, platform
 
     async def work(self) -> None:
-        known = self._at.experiments.standings(self._at.name)
-        mine = [
+        experiment = self._session.experiment
+        known = self._session.experiments.standings(self._session.name)
+        own = [
             (key, cell, known.get(key, CellState()))
-            for key, cell in by_fingerprint(self._at.experiment).items()
+            for key, cell in by_fingerprint(experiment).items()
             if cell.platform == self._platform
         ]
         # What was stopped comes last: a problem that a model never answers must not keep it from the others.
-        waiting = iter(sorted(mine, key=lambda item: item[2].state == "stopped"))
-        async with self._opened() as executor:
-            count = self._bench.parallel or usual_parallel(self._at.experiment, self._platform)
+        waiting = iter(sorted(own, key=lambda item: item[2].state == "stopped"))
+        async with self._executor() as executor:
+            count = self._session.environment.parallel or usual_parallel(experiment, self._platform)
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(count):
@@ -118,42 +136,35 @@ class _PlatformWorker:
                 raise first_of(errors) from None
 
     @contextlib.asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Executor]:
-        async with contextlib.AsyncExitStack() as closing:
-            executor = self._bench.executor
-            if executor is None:
-                executor = open_executor(self._at.experiment.executor, self._platform)
-                closing.push_async_callback(executor.close)
-            if any(BUILTIN in item.models for item in self._at.experiment.configurations):
-                # One warm compiler for all cells.
-                offline = open_offline(self._target)
-                closing.push_async_callback(offline.close)
-                self._means = replace(self._means, offline={self._platform: offline})
+    async def _executor(self) -> AsyncIterator[Executor]:
+        given = self._session.environment.executor
+        executor = given or open_executor(self._session.experiment.executor, self._platform)
+        try:
             yield executor
+        finally:
+            if given is None:
+                await executor.close()
 
     async def _worker(self, waiting: Iterator[tuple[str, Cell, CellState]], executor: Executor) -> None:
-        for key, cell, standing in waiting:
-            self._bench.tell(await self._end_of(key, cell, standing, executor))
+        for key, cell, state in waiting:
+            self._session.tell(await self._end_of(key, cell, state, executor))
             # Cells that need nothing more must not keep signals and other workers waiting.
             await asyncio.sleep(0)
 
-    async def _end_of(self, key: str, cell: Cell, standing: CellState, executor: Executor) -> News:
+    async def _end_of(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""
-        if standing.finished:
-            history = self._bench.store.history(standing.run, profiles=False)
-            confirmation = of_winner(standing.confirmation, history)
-            if confirmation or not self._at.experiment.confirm or not needs_confirmation(history):
-                best = best_attempt(history)
-                return News(cell, end="earlier", verdict=confirmation or (best.verdict if best else None))
-        models = self._at.experiment.configuration(cell.configuration).models
-        free = set(models) == {BUILTIN} or standing.state in ("waiting", "finished")
-        reason = "" if free else self._at.model_health.put_off(models)
+        earlier = self._earlier(cell, state)
+        if earlier is not None:
+            return earlier
+        models = self._session.models(cell)
+        free = set(models) == {BUILTIN} or state.state in ("waiting", "finished")
+        reason = "" if free else self._session.health.put_off(models)
         if reason:
             return News(cell, end="put off", reason=reason)
-        self._bench.tell(News(cell))
-        standing = replace(standing, session=self._at.number, failure="")
+        self._session.tell(News(cell))
+        state = replace(state, session=self._session.number, failure="")
         try:
-            return await self._forged(key, cell, standing, executor)
+            return await self._run(key, cell, state, executor)
         except ReportAwaited as error:
             return News(cell, end="waiting", reason=str(error))
         except RunBusy as error:
@@ -162,46 +173,50 @@ class _PlatformWorker:
             raise
         except Exception as error:
             # One hopeless problem must not keep the others waiting, whatever is wrong with it.
-            reason = (
-                str(error) if isinstance(error, KForgeError) else f"internal error: {type(error).__name__}: {error}"
-            )
-            recorded = self._at.experiments.standings(self._at.name).get(key, standing)
-            self._at.experiments.put(self._at.name, key, replace(recorded, failure=reason, session=self._at.number))
-            return News(cell, end="failed", reason=reason)
+            internal = f"internal error: {type(error).__name__}: {error}"
+            return self._failure(key, cell, state, str(error) if isinstance(error, KForgeError) else internal)
 
-    async def _forged(self, key: str, cell: Cell, standing: CellState, executor: Executor) -> News:
+    def _earlier(self, cell: Cell, state: CellState) -> News | None:
+        """How a cell ended in an earlier session; None if something is left to do."""
+        if not state.finished:
+            return None
+        history = self._session.environment.store.history(state.run, profiles=False)
+        confirmation = of_winner(state.confirmation, history)
+        if confirmation is None and self._session.experiment.confirm and needs_confirmation(history):
+            return None
+        best = best_attempt(history)
+        return News(cell, end="earlier", verdict=confirmation or (best.verdict if best else None))
+
+    def _failure(self, key: str, cell: Cell, state: CellState, reason: str) -> News:
+        recorded = self._session.experiments.standings(self._session.name).get(key, state)
+        self._session.put(key, replace(recorded, failure=reason, session=self._session.number))
+        return News(cell, end="failed", reason=reason)
+
+    async def _run(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
         def started(run: str) -> None:
-            nonlocal standing
-            standing = replace(standing, run=run)
-            self._at.experiments.put(self._at.name, key, standing)
+            nonlocal state
+            state = replace(state, run=run)
+            self._session.put(key, state)
 
         def tell(event: RunEvent) -> None:
-            self._bench.tell(News(cell, event, spent=self._at.account.spent))
+            self._session.tell(News(cell, event, spent=self._session.spent))
 
-        place = RunEnvironment(self._bench.store, self._means, tell, started, executor)
-        result = await self._result(cell, standing, place)
-        models = self._at.experiment.configuration(cell.configuration).models
-        self._at.model_health.take(cell.problem, models, result)
+        where = self._session.environment
+        environment = RunEnvironment(where.store, where.access, tell, started, executor, where.pool)
+        result = await self._result(cell, state, environment)
+        self._session.health.take(cell.problem, self._session.models(cell), result)
         open_ends = [stop for stop in result.stops if not stop.final]
         if open_ends:
             waits = any(stop.reason == "waiting" for stop in open_ends)
             return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.verdict)
-        if self._at.experiment.confirm and needs_confirmation(result.history):
+        if self._session.experiment.confirm and needs_confirmation(result.history):
             verdict = await confirm(result, executor, lambda words: tell(RunEvent(0, 0, words)))
-            self._at.experiments.put(self._at.name, key, replace(standing, confirmation=verdict))
+            self._session.put(key, replace(state, confirmation=verdict))
             return News(cell, end="finished", verdict=verdict)
         return News(cell, end="finished", verdict=result.verdict)
 
-    async def _result(self, cell: Cell, standing: CellState, place: RunEnvironment) -> ForgeResult:
-        experiment, executor = self._at.experiment, place.executor
-        assert executor is not None
-        if standing.run:
-            return await resume_async(standing.run, place, ResumeOptions(executor=experiment.executor))
-        configuration = experiment.configuration(cell.configuration)
-        options = options_of(configuration, cell.platform, cell.seed, experiment.executor)
-        problem, models = experiment.problems[cell.problem], list(configuration.models)
-        # PyTorch's compiler works on this machine's processors: not while something is timed on them.
-        turn = executor.machine if options.reference == "inductor" else contextlib.nullcontext()
-        async with turn:
-            request = await make_request(problem, cell.platform, models, options, self._target, self._bench.store)
-        return await carry_out(request, place)
+    async def _result(self, cell: Cell, state: CellState, environment: RunEnvironment) -> RunResult:
+        experiment = self._session.experiment
+        if state.run:
+            return await resume_run(state.run, environment, ResumeOptions(executor=experiment.executor))
+        return await start_run(cell_spec(experiment, cell), environment)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kforge.errors import KForgeError
 from kforge.problems.checkout import commits_of
-from kforge.spec.run_spec import judging_platform
+from kforge.spec.judging_platform import judging_platform
 from kforge.types import Experiment, Session
 
 _PACKAGES = ("kforge-kernels", "torch", "triton", "pydantic-ai-slim")

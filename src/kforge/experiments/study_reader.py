@@ -14,7 +14,7 @@ from kforge.experiments.confirmation import needs_confirmation, of_winner
 from kforge.store.experiments import Ambiguous, CellState, ExperimentRecord, Experiments
 from kforge.store.runs import Run
 from kforge.store.store import Store
-from kforge.types import Cell, Configuration, Experiment, Problem, Request, Study, Trial, text_hash
+from kforge.types import Cell, Configuration, Donor, Experiment, Problem, RunSpec, Study, Trial, text_hash
 
 RUNS = "runs"
 """What a study of single runs is called."""
@@ -172,46 +172,45 @@ def _confirmed(trial: Trial, experiment: Experiment) -> Trial:
 def _of_runs(store: Store, runs: list[Run]) -> Study:
     """Runs of the loop, side by side: a configuration is what they have in common."""
     trials: list[Trial] = []
-    made = _configurations([run.request for run in runs])
+    made = _configurations([run.spec for run in runs])
     for run, configuration in zip(runs, made, strict=True):
-        problem = run.request.problem
+        problem = run.spec.problem
         key = problem.key
         if any(trial.cell.problem == key and trial.cell.problem_id != problem.id for trial in trials):
             key = f"{key} ({problem.id[:4]})"
-        cell = Cell(key, problem.id, run.request.platform, configuration.name)
+        cell = Cell(key, problem.id, run.spec.platform, configuration.name)
         cell = replace(cell, seed=sum(replace(trial.cell, seed=0) == cell for trial in trials))
         trial = _trial(store, cell, problem, CellState(run.id, run.state, run.reason))
         trials.append(replace(trial, session=None))
     return Study(RUNS, _with_flaws(trials), configurations=tuple({item.name: item for item in made}.values()))
 
 
-def _configurations(requests: list[Request]) -> list[Configuration]:
+def _configurations(specs: list[RunSpec]) -> list[Configuration]:
     """What each run was asked, but for its problem; where two of one name differ, digits tell them apart."""
     found = []
-    asked = [_asked(request) for request in requests]
-    names = [_name(request) for request in requests]
-    for request, name, words in zip(requests, names, asked, strict=True):
+    asked = [_asked(spec) for spec in specs]
+    names = [_name(spec) for spec in specs]
+    for spec, name, words in zip(specs, names, asked, strict=True):
         differ = {other for other, called in zip(asked, names, strict=True) if called == name}
         shown = f"{name} ({text_hash(words)[:4]})" if len(differ) > 1 else name
-        options = {"iterations": request.plan.iterations, "samples": request.plan.samples, "style": request.style}
-        if request.reference:
-            options["reference"] = request.reference_origin or "given"
-        found.append(Configuration(shown, request.models, options))
+        options = {"iterations": spec.plan.iterations, "samples": spec.plan.samples, "style": spec.style}
+        if spec.donor:
+            options["reference"] = spec.donor.origin or "given"
+        found.append(Configuration(shown, spec.models, options))
     return found
 
 
-def _asked(request: Request) -> str:
+def _asked(spec: RunSpec) -> str:
     """All that decides what comes of a run, but for its problem, platform and draws."""
-    plain = replace(
-        request, problem=Problem("", ""), platform="", executor="", reference="", plan=replace(request.plan, seed=0)
-    )
-    origin = request.reference_origin.partition(":")[0]
-    return json.dumps(jsonable.encode(replace(plain, reference_origin=origin, keep_prompts=False)), sort_keys=True)
+    donor = spec.donor and Donor("", spec.donor.origin.partition(":")[0])
+    plain = replace(spec, problem=Problem("", ""), platform="", executor="", reference="", donor=donor)
+    plain = replace(plain, plan=replace(spec.plan, seed=0), keep_prompts=False)
+    return json.dumps(jsonable.encode(plain), sort_keys=True)
 
 
-def _name(request: Request) -> str:
-    words = [*request.models, f"{request.plan.iterations} iterations"]
-    words += [f"{request.plan.samples} samples"] if request.plan.samples > 1 else []
-    words += ["with a reference"] if request.reference else []
-    words += [request.style] if request.style != "structured" else []
+def _name(spec: RunSpec) -> str:
+    words = [*spec.models, f"{spec.plan.iterations} iterations"]
+    words += [f"{spec.plan.samples} samples"] if spec.plan.samples > 1 else []
+    words += ["with a reference"] if spec.donor else []
+    words += [spec.style] if spec.style != "structured" else []
     return ", ".join(words)

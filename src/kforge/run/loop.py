@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kforge.agents.base import Advice, Analyst, Draft, Situation, Target, Writer
+from kforge.agents.base import Advice, Draft, Situation
 from kforge.errors import BudgetSpent, ModelError, PromptTooLong
-from kforge.execution.base import Executor, ReportAwaited
+from kforge.execution.base import ReportAwaited
 from kforge.profilers.digest import digest
-from kforge.search.base import Search
+from kforge.run.context import RunContext, RunEvent
+from kforge.run.team import ChainAgents
 from kforge.types import (
     Attempt,
     Candidate,
@@ -28,66 +28,23 @@ from kforge.types import (
     Move,
     Outcome,
     Report,
-    Request,
-    Settings,
     Stop,
     Verdict,
 )
 
 
-@dataclass(frozen=True)
-class ChainAgents:
-    """The two agents of a chain."""
-
-    model: str
-    """What the user calls the writer."""
-    writer: Writer
-    analyst: Analyst | None
-    """None: programs are optimised without advice."""
-
-
-@dataclass(frozen=True)
-class RunEvent:
-    """Something happened in a chain."""
-
-    chain: int
-    step: int
-    words: str
-    """What is being done now."""
-    attempt: Attempt | None = None
-    """The attempt that was just recorded."""
-    stop: Stop | None = None
-    """Why the chain is over."""
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Everything a run works with."""
-
-    request: Request
-    settings: Settings
-    """How programs are judged, profilers included."""
-    target: Target
-    search: Search
-    crews: tuple[ChainAgents, ...]
-    executor: Executor
-    record: Callable[[Attempt], None]
-    """Keeps an attempt; it is safe when this returns."""
-    tell: Callable[[RunEvent], None]
-
-
 class Loop:
     """Drives the chains of one run to their ends."""
 
-    def __init__(self, shop: RunContext, history: tuple[Attempt, ...] = ()) -> None:
+    def __init__(self, context: RunContext, history: tuple[Attempt, ...] = ()) -> None:
         self.history = history
-        self._shop = shop
+        self._context = context
 
     async def run(self) -> tuple[Stop, ...]:
         """Why each chain ended. Raises what is not a model's or a candidate's fault."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._chain(chain)) for chain in range(self._shop.request.plan.samples)]
+                tasks = [group.create_task(self._chain(chain)) for chain in range(self._context.spec.plan.samples)]
         except BaseExceptionGroup as group_of_errors:
             raise first_of(group_of_errors) from None
         return tuple(task.result() for task in tasks)
@@ -102,20 +59,20 @@ class Loop:
         except ReportAwaited as error:
             # The reply is kept: the same program comes to be judged again when the run is resumed.
             stop = Stop("waiting", str(error))
-        self._shop.tell(RunEvent(chain, len(self._own(chain)), stop.words, stop=stop))
+        self._context.tell(RunEvent(chain, len(self._own(chain)), stop.words, stop=stop))
         return stop
 
     async def _until_stop(self, chain: int) -> Stop:
         while True:
-            move = self._shop.search.propose(self.history, chain, self._shop.request.plan)
+            move = self._context.search.propose(self.history, chain, self._context.spec.plan)
             if isinstance(move, Stop):
                 return move
             attempt = await self._attempt(move)
             if attempt is None:
                 return Stop("exhausted", "nothing more to try")
-            self._shop.record(attempt)
+            self._context.record(attempt)
             self.history += (attempt,)
-            self._shop.tell(RunEvent(chain, move.step, attempt.verdict.outcome.value, attempt))
+            self._context.tell(RunEvent(chain, move.step, attempt.verdict.outcome.value, attempt))
 
     def _own(self, chain: int) -> tuple[Attempt, ...]:
         return tuple(attempt for attempt in self.history if attempt.move.chain == chain)
@@ -123,21 +80,20 @@ class Loop:
     async def _attempt(self, move: Move) -> Attempt | None:
         """One turn; None if the writer has nothing more to try."""
         began = time.perf_counter()
-        crew = self._shop.crews[move.chain % len(self._shop.crews)]
-        request = self._shop.request
+        agents = self._context.agents[move.chain % len(self._context.agents)]
+        spec = self._context.spec
         situation = Situation(
-            request.problem,
-            self._shop.target,
+            spec.problem,
+            self._context.target,
             move,
             self._own(move.chain),
-            request.reference,
-            request.reference_origin,
+            spec.donor,
         )
-        advice = await self._advice(crew, situation)
+        advice = await self._advice(agents, situation)
         situation = replace(situation, recommendation=advice.recommendation)
         self._say(move, "repairing" if move.intent is Intent.REPAIR else "writing")
         try:
-            draft = await crew.writer.write(situation)
+            draft = await agents.writer.write(situation)
         except PromptTooLong as error:
             if situation.parent is None:
                 # Not even the problem fits: nothing that could be tried changes that.
@@ -156,7 +112,7 @@ class Loop:
             move=move,
             candidate=candidate,
             verdict=report.verdict,
-            model=crew.model,
+            model=agents.model,
             recommendation=advice.recommendation,
             profiles=report.profiles,
             digest=found,
@@ -166,42 +122,42 @@ class Loop:
         seconds = {"model": asked - began, "judge": judged - asked, "own": time.perf_counter() - judged}
         return replace(attempt, seconds={name: round(value, 4) for name, value in seconds.items()})
 
-    async def _advice(self, crew: ChainAgents, situation: Situation) -> Advice:
+    async def _advice(self, agents: ChainAgents, situation: Situation) -> Advice:
         parent = situation.parent
-        if situation.move.intent is not Intent.OPTIMISE or crew.analyst is None or parent is None:
+        if situation.move.intent is not Intent.OPTIMISE or agents.analyst is None or parent is None:
             return Advice(None)
         self._say(situation.move, "analysing")
         try:
-            return await crew.analyst.advise(situation)
+            return await agents.analyst.advise(situation)
         except PromptTooLong as error:
             return Advice(None, notes=(f"no advice: {error}",))
 
     async def _judged(self, move: Move, draft: Draft, candidate: Candidate | None) -> tuple[Report, tuple[str, ...]]:
         """The report on a draft; a program that was judged before is not judged again."""
-        request = self._shop.request
+        spec = self._context.spec
         if candidate is None:
             verdict = Verdict(Outcome.GENERATION_FAILURE, draft.reason or "the reply holds no program")
-            return Report("", request.problem.name, "", request.platform, verdict), ()
+            return Report("", spec.problem.name, "", spec.platform, verdict), ()
         for earlier in self.history:
             if earlier.candidate is not None and earlier.candidate.id == candidate.id:
-                report = Report("", request.problem.name, candidate.id, request.platform, earlier.verdict)
+                report = Report("", spec.problem.name, candidate.id, spec.platform, earlier.verdict)
                 where = f"chain {earlier.move.chain + 1}, step {earlier.move.step}"
                 return replace(report, profiles=earlier.profiles), (
                     f"the same program as in {where}: not judged again",
                 )
         self._say(move, "judging")
-        job = Job(f"{move.chain}.{move.step}", request.problem, candidate, self._shop.settings)
-        return await self._shop.executor.run(job, lambda words: self._say(move, words)), ()
+        job = Job(f"{move.chain}.{move.step}", spec.problem, candidate, self._context.settings)
+        return await self._context.executor.run(job, lambda words: self._say(move, words)), ()
 
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:
             return None
         shown = situation.shown
         origin = shown.candidate.id if shown and shown.candidate else None
-        return Candidate(draft.source, self._shop.request.platform, origin)
+        return Candidate(draft.source, self._context.spec.platform, origin)
 
     def _say(self, move: Move, words: str) -> None:
-        self._shop.tell(RunEvent(move.chain, move.step, words))
+        self._context.tell(RunEvent(move.chain, move.step, words))
 
 
 def first_of(error: BaseException) -> BaseException:

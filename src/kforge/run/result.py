@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.run import guarded_program
-from kforge.types import Attempt, Request, Stop, Usage, Verdict, best_attempt
+from kforge.types import Attempt, RunSpec, Stop, Usage, Verdict, best_attempt
 from kforge.whole_file import write_for_user
 
 
@@ -17,7 +17,7 @@ class RunResult:
 
     run: str
     """The run's name in the store."""
-    request: Request
+    spec: RunSpec
     history: tuple[Attempt, ...]
     """Every attempt, in the order they were recorded."""
     stops: tuple[Stop, ...] = ()
@@ -61,9 +61,9 @@ class RunResult:
         """
         winner = attempt or self._winner()
         assert winner.candidate is not None
-        problem, timing = self.request.problem, winner.verdict.timing
+        problem, timing = self.spec.problem, winner.verdict.timing
         lines = [
-            f"Forged by KForge for {problem.name} (problem {problem.id}) on platform {self.request.platform}.",
+            f"Forged by KForge for {problem.name} (problem {problem.id}) on platform {self.spec.platform}.",
             f"Written by {winner.model}, run {self.run}, step {winner.move.step}.",
             winner.verdict.headline,
         ]
@@ -79,7 +79,7 @@ class RunResult:
     @property
     def guarded_source(self) -> str:
         """The best correct program with its guard; UsageError if there is none."""
-        return guarded_program.guarded(self.source, self.request.problem.name, self._winner().verdict.domain)
+        return guarded_program.guarded(self.source, self.spec.problem.name, self._winner().verdict.domain)
 
     def _winner(self) -> Attempt:
         if self.best is None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kforge.execution.executor_names import folder_of
-from kforge.run.team import BUILTIN
 from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models
+from kforge.spec.judging_platform import judging_platform
 from kforge.spec.mistakes import Mistake, Where
 from kforge.spec.presets import PRESETS, over
 from kforge.spec.profiling_modes import nothing_to_see
-from kforge.spec.run_spec import judging_platform
 from kforge.types import Configuration
+from kforge.types.run import BUILTIN
 
 
 def configurations_of(asked: ExperimentOptions, mistakes: list[Mistake], say: Say) -> tuple[Configuration, ...]:

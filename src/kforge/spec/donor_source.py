@@ -1,11 +1,11 @@
-"""From what `--reference` says to a program: a text, a file, a platform's best one in the store, or Inductor's."""
+"""From what `--reference` names to a donor: a text, a file, a platform's best program in the store, or Inductor's."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from kforge import registry
@@ -17,63 +17,54 @@ from kforge.agents.offline.recipe import CPP, language_of
 from kforge.errors import UsageError
 from kforge.store.place import DEFAULT_FOLDER, find
 from kforge.store.store import Proven, Store
-from kforge.types import Problem
+from kforge.types import Donor, Problem, RunSpec
 
 
-@dataclass(frozen=True)
-class Donor:
-    """A reference implementation; empty where there is none."""
-
-    source: str = ""
-    origin: str = ""
-    """Where it comes from, as `agents.origin` reads it."""
-
-
-async def find_reference(asked: str, problem: Problem, target: Target, store: str | Store) -> Donor:
-    """What was asked for; UsageError says what there is instead."""
-    if asked != INDUCTOR:
-        return known_reference(asked, problem, store)
-    text = await inductor_reference(problem, target)
+async def with_donor(spec: RunSpec, target: Target, store: str | Store) -> RunSpec:
+    """The specification with the donor it asks for; UsageError says what there is instead."""
+    if spec.donor is not None or not spec.reference:
+        return spec
+    if spec.reference != INDUCTOR:
+        return replace(spec, donor=find_donor(spec.reference, spec.problem, store))
+    source = await inductor_reference(spec.problem, target)
     language = language_of(lifted_class(target))
-    return Donor(text, Origin(INDUCTOR, "cpu" if language == CPP else language).record)
+    return replace(spec, donor=Donor(source, Origin(INDUCTOR, "cpu" if language == CPP else language).record))
 
 
-def known_reference(asked: str, problem: Problem, store: str | Store) -> Donor:
-    """The same, but for a reference that Inductor has yet to write: an empty one."""
-    if asked in ("", INDUCTOR):
-        return Donor()
-    if "\n" in asked:
-        return Donor(asked, Origin(TEXT, dialects.platform_of(asked)).record)
-    if asked in registry.names("platforms"):
-        return _from_store(asked, problem, store)
+def find_donor(reference: str, problem: Problem, store: str | Store) -> Donor:
+    """The donor behind a text, a file's path, or a platform's name."""
+    if "\n" in reference:
+        return Donor(reference, Origin(TEXT, dialects.platform_of(reference)).record)
+    if reference in registry.names("platforms"):
+        return _from_store(reference, problem, store)
     try:
-        text = Path(asked).read_text(encoding="utf-8")
+        text = Path(reference).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         # A platform of somebody else's, who shares the store, need not be installed here.
-        if _is_in_store(asked, store):
-            return _from_store(asked, problem, store)
+        if _is_in_store(reference, store):
+            return _from_store(reference, problem, store)
         names = ", ".join(registry.names("platforms"))
         raise UsageError(
-            f"--reference {asked}: {error}; name a file, {INDUCTOR}, or a platform to take the best correct program "
-            f"of from the store: {names}"
+            f"--reference {reference}: {error}; name a file, {INDUCTOR}, or a platform to take the best correct "
+            f"program of from the store: {names}"
         ) from None
-    return Donor(text, Origin(FILE, dialects.platform_of(text), Path(asked).name).record)
+    return Donor(text, Origin(FILE, dialects.platform_of(text), Path(reference).name).record)
 
 
 def _from_store(platform: str, problem: Problem, place: str | Store) -> Donor:
     with _reading(place) as store:
         if store is None:
-            raise UsageError(_nothing(platform, problem, place, [], []))
+            raise UsageError(_no_donor(platform, problem, place, [], []))
         found = store.proven([problem.id])
         for item in found:
             if item.platform == platform:
                 origin = Origin(STORE, platform, run=item.run, step=item.place)
                 return Donor(store.program(item).source, origin.record)
         others = [item for item in store.proven_versions(problem) if item.platform == platform]
-    raise UsageError(_nothing(platform, problem, place, found, others))
+    raise UsageError(_no_donor(platform, problem, place, found, others))
 
 
-def _nothing(platform: str, problem: Problem, place: str | Store, found: list[Proven], others: list[Proven]) -> str:
+def _no_donor(platform: str, problem: Problem, place: str | Store, found: list[Proven], others: list[Proven]) -> str:
     """Which platforms have a correct program instead, and how to come by one."""
     option = _option(place)
     said = f"--reference {platform}: {_shown(place)} has no correct {platform} program for {problem.name}"

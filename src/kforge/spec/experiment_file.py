@@ -14,7 +14,8 @@ from kforge.problems.selection import Selection
 from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, silent
 from kforge.spec.experiment_spec import examine
 from kforge.spec.mistakes import Mistake, Mistaken, Where, near
-from kforge.spec.option_schema import ELSEWHERE, WORDS, expected
+from kforge.spec.option_schema import expected
+from kforge.spec.validation import CONFIGURATION_OPTIONS
 from kforge.types import Experiment
 
 _SEVERAL = str | tuple[str, ...]
@@ -123,7 +124,7 @@ def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
 def _unknown(key: str) -> str:
     if key in _ALSO:
         return f"there is no key {key!r} at the top; it is called {_ALSO[key]}"
-    if key in WORDS and key not in ELSEWHERE:
+    if key in CONFIGURATION_OPTIONS:
         return f"{key} is an option of configurations: it stands in [defaults], or in one of them"
     return f"there is no key {key!r}; {near(key, [*KEYS, *_TABLES])}"
 

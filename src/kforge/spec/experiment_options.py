@@ -9,7 +9,7 @@ from typing import Any
 
 from kforge.execution.executor_names import LOCAL
 from kforge.problems.selection import Selection
-from kforge.run.team import BUILTIN
+from kforge.types.run import BUILTIN
 
 Say = Callable[[str], None]
 """Told what is left out, and what to think of."""

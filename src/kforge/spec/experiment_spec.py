@@ -14,9 +14,10 @@ from kforge.problems.suites import Suite, open_suite
 from kforge.spec.configurations import configurations_of
 from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models, silent
 from kforge.spec.mistakes import Mistake, Mistaken, near
-from kforge.spec.option_schema import mistakes_in, model_mistake
 from kforge.spec.presets import PRESETS
-from kforge.types import Budget, Configuration, Experiment
+from kforge.spec.run_spec import make_spec
+from kforge.spec.validation import configuration_mistakes, model_mistake, unnamed_model
+from kforge.types import Budget, Cell, Configuration, Experiment, RunSpec
 
 
 def make_experiment(asked: ExperimentOptions, say: Say = silent) -> Experiment:
@@ -98,18 +99,18 @@ def _plain_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
 
 def _word_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
     """Of defaults, configurations and models, each by itself."""
-    yield from mistakes_in(asked.words, ("defaults",))
+    yield from configuration_mistakes(asked.words, ("defaults",))
     for model in asked.models:
-        said = model_mistake(model, asked.words)
+        said = unnamed_model(model) or model_mistake(model, asked.words)
         if said:
             yield Mistake(("models",), said)
     for name, words in asked.configurations.items():
         where = ("configurations", name)
-        yield from mistakes_in({key: value for key, value in words.items() if key not in OWN_MODELS}, where)
+        yield from configuration_mistakes({key: value for key, value in words.items() if key not in OWN_MODELS}, where)
         if "model" in words and "models" in words:
             yield Mistake((*where, "model"), "model and models both say who writes: one must go")
         for model in own_models(words):
-            said = model_mistake(model, {**asked.words, **words})
+            said = unnamed_model(model) or model_mistake(model, {**asked.words, **words})
             if said:
                 yield Mistake((*where, "model" if "model" in words else "models"), said)
 
@@ -123,3 +124,10 @@ def _say_missing(suite: Suite, asked: ExperimentOptions, say: Say) -> None:
                 f"{len(reasons)} of {len(suite.problems)} problems have no reference on the hardware of {platform} "
                 f"(the first {reasons[0]}); `without` {platform} leaves them out"
             )
+
+
+def cell_spec(experiment: Experiment, cell: Cell) -> RunSpec:
+    """What the run of a cell is asked to do. PluginAbsent if it wants pictures and none can be taken."""
+    configuration = experiment.configuration(cell.configuration)
+    options = {**configuration.options, "seed": cell.seed, "executor": experiment.executor}
+    return make_spec(experiment.problems[cell.problem], cell.platform, configuration.models, options)

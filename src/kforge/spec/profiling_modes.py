@@ -8,19 +8,19 @@ from kforge.errors import PluginAbsent
 from kforge.platforms.base import Platform
 from kforge.profilers import _names as naming
 
-Way = Literal["none", "text", "image"]
-NONE, TEXT, IMAGE = get_args(Way)
+ProfilingMode = Literal["none", "text", "image"]
+NONE, TEXT, IMAGE = get_args(ProfilingMode)
 _ANYWHERE = "trace_view"
 """Takes pictures of a program on any device."""
 
 
-def profilers_for(way: str, platform: Platform, here: bool = True) -> tuple[str, ...]:
+def profilers_for(mode: str, platform: Platform, here: bool = True) -> tuple[str, ...]:
     """The profilers that a word means: text is what the platform has of its own that shows no pictures, image one that
     does. PluginAbsent if no picture can be taken. `here`: the platform is on this machine.
     """
-    if way == NONE:
+    if mode == NONE:
         return ()
-    if way == TEXT:
+    if mode == TEXT:
         return tuple(name for name in platform.profilers if not naming.find(name).pictures)
     if not here:
         return (_with_pictures(platform)[0],)
@@ -30,13 +30,13 @@ def profilers_for(way: str, platform: Platform, here: bool = True) -> tuple[str,
     return (works[0],)
 
 
-def nothing_to_see(way: str, platform: Platform, here: bool = True) -> str:
+def nothing_to_see(mode: str, platform: Platform, here: bool = True) -> str:
     """Why that word would show nothing on a platform; empty if it would."""
-    if way == NONE:
+    if mode == NONE:
         return ""
     if here and platform.emulated:
         return f"programs for {platform.name} are verified in emulation on this machine, and never profiled"
-    if way == TEXT:
+    if mode == TEXT:
         return (
             "" if profilers_for(TEXT, platform) else f"{platform.name} has no profiler of its own that shows only text"
         )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, func, insert, select, true, upda
 from kforge.errors import UsageError
 from kforge.store.records import dump, load, plain
 from kforge.store.schema import attempts, calls, runs
-from kforge.types import Request
+from kforge.types import RunSpec
 
 STATES = ("running", "finished", "stopped", "waiting", "failed")
 """stopped: can be resumed; waiting: for reports from another machine."""
@@ -27,7 +27,7 @@ class Run:
     """A run as it was asked for, and where it stands."""
 
     id: str
-    request: Request
+    spec: RunSpec
     state: str
     reason: str
     """Why it is in that state; may be empty."""
@@ -54,22 +54,22 @@ class RunSummary:
     created: datetime
 
 
-def create(connection: Connection, request: Request, name: str) -> None:
+def create(connection: Connection, spec: RunSpec, name: str) -> None:
     """Record a new run under an id that nobody has yet."""
     now = time.time()
     connection.execute(
         insert(runs),
         {
             "id": name,
-            "problem_id": request.problem.id,
-            "problem": plain(request.problem.name),
-            "platform": plain(request.platform),
-            "models": json.dumps(request.models),
+            "problem_id": spec.problem.id,
+            "problem": plain(spec.problem.name),
+            "platform": plain(spec.platform),
+            "models": json.dumps(spec.models),
             "state": "running",
             "reason": "",
             "created": now,
             "updated": now,
-            "request": dump(request),
+            "spec": dump(spec),
         },
     )
 
@@ -85,12 +85,12 @@ def short_id(what: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{slug}-{secrets.token_hex(2)}"
 
 
-def look_up(connection: Connection, name: str) -> tuple[int, Request]:
-    """The number and the request of the run with exactly this id."""
-    row = connection.execute(select(runs.c.number, runs.c.request).where(runs.c.id == plain(name))).first()
+def look_up(connection: Connection, name: str) -> tuple[int, RunSpec]:
+    """The number and the specification of the run with exactly this id."""
+    row = connection.execute(select(runs.c.number, runs.c.spec).where(runs.c.id == plain(name))).first()
     if row is None:
         raise UsageError(_unknown_message(connection, name))
-    return row.number, load(Request, row.request)
+    return row.number, load(RunSpec, row.spec)
 
 
 def find(connection: Connection, name: str) -> Run:
@@ -144,8 +144,8 @@ def set_state(connection: Connection, number: int, state: str, reason: str) -> N
     connection.execute(update(runs).where(runs.c.number == number).values(changes))
 
 
-def set_request(connection: Connection, number: int, request: Request) -> None:
-    changes = {"request": dump(request), "updated": time.time()}
+def set_spec(connection: Connection, number: int, spec: RunSpec) -> None:
+    changes = {"spec": dump(spec), "updated": time.time()}
     connection.execute(update(runs).where(runs.c.number == number).values(changes))
 
 
@@ -171,7 +171,7 @@ def _summary_query(limit: int, problem_ids: Sequence[str] | None) -> Select[Any]
 def _as_run(row: Row[Any]) -> Run:
     return Run(
         id=row.id,
-        request=load(Request, row.request),
+        spec=load(RunSpec, row.spec),
         state=row.state,
         reason=row.reason,
         created=datetime.fromtimestamp(row.created, UTC),

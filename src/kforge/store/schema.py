@@ -36,7 +36,7 @@ runs = Table(
     Column("reason", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("updated", Double, nullable=False),
-    Column("request", Text, nullable=False),
+    Column("spec", Text, nullable=False),
 )
 
 attempts = Table(

@@ -17,7 +17,7 @@ from kforge.store.place import StorePlace, find
 from kforge.store.proven import Proven
 from kforge.store.records import dump, load, pack
 from kforge.store.runs import Run, RunSummary
-from kforge.types import Attempt, Candidate, Completion, Problem, Prompt, Request, Usage
+from kforge.types import Attempt, Candidate, Completion, Problem, Prompt, RunSpec, Usage
 
 __all__ = ["Proven", "Run", "RunSummary", "Store"]
 
@@ -61,13 +61,13 @@ class Store:
         """What a user should know of how the store was opened."""
         return self._database.notes
 
-    def create_run(self, request: Request) -> str:
+    def create_run(self, spec: RunSpec) -> str:
         """Record a new run; its id."""
         for _ in range(20):
-            name = runs.new_id(request.problem.name)
+            name = runs.new_id(spec.problem.name)
             try:
                 with self._database.writing() as connection:
-                    runs.create(connection, request, name)
+                    runs.create(connection, spec, name)
             except Duplicate:
                 continue
             return name
@@ -142,18 +142,18 @@ class Store:
         with self._database.writing() as connection:
             runs.set_state(connection, number, state, reason)
 
-    def set_request(self, run: str, request: Request) -> None:
+    def set_spec(self, run: str, spec: RunSpec) -> None:
         """Record what a run is to do from now on; its problem stays the same."""
         number, _ = self._known(run)
         with self._database.writing() as connection:
-            runs.set_request(connection, number, request)
+            runs.set_spec(connection, number, spec)
         self._known.cache_clear()
 
     def add_attempt(self, run: str, attempt: Attempt) -> None:
         """Record an attempt; StoreError if its chain has that step already."""
-        number, request = self._known(run)
+        number, spec = self._known(run)
         with as_store_error(self.place):
-            document = pack(attempt, request.problem, self._blobs)
+            document = pack(attempt, spec.problem, self._blobs)
         try:
             with self._database.writing() as connection:
                 attempts.add(connection, number, attempt, document)
@@ -163,9 +163,9 @@ class Store:
 
     def history(self, run: str, profiles: bool = True) -> tuple[Attempt, ...]:
         """The attempts of a run, in the order they were recorded; without profiles, only what their digests say."""
-        number, request = self._known(run)
+        number, spec = self._known(run)
         with self._database.reading() as connection:
-            return attempts.history(connection, number, request.problem, self._blobs if profiles else None)
+            return attempts.history(connection, number, spec.problem, self._blobs if profiles else None)
 
     def save_call(
         self, run: str, slot: str, completion: Completion, prompt_id: str, prompt: Prompt | None = None
@@ -214,6 +214,6 @@ class Store:
     ) -> None:
         self.close()
 
-    def _look_up(self, run: str) -> tuple[int, Request]:
+    def _look_up(self, run: str) -> tuple[int, RunSpec]:
         with self._database.reading() as connection:
             return runs.look_up(connection, run)

@@ -2,7 +2,7 @@
 
     evaluation.py  Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
     messages.py    Prompt -> Completion, with what it used
-    run.py         Request -> Move -> Recommendation -> Attempt: the record a run is made of
+    run.py         RunSpec -> Move -> Recommendation -> Attempt: the record a run is made of
     experiment.py  Experiment -> Cell -> Trial -> Study: many runs, and what a report is made from
 
 Each one is JSON-serialisable through `kforge.jsonable` and comes back equal.
@@ -38,11 +38,12 @@ from kforge.types.run import (
     Attempt,
     Budget,
     Digest,
+    Donor,
     Intent,
     Move,
     Plan,
     Recommendation,
-    Request,
+    RunSpec,
     Signal,
     Stop,
     best_attempt,
@@ -61,6 +62,7 @@ __all__ = [
     "Configuration",
     "Digest",
     "Domain",
+    "Donor",
     "ErrorNorm",
     "Evidence",
     "Experiment",
@@ -80,7 +82,7 @@ __all__ = [
     "Prompt",
     "Recommendation",
     "Report",
-    "Request",
+    "RunSpec",
     "SandboxChoice",
     "Session",
     "Settings",

@@ -9,6 +9,11 @@ from typing import Literal
 from kforge.types.evaluation import Candidate, Outcome, Problem, Profile, Settings, Verdict
 from kforge.types.messages import ModelSettings, Usage
 
+BUILTIN = "builtin"
+"""The name of the offline agents, in place of a model's."""
+NO_ANALYST = "none"
+"""In place of an analyst's model: nobody reads profiles."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -57,21 +62,36 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Request:
-    """Everything a run was asked to do: it can be resumed from this and its attempts alone."""
+class Donor:
+    """A program from elsewhere that a writer may learn from: of another platform, a file, PyTorch's compiler."""
+
+    source: str
+    """The program, whole."""
+    origin: str = ""
+    """Where it comes from, as kforge.agents.donor_origin reads it: store:cuda:RUN:1.3, file:cuda:k.cu, inductor:cpu."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything a run is asked to do: it can be begun from this alone, and resumed from this and its attempts.
+
+    Where a run works (its store, a cache, who is told) is not part of it: see kforge.RunEnvironment.
+    """
 
     problem: Problem
     platform: str = "cpu"
     models: tuple[str, ...] = ("builtin",)
     """Who writes programs; chain i uses the i-th, round and round."""
-    analyst: str = ""
-    """Who reads profiles; empty: each chain's own model."""
+    analyst_model: str = ""
+    """Who reads profiles; empty: each chain's own model; "none": nobody."""
     reference: str = ""
-    """A reference implementation from elsewhere, whole."""
-    reference_origin: str = ""
-    """Where it comes from, as kforge.agents.donor_origin reads it: store:cuda:RUN:1.3, file:cuda:k.cu, inductor:cpu."""
+    """Which donor is wanted: a file's path, a program's text, a platform's name (its best correct program for the
+    problem in the store), or "inductor".
+    """
+    donor: Donor | None = None
+    """The donor itself, once it is found: a resumed run keeps it, even if there is a better one by then."""
     style: str = "structured"
-    """The prompt style: a folder of templates."""
+    """The prompt style: structured, plain, or a folder in `prompts`."""
     prompts: str = ""
     """A folder whose templates come before the built-in ones."""
     prompt_tokens: int = 24_000
@@ -81,10 +101,13 @@ class Request:
     search: str = "refine"
     """How the next move is chosen."""
     plan: Plan = Plan()
+    """Iterations, samples, target, when to give up."""
     settings: Settings = Settings()
     """How each program is judged."""
     model_settings: ModelSettings = ModelSettings()
+    """How models are asked."""
     budget: Budget = Budget()
+    """What models may cost."""
     keep_prompts: bool = False
     """Whether the text of prompts is kept in the store; otherwise only its hash."""
     executor: str = "local"

@@ -1,0 +1,152 @@
+"""What a run works with, opened once.
+
+RunSpec (what is asked) + RunEnvironment (where) --prepare--> RunContext (everything open) --> Loop
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kforge import registry
+from kforge.agents.base import Target
+from kforge.agents.donor_origin import INDUCTOR
+from kforge.execution.base import Executor
+from kforge.execution.factory import open_executor
+from kforge.run.journal import RunJournal
+from kforge.run.model_pool import ModelAccess, ModelPool
+from kforge.run.team import ChainAgents, make_team, open_models
+from kforge.search.base import Search
+from kforge.spec.donor_source import with_donor
+from kforge.spec.judging_platform import check_platform, judging_platform, target_of
+from kforge.store.store import Store
+from kforge.types import Attempt, RunSpec, Settings, Stop
+from kforge.types.run import BUILTIN
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """Something happened in a chain."""
+
+    chain: int
+    step: int
+    words: str
+    """What is being done now."""
+    attempt: Attempt | None = None
+    """The attempt that was just recorded."""
+    stop: Stop | None = None
+    """Why the chain is over."""
+
+
+@dataclass(frozen=True)
+class RunEnvironment:
+    """Where a run works: none of it changes what is asked or how it is judged."""
+
+    store: str | Store = ""
+    """A folder or a database URL, or a store that is open already; empty: .kforge in the current folder."""
+    access: ModelAccess = ModelAccess()
+    tell: Callable[[RunEvent], None] = lambda _: None
+    """Told what happens, as it happens."""
+    started: Callable[[str], None] = lambda _: None
+    """Told the run's name when it has one."""
+    executor: Executor | None = None
+    """Who judges; None: whom the specification names, for this run alone."""
+    pool: ModelPool | None = None
+    """Models that several runs share; None: those of this run alone."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Everything a run works with."""
+
+    run: str
+    """The run's name in the store, which is held."""
+    spec: RunSpec
+    """What is asked, the donor found."""
+    settings: Settings
+    """How programs are judged, profilers included."""
+    target: Target
+    search: Search
+    agents: tuple[ChainAgents, ...]
+    """Of each chain, round and round."""
+    executor: Executor
+    store: Store
+    journal: RunJournal
+    tell: Callable[[RunEvent], None]
+
+    def record(self, attempt: Attempt) -> None:
+        """Keep an attempt; it is safe when this returns."""
+        self.store.add_attempt(self.run, attempt)
+
+
+@contextlib.asynccontextmanager
+async def prepare(
+    spec: RunSpec, environment: RunEnvironment = RunEnvironment(), run: str = ""
+) -> AsyncIterator[RunContext]:
+    """Open what a run works with, once, and close it afterwards.
+
+    Everything that can be missing is found before a new run exists and before anything is spent: the platform, keys,
+    prices, the donor. Without the name of a `run` a new one begins; with it, that one goes on.
+    """
+    async with contextlib.AsyncExitStack() as closing:
+        check_platform(spec.platform, spec.executor)
+        target = target_of(spec.platform, spec.executor)
+        pool = environment.pool
+        if pool is None:
+            pool = ModelPool(environment.access)
+            closing.push_async_callback(pool.close)
+        open_models(spec, environment.access, pool)
+        if BUILTIN in spec.models:
+            pool.offline(target)
+        store = closing.enter_context(open_store(environment.store))
+        executor = environment.executor
+        if executor is None:
+            executor = open_executor(spec.executor, spec.platform)
+            closing.push_async_callback(executor.close)
+        # PyTorch's compiler works on this machine's processors: not while something is timed on them.
+        async with (
+            executor.machine if spec.reference == "inductor" and spec.donor is None else contextlib.nullcontext()
+        ):
+            spec = await with_donor(spec, target, store)
+        run = run or store.create_run(spec)
+        environment.started(run)
+        closing.enter_context(store.hold(run))
+        if store.run(run).spec != spec:
+            store.set_spec(run, spec)
+        journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
+        yield RunContext(
+            run,
+            spec,
+            _settings(spec),
+            target,
+            registry.load("search", spec.search),
+            make_team(spec, target, environment.access, pool, journal, store.spent(run), executor.machine),
+            executor,
+            store,
+            journal,
+            environment.tell,
+        )
+
+
+def _turn(spec: RunSpec, executor: Executor) -> contextlib.AbstractAsyncContextManager[None]:
+    """PyTorch's compiler works on this machine's processors: not while something is timed on them."""
+    compiles = spec.reference == INDUCTOR and spec.donor is None
+    return executor.machine if compiles else contextlib.nullcontext()
+
+
+def _settings(spec: RunSpec) -> Settings:
+    profilers = spec.profilers
+    if profilers is None:
+        profilers = judging_platform(spec.platform, spec.executor).profilers
+    return replace(spec.settings, profilers=profilers)
+
+
+@contextlib.contextmanager
+def open_store(place: str | Store) -> Iterator[Store]:
+    """A store to work with; one that was open before stays open."""
+    if isinstance(place, Store):
+        yield place
+        return
+    with Store.open(place) as store:
+        yield store

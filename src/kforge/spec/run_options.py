@@ -1,0 +1,90 @@
+"""The options of a run by their flat names: the same on the command line, in Python and in an experiment's file."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar
+
+from kforge.spec.profiling_modes import ProfilingMode
+from kforge.types import Budget, ModelSettings, Plan, RunSpec, Settings
+
+T = TypeVar("T")
+
+
+class RunOptions(TypedDict, total=False):
+    """What may be said of a run beside its problem, platform and models. What is left out has a sensible default.
+
+    The fields of Plan, Settings and ModelSettings stand for themselves; whole records do as well.
+    """
+
+    iterations: int
+    samples: int
+    target_speedup: float | None
+    repairs: int
+    plateau: int
+    minimum_gain: float
+    seed: int
+    plan: Plan
+    budget: float | Budget | None
+    """Dollars, or a whole Budget."""
+    budget_tokens: int | None
+    analyst_model: str
+    reference: str | Path
+    style: str
+    prompts: str
+    prompt_tokens: int
+    profilers: tuple[str, ...] | None
+    profiling: ProfilingMode
+    """Instead of `profilers`: none, text or image."""
+    search: str
+    keep_prompts: bool
+    executor: str
+    temperature: float | None
+    max_output_tokens: int | None
+    timeout_seconds: float
+    base_url: str
+    model_settings: ModelSettings
+    baseline: Literal["eager", "tf32", "compile", "autotune", "best"]
+    compile_baseline: bool
+    autotune_baseline: bool
+    policy: Literal["strict", "hybrid", "any"]
+    precision: str
+    seeds: int
+    timing_seconds: float
+    sandbox: Literal["auto", "bubblewrap", "unshare", "process"]
+    sanitize: bool
+    settings: Settings
+
+
+OPTIONS: dict[str, Any] = typing.get_type_hints(RunOptions)
+"""Every option's name and type."""
+_RECORDS: dict[str, type] = {"plan": Plan, "settings": Settings, "model_settings": ModelSettings}
+
+
+def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a RunSpec that options stand for; TypeError or ValueError for what no record takes.
+
+    `profiling` is left out: what it means depends on the platform.
+    """
+    left = {name: value for name, value in options.items() if name != "profiling"}
+    # Both Settings and RunSpec have profilers; the option is the run's, None being the platform's own.
+    values: dict[str, Any] = {"profilers": left.pop("profilers", None)}
+    for name, kind in _RECORDS.items():
+        values[name] = left.pop(name, None) or _record(kind, left)
+    budget, tokens = left.pop("budget", None), left.pop("budget_tokens", None)
+    values["budget"] = budget if isinstance(budget, Budget) else Budget(budget, tokens)
+    if "reference" in left:
+        values["reference"] = str(left.pop("reference"))
+    unknown = set(left) - {field.name for field in fields(RunSpec)}
+    if unknown:
+        raise TypeError(f"there is no option {sorted(unknown)[0]!r}")
+    return values | left
+
+
+def _record(kind: type[T], options: dict[str, Any]) -> T:
+    """A record of the options that are its fields, which are used up."""
+    names = {field.name for field in fields(kind)} & set(options)  # type: ignore[arg-type]
+    return kind(**{name: options.pop(name) for name in names})

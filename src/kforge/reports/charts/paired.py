@@ -16,7 +16,7 @@ _CROWD = 80
 
 
 def paired(comparison: Comparison) -> Markup | None:
-    """The chart of a comparison; None where no problem has a time on both sides."""
+    """None where no problem has a time on both sides."""
     known = sorted(((pair.ratio, pair.problem) for pair in comparison.pairs if pair.ratio), key=lambda item: item[0])
     if not known:
         return None

@@ -461,8 +461,8 @@ def test_clangs_remarks_are_read_too():
     ]
     remarks = _remarks.Remarks()
     _remarks.read(said, {"k.cpp": text}, remarks)
-    assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised()] == [(2, 32)]
-    (missed,) = remarks.missed()
+    assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised_loops()] == [(2, 32)]
+    (missed,) = remarks.missed_loops()
     assert (missed.line, missed.reason) == (3, "could not determine number of loop iterations")
 
 
@@ -470,7 +470,7 @@ def missed(text, *said):
     """The loops of k.cpp that are called slow, by line, and why."""
     remarks = _remarks.Remarks()
     _remarks.read([f"k.cpp:{line}" if line[0].isdigit() else line for line in said], {"k.cpp": text}, remarks)
-    return {loop.line: loop.reason for loop in remarks.missed()}
+    return {loop.line: loop.reason for loop in remarks.missed_loops()}
 
 
 @pytest.mark.pure

@@ -221,7 +221,7 @@ class Kernel:
 
 
 def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
-    """In place of `cuda.core.launch`."""
+    """Launch a kernel, in place of `cuda.core.launch`."""
     kernel.run(config, arguments)
 
 

@@ -299,12 +299,12 @@ def inside() -> bool:
 
 
 def set_default_device(device: Any) -> None:
-    """In place of torch's: where tensors are made from now on."""
+    """Set where tensors are made from now on, in place of torch's function."""
     _default[:] = [] if device is None else [str(torch.device(device) if not isinstance(device, int) else device)]
 
 
 def get_default_device() -> torch.device:
-    """In place of torch's."""
+    """Where tensors are made, in place of torch's function."""
     around = _stack()
     if not around:
         return torch.device("cpu")

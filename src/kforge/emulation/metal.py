@@ -134,7 +134,7 @@ class MetalKernel:
 
 
 def compile_shader(source: str) -> ShaderLibrary:
-    """In place of `torch.mps.compile_shader`."""
+    """Compile Metal's language, in place of `torch.mps.compile_shader`."""
     return ShaderLibrary(source)
 
 

@@ -42,7 +42,7 @@ class SourceError(Exception):
 
 
 def tokens_of(source: str) -> list[Token]:
-    """All tokens; `]]` is two, since it also ends nested subscripts."""
+    """The tokens of a source; `]]` is two, since it also ends nested subscripts."""
     return list(_scan(source))
 
 

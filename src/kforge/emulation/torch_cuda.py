@@ -75,11 +75,11 @@ def patches() -> Patches:
         (cuda, "graph"): to.absent("torch.cuda.graph"),
         (cuda, "make_graphed_callables"): to.absent("torch.cuda.make_graphed_callables"),
         (cuda, "cudart"): to.absent("torch.cuda.cudart"),
-        (cuda, "_lazy_init"): _not_emulated,
+        (cuda, "_lazy_init"): _refuse_rest,
     }
 
 
-def _not_emulated(*_: Any) -> None:
+def _refuse_rest(*_: Any) -> None:
     """Refuse whatever else of torch.cuda needs a GPU."""
     caller = sys._getframe(1)
     module = str(caller.f_globals.get("__name__", "torch.cuda"))

@@ -79,7 +79,7 @@ def sign(value: float) -> int:
 
 @functools.cache
 def student(level: float, freedom: int) -> float:
-    """Within which multiple of the standard error Student's t lies with that probability."""
+    """The multiple of the standard error within which Student's t lies with that probability."""
     low, high = 0.0, 1.0
     while _student_within(high, freedom) < level:
         high *= 2

@@ -49,7 +49,7 @@ class Iteration:
     """How chains stood after that many programs, by state."""
 
     number: int
-    """From 1."""
+    """The number of the program in its chain, from 1."""
     reached: dict[str, float]
     """Share of chains by the best state among their first `number` programs; a chain that ended keeps its state."""
     own: dict[str, int]

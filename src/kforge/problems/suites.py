@@ -29,7 +29,7 @@ class Suite:
     name: str
     """The places, as the user named them."""
     problems: dict[str, Problem]
-    """By key (level1/23_Softmax), in order."""
+    """The problems by key (level1/23_Softmax), in order."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Problems that were wanted and cannot be used, or that a filter took away, and why."""
     version: str = ""

@@ -40,9 +40,9 @@ class LoopRemark:
     reason: str = ""
     """Why it runs so, or why its vectors are of little use."""
     in_order: bool = False
-    """Its sum is taken element by element, from vectors or without them."""
+    """Whether its sum is taken element by element, from vectors or without them."""
     any_width: bool = False
-    """Its vectors are as long as the processor's; `vector_bytes` is the least."""
+    """Whether its vectors are as long as the processor's; `vector_bytes` is the least."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CallRemark:
 
 @dataclass
 class Remarks:
-    """What was said, by place."""
+    """What the compilers said, by place."""
 
     sources: dict[str, Source] = field(default_factory=dict)
     loops: dict[tuple[str, int], LoopRemark] = field(default_factory=dict)
@@ -68,10 +68,10 @@ class Remarks:
     by_hand: set[tuple[str, int]] = field(default_factory=set)
     """Loops over vector types, as the compiler sees them."""
 
-    def vectorised(self) -> list[LoopRemark]:
+    def vectorised_loops(self) -> list[LoopRemark]:
         return _each_once([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
 
-    def missed(self) -> list[LoopRemark]:
+    def missed_loops(self) -> list[LoopRemark]:
         """Innermost loops that work one element at a time, and whose author did not see to it himself."""
         inside: dict[str, list[int]] = {file: [] for file in self.sources}
         for file, line in sorted({*self.loops, *self.parts}):
@@ -80,7 +80,7 @@ class Remarks:
             [loop for place, loop in self.loops.items() if self._is_at_fault(place, loop, inside[place[0]])]
         )
 
-    def not_inlined(self) -> list[CallRemark]:
+    def calls_not_inlined(self) -> list[CallRemark]:
         return list({(call.file, call.line, call.what): call for call in self.calls.values()}.values())
 
     def count_by_hand(self) -> int:

@@ -62,7 +62,7 @@ class TraceCall:
 
     @property
     def span_ns(self) -> float:
-        """From the first activity's start to the last one's end."""
+        """The time from the first activity's start to the last one's end."""
         if not self.activities:
             return 0.0
         return max(item.end for item in self.activities) - min(item.start for item in self.activities)

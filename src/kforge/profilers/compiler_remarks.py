@@ -48,7 +48,7 @@ def profile_of(reply: dict[str, Any]) -> Profile:
     lines = [f"compiled with: {flags or 'no flags of note'}" for flags in list(commands)[:3]]
     if not any("-O" in flags for flags in commands):
         lines.append("without -O the compiler vectorises nothing and says nothing")
-    missed, vectorised, calls = remarks.missed(), remarks.vectorised(), remarks.not_inlined()
+    missed, vectorised, calls = remarks.missed_loops(), remarks.vectorised_loops(), remarks.calls_not_inlined()
     by_hand = remarks.count_by_hand()
     if by_hand:
         lines.append(f"{by_hand} {'loop works' if by_hand == 1 else 'loops work'} on vectors written by hand")

@@ -77,7 +77,7 @@ class RecordedActivity:
     start: float
     length: float
     latency: float
-    """From the processor's submission to the GPU's start."""
+    """The time from the processor's submission to the GPU's start."""
 
 
 def activities(table: Iterable[Row], process_id: int) -> list[RecordedActivity]:

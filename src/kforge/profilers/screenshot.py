@@ -46,7 +46,7 @@ class Screenshot(Profiler):
         self.command = command
 
     def with_argument(self, argument: str) -> Screenshot:
-        """The same profiler for the command behind the colon."""
+        """A profiler of this kind for the command behind the colon."""
         return Screenshot(argument)
 
     def unavailable_reason(self) -> str:

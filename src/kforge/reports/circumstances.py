@@ -22,7 +22,7 @@ class SessionText:
     """One session, as a reader wants it."""
 
     number: int
-    """From 1."""
+    """The session's number, from 1."""
     began: str
     command: str
     trials: int

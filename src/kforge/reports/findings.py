@@ -20,7 +20,7 @@ class StudyFindings:
 
     study: Study
     summaries: tuple[Summary, ...]
-    """One for each platform and configuration, in the study's order."""
+    """A summary for each platform and configuration, in the study's order."""
     comparisons: tuple[Comparison, ...]
     """Each configuration against the first one of its platform."""
     made: datetime

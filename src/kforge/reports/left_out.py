@@ -24,7 +24,7 @@ class Omission:
     kind: str
     """filtered, unfinished, unusable, degenerate, unconfirmed or partial."""
     words: str
-    """What that means."""
+    """What the kind means."""
     reasons: tuple[Reason, ...]
 
     @property

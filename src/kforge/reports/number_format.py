@@ -9,7 +9,7 @@ from kforge.metrics.records import Mean, Point, Share
 
 NONE = "–"
 STATES = tuple(reversed(FROM_WORST))
-"""From best to worst."""
+"""How a program can end, from best to worst."""
 
 
 def times(value: float | None) -> str:

@@ -41,7 +41,7 @@ class TrialRow:
     input_tokens: int = 0
     output_tokens: int = 0
     dollars: float | None = None
-    """None where a price is not known."""
+    """The cost; None where a price is not known."""
     seconds: float = 0.0
     model_seconds: float = 0.0
     judge_seconds: float = 0.0

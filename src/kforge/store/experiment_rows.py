@@ -84,7 +84,7 @@ def number_of(connection: Connection, name: str) -> int:
     return int(connection.execute(select(experiments.c.number).where(experiments.c.id == name)).scalar_one())
 
 
-def named(connection: Connection, name: str) -> list[str]:
+def ids_of_name(connection: Connection, name: str) -> list[str]:
     """The ids of the experiments of exactly that name, the newest first."""
     query = select(experiments.c.id).where(experiments.c.name == plain(name)).order_by(experiments.c.number.desc())
     return list(connection.execute(query).scalars())

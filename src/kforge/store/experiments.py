@@ -46,10 +46,10 @@ class Experiments:
         with self._database.reading() as connection:
             return rows.find(connection, name)
 
-    def named(self, name: str) -> list[str]:
+    def ids_of_name(self, name: str) -> list[str]:
         """The ids of the experiments of exactly that name, the newest first."""
         with self._database.reading() as connection:
-            return rows.named(connection, name)
+            return rows.ids_of_name(connection, name)
 
     def newest(self, limit: int = 20) -> list[ExperimentRecord]:
         with self._database.reading() as connection:

@@ -25,7 +25,7 @@ class Proven:
     chain: int
     step: int
     speedup: float | None
-    """As its run measured it, against that run's baseline; None where no correct program was timed."""
+    """The speedup as its run measured it, against that run's baseline; None where no correct program was timed."""
     attempts: int
     """How many attempts were correct there."""
 

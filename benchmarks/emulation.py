@@ -50,7 +50,7 @@ def builds() -> None:
 
     for checked in (False, True):
         taken.clear()
-        metal.check(checked)
+        metal.set_checked(checked)
         with metal.installed():
             torch.mps.compile_shader = timed
             for path in sorted(CORPUS.glob("*.py")):
@@ -73,7 +73,7 @@ def _import(path: Path) -> None:
 def threads() -> None:
     """Threads a second, by what they do."""
     for checked, bar, count in ((False, FAST_BAR, 1 << 22), (True, CHECKED_BAR, 1 << 20)):
-        metal.check(checked)
+        metal.set_checked(checked)
         for name, body in BODIES.items():
             rate = count / _best(_launch(body, count)) / 1e6
             held = f" (bar {bar} M: {rate / bar:.1f} times better)" if name == "simple" else ""
@@ -107,7 +107,7 @@ def kernels() -> None:
     library = metal.compile_shader(f"{HEAD}kernel void k({parameters}) {{ {body} }}")
     x, w, y = torch.rand(size, size), torch.rand(size, size), torch.zeros(size, size)
     for checked in (False, True):
-        metal.check(checked)
+        metal.set_checked(checked)
         spent = _best(lambda: library.k(x, w, y, threads=(size, size), group_size=(16, 16)), 2)
         torch.testing.assert_close(y, x @ w, rtol=1e-4, atol=1e-4)
         print(f"matrix product of {size}, tiled, {_mode(checked)}: {spent:.2f} s")

@@ -212,7 +212,7 @@ class TestGoingOn:
         session: Any = None
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(work_until_told())
-        (name,) = Experiments(store).named("e")
+        (name,) = Experiments(store).ids_of_name("e")
         states = [trial.state for trial in read_studies(store, [name])[0].trials]
         assert states.count("finished") == 2
         assert states.count("stopped") == 1

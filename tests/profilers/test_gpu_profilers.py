@@ -29,7 +29,7 @@ from kforge.profilers import (
     sass,
     torch_trace,
 )
-from kforge.profilers._kernel_names import is_library, short
+from kforge.profilers._kernel_names import is_library, short_name
 from kforge.profilers.base import NothingSeen, StandaloneRun
 from kforge.types import ErrorNorm, Outcome, Verdict
 from planted import FOLDER, LIMITERS, table
@@ -88,14 +88,14 @@ def bench(home, device="cuda", timed=1e5, program=("true",)):
     ],
 )
 def test_a_kernel_goes_by_a_short_name(name, plain, library):
-    assert short(name) == plain
+    assert short_name(name) == plain
     assert is_library(name) is library
 
 
 @pytest.mark.pure
 @given(st.text(max_size=300))
 def test_any_name_becomes_one_that_can_be_printed(name):
-    plain = short(name)
+    plain = short_name(name)
     assert 0 < len(plain) <= 48
     assert "`" not in plain
     assert "\n" not in plain
@@ -554,7 +554,7 @@ def test_on_a_gpu_the_bytes_of_a_call_and_the_settings_decide(tmp_path, monkeypa
 
 @pytest.mark.pure
 def test_a_ceiling_of_one_arithmetic_is_raised_alone():
-    raised = GPU.raised(1 << 22, 1.0, 9e14, "float16")
+    raised = GPU.with_seen_rates(1 << 22, 1.0, 9e14, "float16")
     assert raised.rate("float16") == 9e14
     assert raised.rate("bfloat16") == 7e14
     assert raised.flops == GPU.flops

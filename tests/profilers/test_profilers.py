@@ -461,8 +461,8 @@ def test_clangs_remarks_are_read_too():
     ]
     remarks = _remarks.Remarks()
     _remarks.read(said, {"k.cpp": text}, remarks)
-    assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised()] == [(2, 32)]
-    (missed,) = remarks.missed()
+    assert [(loop.line, loop.vector_bytes) for loop in remarks.vectorised_loops()] == [(2, 32)]
+    (missed,) = remarks.missed_loops()
     assert (missed.line, missed.reason) == (3, "could not determine number of loop iterations")
 
 
@@ -470,7 +470,7 @@ def missed(text, *said):
     """The loops of k.cpp that are called slow, by line, and why."""
     remarks = _remarks.Remarks()
     _remarks.read([f"k.cpp:{line}" if line[0].isdigit() else line for line in said], {"k.cpp": text}, remarks)
-    return {loop.line: loop.reason for loop in remarks.missed()}
+    return {loop.line: loop.reason for loop in remarks.missed_loops()}
 
 
 @pytest.mark.pure
@@ -582,14 +582,14 @@ def test_a_ceiling_that_is_beaten_is_raised_to_what_was_seen(tmp_path, monkeypat
     measured = {"bandwidth": [[1 << 20, 5e10], [1 << 30, 1e10]], "flops": 1e11, "overhead_ns": 3000}
     kept = _ceilings.Kept({"processor": "one"}, lambda: measured)
     place = roofline.RooflinePoint(roofline.Work(0, 10**6, 8 * 10**6, 2 * 10**6), kept.get(), 8e5, 1 << 28)
-    healed = roofline._corrected(place, 9e5, kept)
+    healed = roofline._correct_ceilings(place, 9e5, kept)
     assert healed.metrics()["roofline_share"] == pytest.approx(1.0)
     assert kept.get().bandwidth == ((1 << 20, 5e10), (1 << 30, 1.25e10))
     assert "raised to what was seen" in healed.text()
-    behind = roofline._corrected(place.at(2e6), 7e5, kept)
+    behind = roofline._correct_ceilings(place.at(2e6), 7e5, kept)
     assert kept.get().memory == pytest.approx(1e16 / 7e5)
     assert behind.metrics()["roofline_share"] == pytest.approx(0.35)
-    unreal = roofline._corrected(place.at(1e5), 9e5, kept)
+    unreal = roofline._correct_ceilings(place.at(1e5), 9e5, kept)
     assert kept.get().memory == pytest.approx(1e16 / 7e5)
     assert "does less than the reference" in unreal.text()
 

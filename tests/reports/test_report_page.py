@@ -14,7 +14,7 @@ import pytest
 import study_maker
 from browser_driver import Browser, browser
 from kforge.profilers import _browser
-from kforge.reports.changes import applied, edits
+from kforge.reports.changes import apply_edits, edits
 from kforge.reports.details import unpack
 from kforge.reports.findings import find
 from kforge.reports.page import page
@@ -115,7 +115,7 @@ def test_what_an_attempt_changed_is_shown_as_a_difference(chromium: Browser, stu
         "[...document.querySelectorAll('#panel-0 .timeline > li:nth-child(2) .add')].map((e) => e.textContent)"
     )
     assert shown == [f"+ {line}\n" for line in added]
-    assert applied(first.source, made) == second.source
+    assert apply_edits(first.source, made) == second.source
 
 
 def test_tabs_show_the_other_configurations(chromium: Browser, study: Study, address: str) -> None:

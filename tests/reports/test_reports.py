@@ -20,12 +20,12 @@ from hypothesis import strategies as some
 import study_maker
 from kforge.metrics.records import Mean
 from kforge.reports import number_format, pictures
-from kforge.reports.changes import applied, edits
+from kforge.reports.changes import apply_edits, edits
 from kforge.reports.charts.cost import PRICES
 from kforge.reports.charts.scales import Log, around
 from kforge.reports.charts.svg import Drawing, spread
 from kforge.reports.circumstances import circumstances
-from kforge.reports.configurations import spelled, ways
+from kforge.reports.configurations import as_toml, ways
 from kforge.reports.details import problem_details, unpack
 from kforge.reports.findings import StudyFindings, find
 from kforge.reports.left_out import left_out
@@ -81,7 +81,7 @@ lines = some.lists(some.sampled_from(["a", "b", "", "    c", "d d"]), max_size=1
 @settings(max_examples=80, deadline=None)
 def test_edits_make_the_parent_into_the_child(parent: str, child: str) -> None:
     made = edits(parent, child)
-    assert applied(parent, made) == child
+    assert apply_edits(parent, made) == child
     assert (made == []) == (parent == child)
 
 
@@ -92,7 +92,7 @@ def program(attempts: list[dict[str, Any]], place: int) -> str | None:
         return one["program"]
     parent = program(attempts, one["base"])
     assert parent is not None
-    return applied(parent, one["program"])
+    return apply_edits(parent, one["program"])
 
 
 def test_every_program_can_be_had_from_the_details(findings: StudyFindings) -> None:
@@ -211,7 +211,7 @@ values = some.recursive(
 @given(values)
 @settings(max_examples=80, deadline=None)
 def test_an_option_is_spelled_so_that_toml_reads_it_back(value: Any) -> None:
-    assert tomllib.loads(f"value = {spelled(value)}")["value"] == value
+    assert tomllib.loads(f"value = {as_toml(value)}")["value"] == value
 
 
 def test_a_report_says_what_each_configuration_is(findings: StudyFindings) -> None:

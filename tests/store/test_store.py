@@ -265,7 +265,7 @@ def test_experiments_are_found_by_name_id_beginning_and_last(store: Store) -> No
     assert experiments.find(first).experiment == EXPERIMENT
     assert experiments.find(second[:-1]).id == second
     assert experiments.find("last").id == third
-    assert experiments.named("two") == [third, second]
+    assert experiments.ids_of_name("two") == [third, second]
     assert [begun.id for begun in experiments.newest(2)] == [third, second]
     with pytest.raises(UsageError, match="no experiment is called 'three'"):
         experiments.find("three")
@@ -338,7 +338,7 @@ def test_a_store_that_an_earlier_kforge_wrote_opens_with_all_it_holds(tmp_path: 
         assert (full.spec.plan.iterations, full.spec.budget.dollars) == (7, 1.5)
         assert [attempt.speedup for attempt in store.history(full.id)] == [1.5]
         experiments = Experiments(store)
-        (name,) = experiments.named("old")
+        (name,) = experiments.ids_of_name("old")
         assert [session.command for session in experiments.sessions(name)] == ["kforge bench old.toml"]
         assert experiments.standings(name)["a cell"].run == full.id
 

@@ -25,7 +25,7 @@ from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.experiments.resume_plan import begin, open_experiment, resume_plan
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
 from kforge.experiments.study_reader import study_of
-from kforge.reports.configurations import spelled
+from kforge.reports.configurations import as_toml
 from kforge.reports.findings import StudyFindings, find
 from kforge.reports.number_format import several
 from kforge.run.model_pool import ModelAccess
@@ -62,7 +62,7 @@ def dry_run(experiment: Experiment, store: str, parallel: int, fresh: bool) -> i
     table.add_column("models")
     table.add_column("options")
     for item in experiment.configurations:
-        options = ", ".join(f"{name} = {spelled(value)}" for name, value in item.options.items())
+        options = ", ".join(f"{name} = {as_toml(value)}" for name, value in item.options.items())
         table.add_row(escape(item.name), escape(", ".join(item.models)), escape(options))
     console.print(table)
     console.print("problems: " + escape(", ".join(experiment.problems)), highlight=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from kforge.emulation.tokens import SourceError, Token, closing, text_of, tokens_of
+from kforge.emulation.tokens import SourceError, Token, closing_bracket, text_of, tokens_of
 
 _AMBIGUOUS = re.compile(r"\?:\W? have different types|conditional expression is ambiguous")
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -20,9 +20,9 @@ _BEGINS_AFTER = {
 _CONTINUES = {".", "+", "-", "*", "/", "%", "<", ">", "<=", ">=", "==", "!=", "&&", "||", "?"}
 
 
-def is_ambiguous(said: str) -> bool:
+def is_ambiguous(errors: str) -> bool:
     """Whether a compiler found two ways to make both sides one type."""
-    return _AMBIGUOUS.search(said) is not None
+    return _AMBIGUOUS.search(errors) is not None
 
 
 def with_arms(text: str) -> str:
@@ -34,15 +34,15 @@ def with_arms(text: str) -> str:
             _rewrite(tokens, index, before)
     if not before:
         return text
-    return text_of([_after(token, before.get(index, "")) for index, token in enumerate(tokens)])
+    return text_of([_with_prefix(token, before.get(index, "")) for index, token in enumerate(tokens)])
 
 
-def _after(token: Token, text: str) -> Token:
+def _with_prefix(token: Token, text: str) -> Token:
     return Token(token.kind, text + token.text, token.line, token.space) if text else token
 
 
 def _rewrite(tokens: list[Token], question: int, before: dict[int, str]) -> None:
-    """Notes what to write before which token. From the left: what stands around another is written first."""
+    """Note what to write before which token. Conditionals come from the left: an outer one is written first."""
     begin = _begin(tokens, question)
     colon = _end(tokens, question + 1)
     if colon >= len(tokens) or tokens[colon].text != ":" or begin == question:
@@ -50,14 +50,14 @@ def _rewrite(tokens: list[Token], question: int, before: dict[int, str]) -> None
     end = _end(tokens, colon + 1)
     if end >= len(tokens):
         return
-    for index, words in (
+    for index, text in (
         (begin, "(kforge::result, "),
         (question + 1, "(kforge::arm, "),
         (colon, ")"),
         (colon + 1, "(kforge::arm, "),
         (end, "))"),
     ):
-        before[index] = before.get(index, "") + words
+        before[index] = before.get(index, "") + text
 
 
 def _begin(tokens: list[Token], question: int) -> int:
@@ -81,8 +81,8 @@ def _begin(tokens: list[Token], question: int) -> int:
 
 def _is_header(tokens: list[Token], opening: int) -> bool:
     """Whether brackets belong to an `if` or a loop, and a statement follows them."""
-    words = [token.text for token in tokens[max(0, opening - 2) : opening]]
-    return words[-1:] in (["if"], ["for"], ["while"], ["switch"]) or words == ["if", "constexpr"]
+    texts = [token.text for token in tokens[max(0, opening - 2) : opening]]
+    return texts[-1:] in (["if"], ["for"], ["while"], ["switch"]) or texts == ["if", "constexpr"]
 
 
 def _opening(tokens: list[Token], index: int) -> int:
@@ -98,13 +98,13 @@ def _opening(tokens: list[Token], index: int) -> int:
 
 
 def _end(tokens: list[Token], index: int) -> int:
-    """Where what begins here ends: at its own `:`, or at what no expression contains."""
+    """Where the expression that begins here ends: at its own `:`, or at what no expression contains."""
     within = 0
     while index < len(tokens):
         text = tokens[index].text
         if text in ("(", "[", "{", "[["):
             try:
-                index = closing(tokens, index)
+                index = closing_bracket(tokens, index)
             except SourceError:
                 return len(tokens)
         elif text in (")", "]", "}", ";", ",") or (text == ":" and not within):

@@ -31,14 +31,14 @@ from kforge.emulation.cuda_source import CudaKernelSource, translate, without_in
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
 from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
-from kforge.emulation.launch_trace import check as check
+from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.tokens import SourceError
 from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS, PROPERTIES
 
 _DEFINITIONS = ("__CUDACC__=1", "__CUDACC_RTC__=1", "__CUDA_ARCH__=900", "__NVCC__=1")
 _NAME = "kernel.cu"
 _MOST_BLOCKS, _MOST_THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
-"""In x, y and z."""
+"""The most blocks of a grid and threads of a block, in x, y and z."""
 _MOST_REMEMBERED = 4096
 _handles: weakref.WeakValueDictionary[int, cuda_driver.Handled] = weakref.WeakValueDictionary()
 """A kernel's handle -> the kernel."""
@@ -48,7 +48,7 @@ _storages: dict[int, Any] = {}
 
 
 class CompilationFailed(RuntimeError):
-    """As NVRTC's."""
+    """A program does not compile; the message is as NVRTC's."""
 
 
 class Device:
@@ -94,7 +94,7 @@ class Stream:
 class ProgramOptions:
     def __init__(self, **options: Any) -> None:
         self.name_expressions = tuple(options.get("name_expressions") or ())
-        self.definitions = tuple(_definition(item) for item in _listed(options.get("define_macro")))
+        self.definitions = tuple(_definition(item) for item in _as_list(options.get("define_macro")))
 
 
 class LaunchConfig:
@@ -129,10 +129,10 @@ class ObjectCode:
         self._folder = native_build.folder_of(self)
         self._built: dict[bool, native_build.Built] = {}
         try:
-            native_build.needed(source)
+            native_build.refuse_empty(source)
             ready = native_build.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
             self._translation = translate(ready, instances, source)
-            self._build(launch_trace.checking())
+            self._build(launch_trace.is_checked())
         except SourceError as error:
             raise CompilationFailed(f"{_NAME}: {error}") from None
         except native_build.CompilerRefused as error:
@@ -173,7 +173,7 @@ class Kernel:
 
     @property
     def named(self) -> bool:
-        """Whether a program can ask for it by its name."""
+        """Whether a program can ask for the kernel by its name."""
         return self._kernel.named
 
     def allow_dynamic(self, size: int) -> bool:
@@ -221,20 +221,20 @@ class Kernel:
 
 
 def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
-    """In place of `cuda.core.launch`."""
+    """Launch a kernel, in place of `cuda.core.launch`."""
     kernel.run(config, arguments)
 
 
 def _pointer(kernel: str, word: str, argument: Any) -> tuple[int, Any]:
     """The memory's own address, and the storage it is in; None for a null pointer."""
-    given = argument.value if isinstance(argument, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64) else argument
-    if isinstance(argument, ctypes.c_void_p) and given is None:
-        given = 0
-    if not isinstance(given, int):
+    number = argument.value if isinstance(argument, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64) else argument
+    if isinstance(argument, ctypes.c_void_p) and number is None:
+        number = 0
+    if not isinstance(number, int):
         raise KernelFault(f"{kernel}: `{word}` is a pointer: pass tensor.data_ptr(), not a {type(argument).__name__}")
-    if given == 0:
+    if number == 0:
         return 0, None
-    address = storage_marks.own_address(given) or given
+    address = storage_marks.own_address(number) or number
     for storage in _storages.values():
         begin = storage.data_ptr()
         if begin <= address < begin + max(storage.nbytes(), 1):
@@ -271,8 +271,8 @@ def _remember(tensor: torch.Tensor) -> None:
     _storages[storage.data_ptr()] = storage
 
 
-def _listed(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list) else [] if given is None else [given]
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [] if value is None else [value]
 
 
 def _definition(item: Any) -> str:
@@ -299,7 +299,7 @@ class _OnCuda(FakeDevice):
 def install() -> None:
     """Let cuda.core and what programs ask of torch.cuda be the emulator, for the rest of this process."""
     _install_modules()
-    torch_patches.install(torch_cuda.stands())
+    torch_patches.install(torch_cuda.patches())
 
 
 @contextlib.contextmanager
@@ -308,7 +308,7 @@ def installed() -> Iterator[None]:
     before = {name: sys.modules.get(name) for name in _MODULES}
     _install_modules()
     try:
-        with torch_patches.installed(torch_cuda.stands()), surroundings(judged=False):
+        with torch_patches.installed(torch_cuda.patches()), surroundings(judged=False):
             yield
     finally:
         for name, module in before.items():

@@ -33,7 +33,7 @@ class Handled(Protocol):
 
 
 def module(handles: Mapping[int, Handled]) -> types.ModuleType:
-    """The stand-in; a handle is a number that names a kernel."""
+    """The stand-in for the module; a handle is a number that names a kernel."""
 
     def set_attribute(attribute: int, value: int, handle: Any) -> tuple[DriverResult]:
         kernel = handles.get(int(handle))

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 
 from kforge.emulation.entries import KernelEntry, with_entries
 from kforge.emulation.nvrtc_names import refuse_unknown_headers, with_own_names
-from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
+from kforge.emulation.tokens import (
+    SourceError,
+    Token,
+    closing_angle,
+    closing_bracket,
+    split,
+    substitute,
+    text_in_lines,
+    tokens_of,
+)
 
 _INCLUDED = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cuda_fp16\.h|cuda_fp16\.hpp|cuda_bf16\.h|cuda_runtime\.h|math_constants\.h|"
@@ -78,13 +87,13 @@ class _CudaTranslator:
         self._templates: dict[str, tuple[tuple[str, bool], ...]] = {}
         self._shared = 0
         self._kernel_name = ""
-        """Of the kernel whose body this is, or which comes next."""
+        """The kernel whose body this is, or which comes next."""
         self._shared_of: dict[str, list[tuple[int, int]]] = {}
         self._in_template = False
         self._scopes: list[bool] = []
         """For each open brace: whether it is a function's or a struct's, and not a namespace's."""
         self._c_blocks: list[bool] = []
-        """For each of them: whether what is declared in it is extern "C"."""
+        """For each open brace: whether what is declared in it is extern "C"."""
 
     def run(self, instances: tuple[str, ...]) -> CudaTranslation:
         index = 0
@@ -99,7 +108,9 @@ class _CudaTranslator:
                     raise SourceError(0, f"there is no kernel template `{name}`")
                 kernels.append(CudaKernelSource(instance, f"::{instance}", self._templates[name.rpartition("::")[2]]))
         calls = [
-            KernelEntry(kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare(kernel.name), ()))
+            KernelEntry(
+                kernel.function, range(len(kernel.parameters)), self._shared_of.get(_bare_name(kernel.name), ())
+            )
             for kernel in kernels
         ]
         return CudaTranslation(with_entries(text_in_lines(self._out), calls), tuple(kernels))
@@ -117,14 +128,14 @@ class _CudaTranslator:
             if token.text == "__global__":
                 return self._kernel(index)
             if token.text == "__launch_bounds__":
-                self._out.append(made("", token))
-                return closing(self._tokens, index + 1) + 1
+                self._out.append(substitute("", token))
+                return closing_bracket(self._tokens, index + 1) + 1
             if token.text == "long" and self._at(index + 1).text == "double":
                 # A device has none, and takes it for a double.
-                self._out.append(made("", token))
+                self._out.append(substitute("", token))
                 return index + 1
             if token.text == "__constant__":
-                self._out.append(made("" if self._is_const(index) else "const", token))
+                self._out.append(substitute("" if self._is_const(index) else "const", token))
                 return index + 1
             if token.text in ("__shared__", "extern", "static", "volatile", *_ALIGNMENTS):
                 return self._variable(index)
@@ -142,8 +153,8 @@ class _CudaTranslator:
 
     def _is_const(self, index: int) -> bool:
         """Whether a declaration says `const` already."""
-        words = [token.text for token in reversed(self._out[-4:])]
-        before = words[: next((i for i, word in enumerate(words) if word in (";", "{", "}")), len(words))]
+        texts = [token.text for token in reversed(self._out[-4:])]
+        before = texts[: next((i for i, word in enumerate(texts) if word in (";", "{", "}")), len(texts))]
         return any(word in ("const", "constexpr") for word in (*before, *(self._at(index + i).text for i in (1, 2))))
 
     def _template(self, index: int) -> int:
@@ -159,19 +170,19 @@ class _CudaTranslator:
 
     def _kernel(self, index: int) -> int:
         token, named = self._tokens[index], self._has_c_name(index)
-        self._out.append(made("", token))
+        self._out.append(substitute("", token))
         index += 1
         while self._at(index).text != "(":
             item = self._at(index)
             if item.text in (";", "{") or index >= len(self._tokens):
                 raise SourceError(token.line, "a kernel without parameters in brackets")
             if item.text == "__launch_bounds__":
-                index = closing(self._tokens, index + 1) + 1
+                index = closing_bracket(self._tokens, index + 1) + 1
                 continue
             self._out.append(item)
             index += 1
         name = self._tokens[index - 1].text
-        end = closing(self._tokens, index)
+        end = closing_bracket(self._tokens, index)
         parts = split(self._tokens[index + 1 : end])
         parameters = tuple(
             (
@@ -192,8 +203,8 @@ class _CudaTranslator:
 
     def _has_c_name(self, index: int) -> bool:
         """Whether a kernel's declaration, or a block around it, is extern "C"; the compiler changes other names."""
-        words = [item.text for item in reversed(self._tokens[:index])]
-        own = words[: next((place for place, word in enumerate(words) if word in (";", "{", "}")), len(words))]
+        texts = [item.text for item in reversed(self._tokens[:index])]
+        own = texts[: next((place for place, word in enumerate(texts) if word in (";", "{", "}")), len(texts))]
         return '"C"' in own or any(self._c_blocks)
 
     def _variable(self, index: int) -> int:
@@ -202,9 +213,9 @@ class _CudaTranslator:
         end = index
         while self._at(end).text not in (";", "{", "(", "=", "") and end < len(self._tokens):
             if self._at(end).text == "[":
-                end = closing(self._tokens, end)
+                end = closing_bracket(self._tokens, end)
             elif self._at(end).text in _ALIGNMENTS and self._at(end + 1).text == "(":
-                end = closing(self._tokens, end + 1)
+                end = closing_bracket(self._tokens, end + 1)
             end += 1
         if not any(item.text == "__shared__" for item in self._tokens[index:end]):
             self._out.append(token)
@@ -213,11 +224,11 @@ class _CudaTranslator:
             raise SourceError(
                 token.line, "a shared variable with an initialiser: write it in the kernel, before a __syncthreads()"
             )
-        words, alignment = _without_alignment(self._tokens[index:end])
-        words = [item for item in words if item.text not in ("__shared__", "static")]
-        dynamic = words[0].text == "extern"
-        words = words[1:] if dynamic else words
-        parts = split(words)
+        tokens, alignment = _without_alignment(self._tokens[index:end])
+        tokens = [item for item in tokens if item.text not in ("__shared__", "static")]
+        dynamic = tokens[0].text == "extern"
+        tokens = tokens[1:] if dynamic else tokens
+        parts = split(tokens)
         bracket = next((i for i, item in enumerate(parts[0]) if item.text == "["), len(parts[0]))
         kind = " ".join(item.text for item in parts[0][: bracket - 1])
         places: list[tuple[str, str, str]] = []
@@ -240,26 +251,26 @@ class _CudaTranslator:
             # Outside of any function it has no address yet: every use asks for it.
             text = "".join(f"\n#define {name} ({place})" for _, name, place in places) + f"\n#line {token.line}\n"
         lines = "\n" * sum(item.space.count("\n") for item in self._tokens[index + 1 : end])
-        self._out.append(made(text + lines, token))
+        self._out.append(substitute(text + lines, token))
         return end
 
 
-def _without_alignment(words: list[Token]) -> tuple[list[Token], str]:
-    """The words without `__align__(16)` and its like, and what is in its brackets."""
+def _without_alignment(tokens: list[Token]) -> tuple[list[Token], str]:
+    """The tokens without `__align__(16)` and its like, and what is in its brackets."""
     kept: list[Token] = []
     alignment, index = "", 0
-    while index < len(words):
-        if words[index].text in _ALIGNMENTS:
-            end = closing(words, index + 1)
-            if words[index].text != "__attribute__":
-                alignment = "".join(item.text for item in words[index + 1 : end + 1])
+    while index < len(tokens):
+        if tokens[index].text in _ALIGNMENTS:
+            end = closing_bracket(tokens, index + 1)
+            if tokens[index].text != "__attribute__":
+                alignment = "".join(item.text for item in tokens[index + 1 : end + 1])
             index = end + 1
             continue
-        kept.append(words[index])
+        kept.append(tokens[index])
         index += 1
     return kept, alignment
 
 
-def _bare(name: str) -> str:
+def _bare_name(name: str) -> str:
     """A kernel's name without its namespaces and its template's arguments."""
     return name.partition("<")[0].strip().rpartition("::")[2]

@@ -18,7 +18,7 @@ class KernelEntry:
     function: str
     sources: Sequence[int]
     shared: Sequence[tuple[int, int]] = ()
-    """(number, line) of each that stands in its body."""
+    """(number, line) of each shared variable in its body."""
 
 
 def excess_of(entry: str) -> str:

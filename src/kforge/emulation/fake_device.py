@@ -26,7 +26,7 @@ _FROM_VALUES = ("tensor", "as_tensor", "asarray")
 _DOUBLE = (torch.float64, torch.complex128)
 _around = threading.local()
 _default: list[str] = []
-"""Where a program wants its tensors, the last one; none where it never said."""
+"""The device that a program wants its tensors on; empty where it never said."""
 
 
 class FakeDevice(TorchFunctionMode):
@@ -35,7 +35,7 @@ class FakeDevice(TorchFunctionMode):
     def __init__(
         self, device: str, asked: Callable[[torch.Tensor], None] = lambda _: None, judged: bool = True
     ) -> None:
-        """`asked` is told of each tensor whose address is taken.
+        """`asked` is called with each tensor whose address is taken.
 
         `judged`: as a program finds its surroundings; otherwise the device is where tensors go that say nothing.
         """
@@ -47,9 +47,9 @@ class FakeDevice(TorchFunctionMode):
         self._start = "cpu" if judged else device
         self._answers: dict[Any, Callable[..., Any]] = {
             torch.Tensor.device: self._where,
-            getattr(torch.Tensor, f"is_{device}"): storage_marks.is_there,
-            torch.Tensor.is_cpu: lambda tensor: tensor.device.type == "cpu" and not storage_marks.is_there(tensor),
-            torch.Tensor.get_device: lambda tensor: 0 if storage_marks.is_there(tensor) else tensor.get_device(),
+            getattr(torch.Tensor, f"is_{device}"): storage_marks.is_on_device,
+            torch.Tensor.is_cpu: lambda tensor: tensor.device.type == "cpu" and not storage_marks.is_on_device(tensor),
+            torch.Tensor.get_device: lambda tensor: 0 if storage_marks.is_on_device(tensor) else tensor.get_device(),
             torch.Tensor.data_ptr: self._address,
             torch.Tensor.numpy: self._to_numpy,
             torch.Tensor.__array__: self._to_array,
@@ -92,12 +92,12 @@ class FakeDevice(TorchFunctionMode):
     def _run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if func is torch.Tensor.to:
-            args, kwargs = self._named_device(args, kwargs)
+            args, kwargs = self._with_named_device(args, kwargs)
         if func is torch.Tensor.cpu:
             func, kwargs = torch.Tensor.to, {**kwargs, "device": "cpu"}
-        wanted, kwargs = self._wanted(kwargs)
+        wanted, kwargs = self._wanted_place(kwargs)
         if func is torch.Tensor.type_as:
-            wanted = storage_marks.is_there(args[1])
+            wanted = storage_marks.is_on_device(args[1])
         from_values = name in _FROM_VALUES and not (args and isinstance(args[0], torch.Tensor))
         operands = [] if from_values else list(storage_marks.tensors_in((args, kwargs)))
         known = [(tensor, storage_marks.mark_of(storage_marks.storage_of(tensor))) for tensor in operands]
@@ -115,15 +115,20 @@ class FakeDevice(TorchFunctionMode):
         return result
 
     def _mark(
-        self, results: Iterable[Any], marks: list[StorageMark], operands: list[torch.Tensor], there: bool, said: bool
+        self,
+        results: Iterable[Any],
+        marks: list[StorageMark],
+        operands: list[torch.Tensor],
+        there: bool,
+        explicit: bool,
     ) -> None:
         before = {id(storage_marks.storage_of(tensor)) for tensor in operands}
         for result in results:
             storage = storage_marks.storage_of(result)
             if storage is None:
                 continue
-            new = storage_marks.mark_of(storage) is None or (said and id(storage) not in before)
-            mark = storage_marks.marked(storage)
+            new = storage_marks.mark_of(storage) is None or (explicit and id(storage) not in before)
+            mark = storage_marks.mark_for(storage)
             if new and id(storage) not in before:
                 mark.there = there
             if mark.there and self.device.type == "mps" and result.dtype in _DOUBLE:
@@ -134,12 +139,12 @@ class FakeDevice(TorchFunctionMode):
             mark.take(marks)
 
     def _is_another(self, result: torch.Tensor, operands: list[torch.Tensor], wanted: bool) -> bool:
-        """Whether it is an operand's own memory, in the other place."""
+        """Whether a result is an operand's own memory, in the other place."""
         storage = storage_marks.storage_of(result)
         return (
             storage is not None
             and any(storage_marks.storage_of(operand) is storage for operand in operands)
-            and storage_marks.is_there(result) is not wanted
+            and storage_marks.is_on_device(result) is not wanted
         )
 
     def _refuse_mixture(
@@ -148,8 +153,8 @@ class FakeDevice(TorchFunctionMode):
         if name in _MAY_MIX or not any(mark is not None and mark.there for _, mark in known):
             return
         if name == "__getitem__":
-            if not storage_marks.is_there(args[0]) and any(
-                storage_marks.is_there(item) for item in storage_marks.tensors_in(args[1])
+            if not storage_marks.is_on_device(args[0]) and any(
+                storage_marks.is_on_device(item) for item in storage_marks.tensors_in(args[1])
             ):
                 raise RuntimeError(
                     "indices should be either on cpu or on the same device as the indexed tensor (cpu): the tensor is "
@@ -171,7 +176,7 @@ class FakeDevice(TorchFunctionMode):
 
     # -- devices by name ---------------------------------------------------------------------------------------------
 
-    def _wanted(self, kwargs: dict[str, Any]) -> tuple[bool | None, dict[str, Any]]:
+    def _wanted_place(self, kwargs: dict[str, Any]) -> tuple[bool | None, dict[str, Any]]:
         """Whether `device=` says the device (or the host; None if it says nothing), and what torch is told instead."""
         kwargs.pop("pin_memory", None)
         if kwargs.get("device") is None:
@@ -193,13 +198,15 @@ class FakeDevice(TorchFunctionMode):
     def _is_default(self) -> bool:
         return self.is_it(_default[-1] if _default else self._start)
 
-    def _named_device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _with_named_device(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """`tensor.to`'s arguments with the device, if there is one, by its name."""
         tensor, *rest = args
         first = rest[0] if rest else kwargs.get("other")
         if isinstance(first, torch.Tensor):
             kwargs.pop("other", None)
-            given = [self.device if storage_marks.is_there(first) else first.device, first.dtype, *rest[1:]]
+            given = [self.device if storage_marks.is_on_device(first) else first.device, first.dtype, *rest[1:]]
         elif isinstance(first, (str, torch.device, int)) and not isinstance(first, bool):
             given = rest
         else:
@@ -210,30 +217,31 @@ class FakeDevice(TorchFunctionMode):
     # -- what tensors say of themselves ------------------------------------------------------------------------------
 
     def _where(self, tensor: torch.Tensor, *_: Any) -> torch.device:
-        return self.device if storage_marks.is_there(tensor) else tensor.device
+        return self.device if storage_marks.is_on_device(tensor) else tensor.device
 
     def _type(self, tensor: torch.Tensor, *wanted: Any, **how: Any) -> Any:
         if wanted or how:
             return self._run(torch.Tensor.type, (tensor, *wanted), how)
         name = tensor.type()
-        return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_there(tensor) else name
+        return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_on_device(tensor) else name
 
     def _address(self, tensor: torch.Tensor) -> int:
         self._asked(tensor)
-        return storage_marks.device_address(tensor.data_ptr()) if storage_marks.is_there(tensor) else tensor.data_ptr()
+        address = tensor.data_ptr()
+        return storage_marks.device_address(address) if storage_marks.is_on_device(tensor) else address
 
     def _to_cuda(self, tensor: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> Any:
         return self._run(torch.Tensor.to, (tensor,), {"device": self.device if device is None else device})
 
     def _to_numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             if not force:
                 self._refuse_numpy()
             return tensor.detach().clone().numpy()
         return tensor.numpy(force=force)
 
     def _to_array(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             self._refuse_numpy()
         return tensor.__array__(dtype=dtype)  # type: ignore[no-untyped-call]
 
@@ -244,7 +252,7 @@ class FakeDevice(TorchFunctionMode):
         )
 
     def _to_dlpack(self, tensor: torch.Tensor, **how: Any) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             raise RuntimeError(f"DLPack of a tensor on {self.device} is not emulated: take .cpu() first")
         return tensor.__dlpack__(**how)
 
@@ -264,7 +272,7 @@ class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             before = {id(storage) for storage in storages}
             for storage in map(storage_marks.storage_of, storage_marks.tensors_in(result)):
                 if storage is not None and id(storage) not in before:
-                    mark = storage_marks.marked(storage)
+                    mark = storage_marks.mark_for(storage)
                     mark.there = mark.there or any(other.there for other in marks)
                     mark.take(marks)
         return result
@@ -291,12 +299,12 @@ def inside() -> bool:
 
 
 def set_default_device(device: Any) -> None:
-    """In place of torch's: where tensors are made from now on."""
+    """Set where tensors are made from now on, in place of torch's function."""
     _default[:] = [] if device is None else [str(torch.device(device) if not isinstance(device, int) else device)]
 
 
 def get_default_device() -> torch.device:
-    """In place of torch's."""
+    """Where tensors are made, in place of torch's function."""
     around = _stack()
     if not around:
         return torch.device("cpu")
@@ -307,5 +315,5 @@ def _stack() -> list[FakeDevice]:
     """The surroundings this thread is inside of, the innermost last."""
     if not hasattr(_around, "stack"):
         _around.stack = []
-    found: list[FakeDevice] = _around.stack
-    return found
+    stack: list[FakeDevice] = _around.stack
+    return stack

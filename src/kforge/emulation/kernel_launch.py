@@ -43,20 +43,20 @@ class LaunchRequest:
     entry: str
     buffers: dict[int, Buffer]
     grid: tuple[int, int, int]
-    """In threads."""
+    """The grid's size in threads."""
     group: tuple[int, int, int]
     checked: bool = False
     group_memory: int = GROUP_MEMORY
     exited_threads_count: bool = False
     """Whether a barrier counts threads that have returned."""
     dynamic_group_bytes: int = 0
-    """For a shared variable whose size the launch gives."""
+    """Bytes for a shared variable whose size the launch gives."""
     least_alignment: int = 0
     """From how many bytes on a misaligned address is a fault, where the build looks for them."""
     most_groups: tuple[int, int, int] = (_MOST_COUNTED, _MOST_COUNTED, _MOST_COUNTED)
-    """In each direction."""
+    """The most groups in each direction."""
     most_group: tuple[int, int, int] = (MOST_THREADS, MOST_THREADS, MOST_THREADS)
-    """In threads, in each direction."""
+    """The most threads of a group in each direction."""
     names: dict[int, str] = field(default_factory=dict)
     """Buffer -> what the kernel calls it."""
 
@@ -143,25 +143,25 @@ def launch(built: native_build.Built, order: LaunchRequest, source: str = "") ->
 
 def take_launched() -> list[str]:
     """Names of the kernels that ran to their end since this was last asked."""
-    taken = _launched.copy()
+    names = _launched.copy()
     _launched.clear()
-    return taken
+    return names
 
 
-def sizes(given: int | Sequence[int], what: str) -> tuple[int, ...]:
+def sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
     """One to three whole numbers, as a launch is given them."""
     try:
-        found = tuple(map(operator.index, given if isinstance(given, Sequence) else (given,)))
+        counts = tuple(map(operator.index, value if isinstance(value, Sequence) else (value,)))
     except TypeError:
-        found = ()
-    if not 1 <= len(found) <= 3:
-        raise KernelFault(f"{what} is one to three whole numbers, not {given!r}")
-    return found
+        counts = ()
+    if not 1 <= len(counts) <= 3:
+        raise KernelFault(f"{what} is one to three whole numbers, not {value!r}")
+    return counts
 
 
-def three(found: tuple[int, ...]) -> tuple[int, int, int]:
+def three(counts: tuple[int, ...]) -> tuple[int, int, int]:
     """The sizes with those that were left out."""
-    x, y, z = (*found, 1, 1)[:3]
+    x, y, z = (*counts, 1, 1)[:3]
     return x, y, z
 
 
@@ -187,34 +187,34 @@ def _check_sizes(order: LaunchRequest) -> None:
 
 
 def _check_shared(built: native_build.Built, order: LaunchRequest, source: str) -> None:
-    """What a kernel declares counts, whether it is reached or not."""
+    """KernelFault where shared variables are too large: what a kernel declares counts, whether it is reached or not."""
     excess = getattr(built.library, excess_of(order.entry), None)
     if excess is None:
         return
-    taken = ctypes.c_uint64()
+    size = ctypes.c_uint64()
     limit = order.group_memory - order.dynamic_group_bytes
-    line = excess(ctypes.c_uint64(limit), ctypes.byref(taken))
+    line = excess(ctypes.c_uint64(limit), ctypes.byref(size))
     if line:
-        what = f"a group's shared variables take {taken.value} bytes, and it may have {limit}"
-        raise KernelFault(f"{order.kernel}, line {line}: {what}{_shown(source, line)}")
+        what = f"a group's shared variables take {size.value} bytes, and it may have {limit}"
+        raise KernelFault(f"{order.kernel}, line {line}: {what}{_source_line(source, line)}")
 
 
 def _sentence(built: native_build.Built, order: LaunchRequest, report: _Report, source: str) -> str:
     line = report.line or _line(built.path, report.pc)
-    what = _BUFFER.sub(lambda found: _named(found, order.names), report.message.decode(errors="replace"))
+    what = _BUFFER.sub(lambda match: _with_name(match, order.names), report.message.decode(errors="replace"))
     place = f", line {line}" if line else ""
-    words = f"{order.kernel}{place}: {what}\n  (thread {tuple(report.thread)} of group {tuple(report.group)})"
-    return words + _shown(source, line)
+    sentence = f"{order.kernel}{place}: {what}\n  (thread {tuple(report.thread)} of group {tuple(report.group)})"
+    return sentence + _source_line(source, line)
 
 
-def _shown(source: str, line: int) -> str:
+def _source_line(source: str, line: int) -> str:
     lines = source.splitlines()
     return f"\n  {line} | {lines[line - 1].strip()[:160]}" if 0 < line <= len(lines) else ""
 
 
-def _named(found: re.Match[str], names: dict[int, str]) -> str:
-    name = names.get(int(found[1]))
-    return f"{found[0]} (`{name}`)" if name else found[0]
+def _with_name(match: re.Match[str], names: dict[int, str]) -> str:
+    name = names.get(int(match[1]))
+    return f"{match[0]} (`{name}`)" if name else match[0]
 
 
 def _line(path: Path, pc: int) -> int:

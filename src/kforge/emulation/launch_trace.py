@@ -17,25 +17,25 @@ UNREAD, UNFED = "unread", "unfed"
 _checked = False
 _unchecked = 0
 _call = 0
-_following = False
+_tracing = False
 _fed_sources: set[str] = set()
 
 
-def check(yes: bool) -> None:
-    """From now on launches are checked, or are not: slower, and with every access looked at."""
+def set_checked(yes: bool) -> None:
+    """Have launches checked from now on, or not: a checked one is slower, and every access is looked at."""
     global _checked, _unchecked
     if fake_device.inside():
         raise kernel_launch.KernelFault("checked mode is not the program's to switch on or off")
     _checked, _unchecked = yes, 0
 
 
-def checking() -> bool:
+def is_checked() -> bool:
     """Whether launches are checked."""
     return _checked
 
 
-def unchecked() -> int:
-    """How many launches were not checked since `check` was called."""
+def unchecked_launches() -> int:
+    """The number of launches that were not checked since `set_checked` was called."""
     return _unchecked
 
 
@@ -48,43 +48,45 @@ def launch(
     """Run a kernel on memory of these storages."""
     global _unchecked
     _unchecked += not _checked
-    given = list({id(storage): storage for storage in storages}.values())
-    before = [_sum(storage) for storage in given] if _following else []
+    distinct = list({id(storage): storage for storage in storages}.values())
+    before = [_sum(storage) for storage in distinct] if _tracing else []
     kernel_launch.launch(built(_checked), replace(order, checked=_checked), source)
-    if _following:
-        written = [storage for storage, sum in zip(given, before, strict=True) if _sum(storage) != sum]
-        _note(source, given, written)
+    if _tracing:
+        written = [storage for storage, sum in zip(distinct, before, strict=True) if _sum(storage) != sum]
+        _note(source, distinct, written)
 
 
-def follow(tensors: Iterable[torch.Tensor]) -> None:
-    """A call begins: these are what it works on."""
-    global _following, _call
-    _following, _call = True, _call + 1
+def begin_dataflow_trace(tensors: Iterable[torch.Tensor]) -> None:
+    """Begin to trace a call that works on these tensors."""
+    global _tracing, _call
+    _tracing, _call = True, _call + 1
     _fed_sources.clear()
     for tensor in tensors:
         storage = storage_marks.storage_of(tensor)
         if storage is not None:
-            storage_marks.marked(storage).fed = _call
+            storage_marks.mark_for(storage).fed = _call
 
 
-def followed(tensors: Iterable[torch.Tensor]) -> str:
-    """It has ended with these: empty where a kernel worked on what it was given and they hold something of that."""
-    global _following
-    _following = False
+def end_dataflow_trace(tensors: Iterable[torch.Tensor]) -> str:
+    """End the trace of a call that gave these tensors; empty where a kernel worked on what the call was given, and they
+    hold something of that.
+    """
+    global _tracing
+    _tracing = False
     marks = [mark for mark in map(storage_marks.mark_of, map(storage_marks.storage_of, tensors)) if mark is not None]
     if any(mark.worked == _call for mark in marks):
         return ""
     return UNFED if any(mark.made == _call for mark in marks) else UNREAD
 
 
-def _note(source: str, given: list[Any], written: list[Any]) -> None:
-    marks = [storage_marks.marked(storage) for storage in given]
+def _note(source: str, inputs: list[Any], written: list[Any]) -> None:
+    marks = [storage_marks.mark_for(storage) for storage in inputs]
     fed = source in _fed_sources or any(mark.fed == _call or mark.worked == _call for mark in marks)
     if fed:
         # Kernels of one source may hand things on in variables of their own.
         _fed_sources.add(source)
     for storage in written:
-        mark = storage_marks.marked(storage)
+        mark = storage_marks.mark_for(storage)
         mark.take(marks)
         mark.made = _call
         if fed:

@@ -18,14 +18,14 @@ from kforge.emulation import fake_device, launch_trace, native_build, torch_mps,
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
 from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
-from kforge.emulation.launch_trace import check as check
+from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.msl_source import MslKernelSource, translate, without_includes
 from kforge.emulation.tokens import SourceError
 
 _DEFINITIONS = ("__METAL__=1", "__METAL_VERSION__=320", "__METAL_MACOS__=1", "__APPLE__=1")
 _NAME = "kernel.metal"
 _WHOLE_VECTOR = 16
-"""Bytes. Some processors read shorter ones from anywhere; these only some of them do."""
+"""Bytes of a vector that must be aligned: some processors read shorter ones from anywhere."""
 _CASTS = {
     "int8": "b",
     "uint8": "B",
@@ -49,12 +49,12 @@ class ShaderLibrary:
         self._source = source
         self._folder = native_build.folder_of(self)
         try:
-            native_build.needed(source)
+            native_build.refuse_empty(source)
             ready = native_build.preprocess(without_includes(source), _NAME, _DEFINITIONS)
             self._translation = translate(ready)
             self._built: dict[bool, native_build.Built] = {}
             # A source that does not compile is found now, as on a Mac.
-            self._build(launch_trace.checking())
+            self._build(launch_trace.is_checked())
         except SourceError as error:
             raise SyntaxError(f"{_NAME}: {error}") from None
         except native_build.CompilerRefused as error:
@@ -113,9 +113,9 @@ class MetalKernel:
         }
         missing = sorted(set(wanted) - set(buffers))
         if missing:
-            words = ", ".join(f"{number} (`{wanted[number]}`)" for number in missing)
+            unbound = ", ".join(f"{number} (`{wanted[number]}`)" for number in missing)
             raise KernelFault(
-                f"{name}: nothing is bound to buffer {words}: it was called with {len(buffers)} arguments"
+                f"{name}: nothing is bound to buffer {unbound}: it was called with {len(buffers)} arguments"
             )
         strange = sorted(set(buffers) - set(wanted))
         if strange:
@@ -134,7 +134,7 @@ class MetalKernel:
 
 
 def compile_shader(source: str) -> ShaderLibrary:
-    """In place of `torch.mps.compile_shader`."""
+    """Compile Metal's language, in place of `torch.mps.compile_shader`."""
     return ShaderLibrary(source)
 
 
@@ -143,13 +143,13 @@ def _buffer(number: int, argument: Any, cast: str, held: list[Any]) -> Buffer:
         storage = argument.untyped_storage()
         held.append(storage)
         return Buffer(storage.data_ptr(), storage.nbytes(), int(argument.storage_offset()) * argument.element_size())
-    data = _packed(argument, cast, number)
+    data = _pack(argument, cast, number)
     kept = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     held.append(kept)
     return Buffer(kept.data_ptr(), len(data), 0)
 
 
-def _packed(argument: Any, cast: str, number: int) -> bytes:
+def _pack(argument: Any, cast: str, number: int) -> bytes:
     values = list(argument) if isinstance(argument, (list, tuple)) else [argument]
     out = b""
     for value in values:
@@ -193,15 +193,15 @@ def surroundings(judged: bool = True) -> FakeDevice:
 
 def install() -> None:
     """Let torch.mps be the emulator, for the rest of this process."""
-    torch_patches.install(_stands())
+    torch_patches.install(_patches())
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """`install` and the surroundings for a block, with "mps" as the default device."""
-    with torch_patches.installed(_stands()), surroundings(judged=False):
+    with torch_patches.installed(_patches()), surroundings(judged=False):
         yield
 
 
-def _stands() -> torch_patches.Stands:
-    return {**torch_mps.stands(), (torch.mps, "compile_shader"): compile_shader}
+def _patches() -> torch_patches.Patches:
+    return {**torch_mps.patches(), (torch.mps, "compile_shader"): compile_shader}

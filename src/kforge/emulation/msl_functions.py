@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split
+from kforge.emulation.tokens import SourceError, Token, closing_angle, closing_bracket, split, substitute
 
 SPACES = ("device", "thread", "threadgroup", "constant", "const", "volatile")
 _OPENS_SCOPE = ("namespace", "struct", "class", "union", "extern")
@@ -24,7 +24,7 @@ class MslFunction:
 
 
 def functions(tokens: list[Token]) -> list[MslFunction]:
-    """Every definition, in namespaces and in structs too."""
+    """Every function's definition, in namespaces and in structs too."""
     return _scope(tokens, 0, len(tokens))
 
 
@@ -34,35 +34,35 @@ def without_repeats(tokens: list[Token]) -> list[Token]:
     dropped: set[int] = set()
     for function in functions(tokens):
         _compare(tokens, function, seen, dropped)
-    return [made("", token) if index in dropped else token for index, token in enumerate(tokens)]
+    return [substitute("", token) if index in dropped else token for index, token in enumerate(tokens)]
 
 
 def _scope(tokens: list[Token], index: int, end: int) -> list[MslFunction]:
-    """What is declared directly in one scope, and in the scopes inside."""
-    found: list[MslFunction] = []
+    """The functions defined directly in one scope, and in the scopes inside."""
+    definitions: list[MslFunction] = []
     begin = start = index
     while index < end:
         text = tokens[index].text
-        if text in (";", "}") or tokens[index].kind == "marker" or _access(tokens, index):
+        if text in (";", "}") or tokens[index].kind == "marker" or _is_access_label(tokens, index):
             begin = index + 1
         elif text == "(":
             function = _function(tokens, begin, index, end, start)
             if function is None:
-                index = closing(tokens, index)
+                index = closing_bracket(tokens, index)
             else:
-                found.append(function)
+                definitions.append(function)
                 index, begin = function.end, function.end + 1
         elif text == "{":
-            inside = closing(tokens, index)
+            inside = closing_bracket(tokens, index)
             if any(token.text in _OPENS_SCOPE for token in tokens[begin:index]):
-                found += _scope(tokens, index + 1, inside)
+                definitions += _scope(tokens, index + 1, inside)
             index, begin = inside, inside + 1
         index += 1
-    return found
+    return definitions
 
 
-def _access(tokens: list[Token], index: int) -> bool:
-    """`public:` and its like."""
+def _is_access_label(tokens: list[Token], index: int) -> bool:
+    """Whether a `:` ends `public:` or its like."""
     return tokens[index].text == ":" and index > 0 and tokens[index - 1].text in ("public", "private", "protected")
 
 
@@ -70,12 +70,12 @@ def _function(tokens: list[Token], begin: int, opening: int, end: int, scope: in
     name = tokens[opening - 1]
     if opening == begin or name.kind != "name" or name.text in ("decltype", "__attribute__", "alignas"):
         return None
-    after = closing(tokens, opening) + 1
+    after = closing_bracket(tokens, opening) + 1
     while after < end and (tokens[after].text in _AFTER or tokens[after].text == "[["):
-        after = closing(tokens, after) + 1 if tokens[after].text == "[[" else after + 1
+        after = closing_bracket(tokens, after) + 1 if tokens[after].text == "[[" else after + 1
     if after >= end or tokens[after].text != "{":
         return None
-    return MslFunction(begin, opening, after, closing(tokens, after), scope)
+    return MslFunction(begin, opening, after, closing_bracket(tokens, after), scope)
 
 
 def _compare(
@@ -100,7 +100,7 @@ def _compare(
 
 
 def _parts(tokens: list[Token], function: MslFunction) -> list[list[Token]]:
-    return split(tokens[function.opening + 1 : closing(tokens, function.opening)])
+    return split(tokens[function.opening + 1 : closing_bracket(tokens, function.opening)])
 
 
 def _names(tokens: list[Token], function: MslFunction) -> list[str]:
@@ -113,21 +113,21 @@ def _before_default(part: list[Token]) -> list[Token]:
 
 
 def _parameters(tokens: list[Token], function: MslFunction) -> list[list[str]]:
-    """Types only: without spaces, names and defaults. A pointer to what is `const` stays another type."""
-    found = []
+    """The parameters' types, without spaces, names and defaults. A pointer to what is `const` stays another type."""
+    types = []
     for part, name in zip(_parts(tokens, function), _names(tokens, function), strict=True):
-        words = [token.text for token in _before_default(part)]
-        points = any(word in ("*", "&", "[") for word in words)
-        if name in words[1:]:
-            del words[len(words) - 1 - words[::-1].index(name)]
-        constant = points and any(word in ("const", "constant") for word in words)
-        found.append((["const"] if constant else []) + [word for word in words if word not in SPACES])
-    return found
+        texts = [token.text for token in _before_default(part)]
+        points = any(word in ("*", "&", "[") for word in texts)
+        if name in texts[1:]:
+            del texts[len(texts) - 1 - texts[::-1].index(name)]
+        constant = points and any(word in ("const", "constant") for word in texts)
+        types.append((["const"] if constant else []) + [word for word in texts if word not in SPACES])
+    return types
 
 
 def _spaces(tokens: list[Token], function: MslFunction) -> list[str]:
-    words = [token.text for token in tokens[function.opening : function.body]]
-    return [word for word in words if word in ("device", "thread", "threadgroup", "constant")]
+    texts = [token.text for token in tokens[function.opening : function.body]]
+    return [word for word in texts if word in ("device", "thread", "threadgroup", "constant")]
 
 
 def _template(tokens: list[Token], function: MslFunction) -> list[str]:
@@ -138,7 +138,7 @@ def _template(tokens: list[Token], function: MslFunction) -> list[str]:
 
 
 def _body(tokens: list[Token], function: MslFunction) -> list[str]:
-    """Without address spaces, and with parameters by their number."""
+    """The body's words without address spaces, and with parameters by their number."""
     numbers = {name: f"#{number}" for number, name in enumerate(_names(tokens, function)) if name}
-    words = [token.text for token in tokens[function.body : function.end + 1] if token.kind != "marker"]
-    return [numbers.get(word, word) for word in words if word not in SPACES]
+    texts = [token.text for token in tokens[function.body : function.end + 1] if token.kind != "marker"]
+    return [numbers.get(word, word) for word in texts if word not in SPACES]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kforge.emulation.tokens import SourceError, Token, closing, split
+from kforge.emulation.tokens import SourceError, Token, closing_bracket, split
 
 _DIGITS = re.compile(r"^(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)|0([0-7]+))[uUlL]*$")
 _KINDS = {"int", "uint", "short", "ushort", "long", "ulong", "char", "uchar", "size_t", "auto", "int32_t", "uint32_t"}
@@ -12,7 +12,7 @@ _BINDING = {"*": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<<": 1, "|": 0}
 
 
 def whole_number(tokens: list[Token], known: dict[str, int]) -> int | None:
-    """What an expression of constants is; None for anything else."""
+    """The value of an expression of constants; None for anything else."""
     value, end = _sum(tokens, 0, known, 0)
     return value if end == len(tokens) else None
 
@@ -37,7 +37,7 @@ def _enumeration(tokens: list[Token], index: int, known: dict[str, int]) -> None
     following: int | None = 0
     before = [token.text for token in tokens[index + 1 : opening]]
     prefix = f"{before[1]}::" if before[:1] in (["class"], ["struct"]) and len(before) > 1 else ""
-    for part in split(tokens[opening + 1 : closing(tokens, opening)]):
+    for part in split(tokens[opening + 1 : closing_bracket(tokens, opening)]):
         if not part:
             continue
         if len(part) > 2 and part[1].text == "=":
@@ -61,16 +61,16 @@ def _constant(tokens: list[Token], index: int, known: dict[str, int]) -> None:
 
 
 def _sum(tokens: list[Token], index: int, known: dict[str, int], least: int) -> tuple[int | None, int]:
-    """By how tightly the marks bind, from `least` on."""
-    value, index = _one(tokens, index, known)
+    """The value of operands joined by marks that bind as tightly as `least` or more, and the index behind them."""
+    value, index = _operand(tokens, index, known)
     while value is not None and index < len(tokens) and _BINDING.get(tokens[index].text, -1) >= least:
         mark = tokens[index].text
         right, index = _sum(tokens, index + 1, known, _BINDING[mark] + 1)
-        value = _combined(mark, value, right)
+        value = _combine(mark, value, right)
     return value, index
 
 
-def _combined(mark: str, left: int, right: int | None) -> int | None:
+def _combine(mark: str, left: int, right: int | None) -> int | None:
     if right is None or (mark in "/%" and right == 0) or (mark == "<<" and not 0 <= right < 64):
         return None
     return {
@@ -84,19 +84,19 @@ def _combined(mark: str, left: int, right: int | None) -> int | None:
     }[mark]()
 
 
-def _one(tokens: list[Token], index: int, known: dict[str, int]) -> tuple[int | None, int]:
+def _operand(tokens: list[Token], index: int, known: dict[str, int]) -> tuple[int | None, int]:
     if index >= len(tokens):
         return None, index
     token = tokens[index]
     if token.text == "(":
         try:
-            end = closing(tokens, index)
+            end = closing_bracket(tokens, index)
         except SourceError:
             return None, index
         return whole_number(tokens[index + 1 : end], known), end + 1
     if token.kind == "number":
-        found = _DIGITS.match(token.text)
-        return (None if not found else int(found[1], 0) if found[1] else int(found[2], 8)), index + 1
+        digits = _DIGITS.match(token.text)
+        return (None if not digits else int(digits[1], 0) if digits[1] else int(digits[2], 8)), index + 1
     name, end = token.text, index + 1
     while token.kind == "name" and end + 1 < len(tokens) and tokens[end].text == "::":
         name += "::" + tokens[end + 1].text

@@ -10,23 +10,23 @@ import re
 from dataclasses import dataclass
 
 from kforge.emulation.msl_functions import MslFunction, functions
-from kforge.emulation.tokens import SourceError, Token, closing, made
+from kforge.emulation.tokens import SourceError, Token, closing_bracket, substitute
 
 _TOGETHER = re.compile(r"^(?:simd|quad)_\w+$|^simdgroup_(?:load|store|multiply\w*|barrier)$")
 
 
 def with_meetings(tokens: list[Token]) -> list[Token]:
     """The tokens, with `kforge::meet` where lanes meet."""
-    found = functions(tokens)
-    inserted = _Inserted({}, _names_of(tokens, found))
-    for function in found:
+    definitions = functions(tokens)
+    inserted = _Inserted({}, _names_of(tokens, definitions))
+    for function in definitions:
         if inserted.together(tokens, function.body, function.end):
             _block(tokens, function.body, inserted)
     if not inserted.before:
         return tokens
     out: list[Token] = []
     for index, token in enumerate(tokens):
-        out += (made(text, Token("made", "", token.line)) for text in inserted.before.get(index, ()))
+        out += (substitute(text, Token("made", "", token.line)) for text in inserted.before.get(index, ()))
         out.append(token)
     return out
 
@@ -46,7 +46,7 @@ class _Inserted:
         return any(_is_call(tokens, index, self.names) for index in range(begin, end))
 
     def place(self, tokens: list[Token], end: int) -> str:
-        """As text, a place after all that stands on the line, and after the places that ended before."""
+        """A place, as text: after all that stands on the line, and after the places that ended before."""
         return f"{tokens[end].line}, {end}"
 
 
@@ -57,12 +57,12 @@ def _is_call(tokens: list[Token], index: int, names: set[str]) -> bool:
     return token.text in names or _TOGETHER.match(token.text) is not None
 
 
-def _names_of(tokens: list[Token], found: list[MslFunction]) -> set[str]:
+def _names_of(tokens: list[Token], definitions: list[MslFunction]) -> set[str]:
     names: set[str] = set()
     while True:
         more = {
             tokens[function.opening - 1].text
-            for function in found
+            for function in definitions
             if any(_is_call(tokens, index, names) for index in range(function.body, function.end))
         }
         if more <= names:
@@ -71,11 +71,11 @@ def _names_of(tokens: list[Token], found: list[MslFunction]) -> set[str]:
 
 
 def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
-    """The statements between braces; gives the index behind them."""
-    end = closing(tokens, opening)
+    """Look into the statements between braces; the index behind them."""
+    end = closing_bracket(tokens, opening)
     index = opening + 1
     while index < end:
-        begin = _skipped(tokens, index, end)
+        begin = _skip_markers(tokens, index, end)
         if begin >= end:
             break
         index = max(_statement(tokens, begin, inserted), begin + 1)
@@ -85,15 +85,15 @@ def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
     return end + 1
 
 
-def _skipped(tokens: list[Token], index: int, end: int) -> int:
+def _skip_markers(tokens: list[Token], index: int, end: int) -> int:
     while index < end and tokens[index].kind == "marker":
         index += 1
     return index
 
 
 def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
-    """Looks into one statement; gives the index behind it."""
-    index = _skipped(tokens, index, len(tokens))
+    """Look into one statement; the index behind it."""
+    index = _skip_markers(tokens, index, len(tokens))
     if index >= len(tokens):
         raise SourceError(tokens[-1].line, "a statement is missing at the end")
     text = tokens[index].text
@@ -101,13 +101,13 @@ def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
         return _block(tokens, index, inserted)
     if text in ("if", "switch"):
         header = index + 2 if tokens[index + 1].text == "constexpr" else index + 1
-        end = _statement(tokens, closing(tokens, header) + 1, inserted)
-        following = _skipped(tokens, end, len(tokens))
+        end = _statement(tokens, closing_bracket(tokens, header) + 1, inserted)
+        following = _skip_markers(tokens, end, len(tokens))
         if text == "if" and following < len(tokens) and tokens[following].text == "else":
             return _statement(tokens, following + 1, inserted)
         return end
     if text in ("for", "while"):
-        body = _skipped(tokens, closing(tokens, index + 1) + 1, len(tokens) - 1)
+        body = _skip_markers(tokens, closing_bracket(tokens, index + 1) + 1, len(tokens) - 1)
         end = _statement(tokens, body, inserted)
         if _turns_apart(tokens, body, end, inserted):
             _turn(tokens, index, inserted.place(tokens, end - 1), inserted)
@@ -116,7 +116,7 @@ def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
         end = _statement(tokens, index + 1, inserted)
         if _turns_apart(tokens, index + 1, end, inserted):
             _turn(tokens, end, inserted.place(tokens, end - 1), inserted)
-        return closing(tokens, end + 1) + 2
+        return closing_bracket(tokens, end + 1) + 2
     if text in ("case", "default"):
         while index < len(tokens) and tokens[index].text not in (":", "}"):
             index += 1
@@ -128,22 +128,22 @@ def _simple(tokens: list[Token], index: int) -> int:
     while index < len(tokens) and tokens[index].text != ";":
         if tokens[index].text == "}":
             return index
-        index = closing(tokens, index) if tokens[index].text in ("(", "[", "{", "[[") else index
+        index = closing_bracket(tokens, index) if tokens[index].text in ("(", "[", "{", "[[") else index
         index += 1
     return min(index + 1, len(tokens))
 
 
 def _turns_apart(tokens: list[Token], body: int, end: int, inserted: _Inserted) -> bool:
     """Whether a lane may begin the next turn of a loop without having met the others in this one."""
-    words = {token.text for token in tokens[body:end]}
-    skips = "continue" in words or (tokens[body].text != "{" and bool(words & {"if", "for", "while", "switch"}))
+    texts = {token.text for token in tokens[body:end]}
+    skips = "continue" in texts or (tokens[body].text != "{" and bool(texts & {"if", "for", "while", "switch"}))
     return skips and inserted.together(tokens, body, end)
 
 
 def _turn(tokens: list[Token], loop: int, place: str, inserted: _Inserted) -> None:
-    """Into the brackets of a loop, where each turn passes."""
+    """Write a meeting into the brackets of a loop, where each turn passes."""
     opening = loop + 1
-    end = closing(tokens, opening)
+    end = closing_bracket(tokens, opening)
     if tokens[loop].text == "while":
         inserted.add(opening + 1, f"kforge::meet({place}), (")
         inserted.add(end, ")")
@@ -151,7 +151,7 @@ def _turn(tokens: list[Token], loop: int, place: str, inserted: _Inserted) -> No
     marks, index = 0, opening + 1
     while index < end and marks < 2:
         if tokens[index].text in ("(", "[", "{"):
-            index = closing(tokens, index)
+            index = closing_bracket(tokens, index)
         marks += tokens[index].text == ";"
         index += 1
     if marks == 2:

@@ -13,7 +13,16 @@ from kforge.emulation.entries import KernelEntry, with_entries
 from kforge.emulation.msl_functions import functions, without_repeats
 from kforge.emulation.msl_numbers import whole_number, whole_numbers
 from kforge.emulation.msl_reconvergence import with_meetings
-from kforge.emulation.tokens import SourceError, Token, closing, closing_angle, made, split, text_in_lines, tokens_of
+from kforge.emulation.tokens import (
+    SourceError,
+    Token,
+    closing_angle,
+    closing_bracket,
+    split,
+    substitute,
+    text_in_lines,
+    tokens_of,
+)
 
 ATTRIBUTES = {
     "thread_position_in_grid": -1,
@@ -127,9 +136,9 @@ class _MslTranslator:
         self._scopes: list[str | None] = []
         self._group_variables = 0
         self._function = ""
-        """Of the kernel whose body this is."""
+        """The kernel whose body this is."""
         self._shared: dict[str, list[tuple[int, int]]] = {}
-        """Of each kernel: (number, line) of its threadgroup variables."""
+        """Kernel -> (number, line) of its threadgroup variables."""
         self._members = _members(tokens)
         self._numbers = whole_numbers(tokens)
         self._host_name = ""
@@ -139,7 +148,7 @@ class _MslTranslator:
         tokens, index = self._tokens, 0
         while index < len(tokens):
             index = self._step(index)
-        _no_static_variables(tokens)
+        _refuse_static_variables(tokens)
         calls = [
             KernelEntry(kernel.function, kernel.sources, self._shared.get(kernel.function.partition("<")[0], ()))
             for kernel in self._kernels
@@ -161,17 +170,17 @@ class _MslTranslator:
             if text == "threadgroup":
                 return self._threadgroup(index)
             if text in _SPACES:
-                self._space_kept(token)
+                self._emit_space(token)
                 return index + 1
             if text == "constant":
                 return self._constant(index)
             if _SWIZZLE.match(text) and self._is_member(index):
                 return self._swizzle(index)
         elif token.kind == "number":
-            found = _HALF.match(text)
-            if found:
-                kind = "half" if found[2].lower() == "h" else "bfloat"
-                self._emit(made(f"{kind}({found[1]}{'' if any(c in found[1] for c in '.eE') else '.0'}f)", token))
+            half = _HALF.match(text)
+            if half:
+                kind = "half" if half[2].lower() == "h" else "bfloat"
+                self._emit(substitute(f"{kind}({half[1]}{'' if any(c in half[1] for c in '.eE') else '.0'}f)", token))
                 return index + 1
         elif text == "[[":
             return self._attribute(index)
@@ -193,13 +202,13 @@ class _MslTranslator:
     def _emit(self, *tokens: Token) -> None:
         self._out.extend(tokens)
 
-    def _space_kept(self, token: Token) -> None:
-        self._emit(made("", token))
+    def _emit_space(self, token: Token) -> None:
+        self._emit(substitute("", token))
 
     # -- what stands at the top level ------------------------------------------------------------------------------
 
     def _namespace(self, index: int) -> int:
-        """Named, so that a kernel inside can be called from outside."""
+        """A namespace's name is noted, so that a kernel inside can be called from outside."""
         end = index
         while self._at(end).text not in ("{", ";", "=", ""):
             end += 1
@@ -210,13 +219,13 @@ class _MslTranslator:
         self._scopes.append("".join(token.text for token in self._tokens[index + 1 : end]))
         return end + 1
 
-    def _qualified(self, name: str) -> str:
-        """From the outside: a kernel may have a name of Metal's own library."""
+    def _qualified_name(self, name: str) -> str:
+        """A kernel's name from the outside: Metal's own library may have the same one."""
         return "::".join(["", *(scope for scope in self._scopes if scope), name])
 
     def _attribute(self, index: int) -> int:
         """Attributes of functions mean nothing here, but for one that makes a kernel."""
-        end = closing(self._tokens, index)
+        end = closing_bracket(self._tokens, index)
         inside = self._tokens[index + 1 : end - 1]
         names = {token.text for token in inside if token.kind == "name"}
         for name in names & set(_UNSUPPORTED_ATTRIBUTES):
@@ -225,7 +234,7 @@ class _MslTranslator:
             self._host_name = _text_in(inside)
         if "kernel" in names:
             return self._kernel(end)
-        self._emit(made("", self._tokens[index]))
+        self._emit(substitute("", self._tokens[index]))
         return end + 1
 
     def _template(self, index: int) -> int:
@@ -235,12 +244,12 @@ class _MslTranslator:
             end = closing_angle(self._tokens, index + 1)
             after = end + 1
             while self._at(after).text == "[[" and "kernel" not in self._attribute_names(after):
-                after = closing(self._tokens, after) + 1
+                after = closing_bracket(self._tokens, after) + 1
             for token in self._tokens[index : end + 1]:
                 self._emit(token)
             if self._at(after).text == "kernel" or self._at(after).text == "[[":
                 return self._kernel(
-                    after if self._at(after).text == "kernel" else closing(self._tokens, after), template=True
+                    after if self._at(after).text == "kernel" else closing_bracket(self._tokens, after), template=True
                 )
             return end + 1
         end = index
@@ -252,18 +261,20 @@ class _MslTranslator:
             self._emit(self._tokens[index])
             return index + 1
         self._instance(instance, host, self._tokens[index].line)
-        self._emit(made("", self._tokens[index]))
+        self._emit(substitute("", self._tokens[index]))
         return end + 1
 
     def _attribute_names(self, index: int) -> set[str]:
-        return {token.text for token in self._tokens[index : closing(self._tokens, index)] if token.kind == "name"}
+        return {
+            token.text for token in self._tokens[index : closing_bracket(self._tokens, index)] if token.kind == "name"
+        }
 
     def _instance(self, tokens: list[Token], host: str, line: int) -> None:
         """`template [[host_name("f_float")]] kernel void f<float>(...)`, or `... decltype(f<float>) f<float>`."""
         plain = _without_attributes(tokens)
         index = 0
         while index < len(plain) and plain[index].text != "<":
-            index = closing(plain, index) + 1 if plain[index].text == "(" else index + 1
+            index = closing_bracket(plain, index) + 1 if plain[index].text == "(" else index + 1
         if index == len(plain):
             raise SourceError(line, "an instance of a kernel template without its arguments")
         begin = index - 1
@@ -276,29 +287,29 @@ class _MslTranslator:
         if name not in self._templates:
             raise SourceError(line, f"there is no kernel template `{name}`")
         sources, parameters = self._templates[name]
-        function = f"{self._qualified(name)}{arguments}"
+        function = f"{self._qualified_name(name)}{arguments}"
         self._kernels.append(MslKernelSource(host or name, function, sources, parameters))
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def _kernel(self, index: int, template: bool = False) -> int:
-        """From the word that makes it one to the end of its parameters."""
+        """A kernel, from the word that makes it one to the end of its parameters."""
         tokens = self._tokens
         opening = index + 1
         while self._at(opening).text != "(":
             if opening >= len(tokens) or self._at(opening).text in (";", "{"):
                 raise SourceError(tokens[index].line, "a kernel without parameters in brackets")
             if self._at(opening).text == "[[":
-                opening = closing(tokens, opening) + 1
+                opening = closing_bracket(tokens, opening) + 1
                 continue
             opening += 1
         name = tokens[opening - 1]
-        end = closing(tokens, opening)
-        self._emit(made("", tokens[index]))
+        end = closing_bracket(tokens, opening)
+        self._emit(substitute("", tokens[index]))
         skip = index + 1
         while skip < opening:
             if tokens[skip].text == "[[":
-                skip = closing(tokens, skip) + 1
+                skip = closing_bracket(tokens, skip) + 1
                 continue
             self._emit(tokens[skip])
             skip += 1
@@ -317,31 +328,31 @@ class _MslTranslator:
         self._emit(tokens[end])
         after = end + 1
         while self._at(after).text == "[[":
-            after = closing(tokens, after) + 1
-        self._function = self._qualified(name.text) if self._at(after).text == "{" else ""
+            after = closing_bracket(tokens, after) + 1
+        self._function = self._qualified_name(name.text) if self._at(after).text == "{" else ""
         if template:
             self._templates[name.text] = (sources, names)
         elif self._at(after).text == "{":
             self._kernels.append(
-                MslKernelSource(self._host_name or name.text, self._qualified(name.text), sources, names)
+                MslKernelSource(self._host_name or name.text, self._qualified_name(name.text), sources, names)
             )
         self._host_name = ""
         return after
 
     def _parameters(self, parts: list[list[Token]]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        found: list[int | None] = []
+        sources: list[int | None] = []
         names: list[str] = []
         for part in parts:
             source, name = self._parameter(part)
-            if source is not None and source >= 0 and source in found:
+            if source is not None and source >= 0 and source in sources:
                 raise SourceError(
-                    part[0].line, f"[[buffer({source})]] twice: `{names[found.index(source)]}` and `{name}`"
+                    part[0].line, f"[[buffer({source})]] twice: `{names[sources.index(source)]}` and `{name}`"
                 )
-            found.append(source)
+            sources.append(source)
             names.append(name)
-        taken = {source for source in found if source is not None and source >= 0}
-        free = (number for number in range(MOST_BUFFERS) if number not in taken)
-        return tuple(next(free) if source is None else source for source in found), tuple(names)
+        used = {source for source in sources if source is not None and source >= 0}
+        free = (number for number in range(MOST_BUFFERS) if number not in used)
+        return tuple(next(free) if source is None else source for source in sources), tuple(names)
 
     def _parameter(self, part: list[Token]) -> tuple[int | None, str]:
         line = part[0].line if part else 0
@@ -349,20 +360,20 @@ class _MslTranslator:
         for index, token in enumerate(part):
             if token.text != "[[":
                 continue
-            inside = part[index + 1 : closing(part, index) - 1]
-            words = [item.text for item in inside] or [""]
-            if words[0] == "buffer":
+            inside = part[index + 1 : closing_bracket(part, index) - 1]
+            texts = [item.text for item in inside] or [""]
+            if texts[0] == "buffer":
                 number = whole_number(inside[1:], self._numbers)
                 if number is None or not 0 <= number < MOST_BUFFERS:
                     raise SourceError(
-                        token.line, f"[[buffer({''.join(words[2:-1])})]]: buffers are 0 to {MOST_BUFFERS - 1}"
+                        token.line, f"[[buffer({''.join(texts[2:-1])})]]: buffers are 0 to {MOST_BUFFERS - 1}"
                     )
                 return number, name
-            if words[0] in ATTRIBUTES:
-                return ATTRIBUTES[words[0]], name
-            if words[0] in _UNSUPPORTED_ATTRIBUTES:
-                raise SourceError(token.line, _UNSUPPORTED_ATTRIBUTES[words[0]])
-            raise SourceError(token.line, f"the attribute [[{''.join(words)}]] of a kernel's parameter is not emulated")
+            if texts[0] in ATTRIBUTES:
+                return ATTRIBUTES[texts[0]], name
+            if texts[0] in _UNSUPPORTED_ATTRIBUTES:
+                raise SourceError(token.line, _UNSUPPORTED_ATTRIBUTES[texts[0]])
+            raise SourceError(token.line, f"the attribute [[{''.join(texts)}]] of a kernel's parameter is not emulated")
         if not any(token.text in ("*", "&") for token in part):
             raise SourceError(line, f"the parameter `{name}` is neither a buffer nor has it an attribute")
         if part and any(token.text == "threadgroup" for token in part):
@@ -372,11 +383,11 @@ class _MslTranslator:
     # -- address spaces --------------------------------------------------------------------------------------------
 
     def _constant(self, index: int) -> int:
-        """`const`, once."""
+        """Write `const`, once."""
         token = self._tokens[index]
         near = [self._at(index + 1).text, *(item.text for item in self._out[-2:])]
         already = any(word in ("const", "constexpr") for word in near)
-        self._emit(made("" if already else "const", token))
+        self._emit(substitute("" if already else "const", token))
         return index + 1
 
     def _threadgroup(self, index: int) -> int:
@@ -385,23 +396,27 @@ class _MslTranslator:
         end = index
         while self._at(end).text not in (";", ")", "{", "=", "") and end < len(self._tokens):
             if self._at(end).text in ("(", "[", "[["):
-                end = closing(self._tokens, end)
+                end = closing_bracket(self._tokens, end)
             end += 1
-        words = _without_alignment(self._tokens[index + 1 : end])
+        tokens = _without_alignment(self._tokens[index + 1 : end])
         if (
             self._at(end).text in ("=", "{")
-            and not any(word.text in ("*", "&", "(") for word in words)
-            and _declaration(words)[1]
+            and not any(word.text in ("*", "&", "(") for word in tokens)
+            and _declaration(tokens)[1]
         ):
             raise SourceError(
                 token.line, "a threadgroup variable cannot have an initialiser: one thread writes it, before a barrier"
             )
-        if self._at(end).text != ";" or any(word.text in ("*", "&") for word in _outside(words)) or not words:
-            self._space_kept(token)
+        if (
+            self._at(end).text != ";"
+            or any(word.text in ("*", "&") for word in _outside_brackets(tokens))
+            or not tokens
+        ):
+            self._emit_space(token)
             return index + 1
-        kind, declarators = _declaration(words)
+        kind, declarators = _declaration(tokens)
         if not declarators:
-            self._space_kept(token)
+            self._emit_space(token)
             return index + 1
         type_text = " ".join(item.text for item in kind)
         made_text = []
@@ -413,7 +428,7 @@ class _MslTranslator:
             if self._function:
                 self._shared.setdefault(self._function, []).append((self._group_variables, token.line))
         lines = "\n" * sum(word.space.count("\n") for word in self._tokens[index + 1 : end])
-        self._emit(made("; ".join(made_text) + lines, token))
+        self._emit(substitute("; ".join(made_text) + lines, token))
         return end
 
     # -- swizzles --------------------------------------------------------------------------------------------------
@@ -425,18 +440,18 @@ class _MslTranslator:
             return index + 1
         places = ", ".join(str(_PLACES[letter]) for letter in token.text)
         written = self._at(index + 1).text in _ASSIGNS
-        self._emit(made(f"template {'swref' if written else 'sw'}<{places}>()", token))
+        self._emit(substitute(f"template {'swref' if written else 'sw'}<{places}>()", token))
         return index + 1
 
 
-def _no_static_variables(tokens: list[Token]) -> None:
-    """Metal has variables that last only for the threads of a group, or that never change."""
+def _refuse_static_variables(tokens: list[Token]) -> None:
+    """SourceError for a static variable: Metal's last only for the threads of a group, or never change."""
     for function in functions(tokens):
         for index in range(function.body, function.end):
             if tokens[index].text != "static":
                 continue
-            words = [token.text for token in tokens[max(index - 2, function.body) : index + 4]]
-            if not {"const", "constexpr", "constant"} & set(words):
+            texts = [token.text for token in tokens[max(index - 2, function.body) : index + 4]]
+            if not {"const", "constexpr", "constant"} & set(texts):
                 raise SourceError(tokens[index].line, "Metal has no static variables in functions: use a buffer")
 
 
@@ -444,15 +459,15 @@ def _text_in(tokens: list[Token]) -> str:
     return "".join(token.text[1:-1] for token in tokens if token.kind == "text")
 
 
-def _without_alignment(words: list[Token]) -> list[Token]:
-    """Without `alignas(...)` and `__attribute__((...))`: a group's memory is aligned well enough."""
+def _without_alignment(tokens: list[Token]) -> list[Token]:
+    """The tokens without `alignas(...)` and `__attribute__((...))`: a group's memory is aligned well enough."""
     kept: list[Token] = []
     index = 0
-    while index < len(words):
-        if words[index].text in ("alignas", "__attribute__") and index + 1 < len(words):
-            index = closing(words, index + 1) + 1
+    while index < len(tokens):
+        if tokens[index].text in ("alignas", "__attribute__") and index + 1 < len(tokens):
+            index = closing_bracket(tokens, index + 1) + 1
             continue
-        kept.append(words[index])
+        kept.append(tokens[index])
         index += 1
     return kept
 
@@ -462,36 +477,36 @@ def _without_attributes(part: list[Token]) -> list[Token]:
     index = 0
     while index < len(part):
         if part[index].text == "[[":
-            index = closing(part, index) + 1
+            index = closing_bracket(part, index) + 1
             continue
         kept.append(part[index])
         index += 1
     return kept
 
 
-def _outside(words: list[Token], but: str = "") -> list[Token]:
-    """Without what stands in brackets, a template's included, but for one kind of them."""
+def _outside_brackets(tokens: list[Token], but: str = "") -> list[Token]:
+    """The tokens without what stands in brackets, a template's included, but for brackets of the kind `but`."""
     kept: list[Token] = []
     index = 0
-    while index < len(words):
-        text = words[index].text
+    while index < len(tokens):
+        text = tokens[index].text
         if text in ("(", "[", "{", "[[") and text != but:
-            index = closing(words, index) + 1
+            index = closing_bracket(tokens, index) + 1
             continue
         if text == "<" and kept and kept[-1].kind == "name":
             try:
-                index = closing_angle(words, index) + 1
+                index = closing_angle(tokens, index) + 1
                 continue
             except SourceError:
                 pass
-        kept.append(words[index])
+        kept.append(tokens[index])
         index += 1
     return kept
 
 
-def _declaration(words: list[Token]) -> tuple[list[Token], list[tuple[str, str]]]:
+def _declaration(tokens: list[Token]) -> tuple[list[Token], list[tuple[str, str]]]:
     """`float a[4], b[2][8]` as its type and (name, dimensions)."""
-    parts = split(words)
+    parts = split(tokens)
     first = parts[0]
     bracket = next((i for i, token in enumerate(first) if token.text == "["), len(first))
     if bracket < 2 or first[bracket - 1].kind != "name":
@@ -507,7 +522,7 @@ def _declaration(words: list[Token]) -> tuple[list[Token], list[tuple[str, str]]
 
 def _members(tokens: list[Token]) -> set[str]:
     """Names that look like swizzles and are members of the program's own structs."""
-    found: set[str] = set()
+    names: set[str] = set()
     for index, token in enumerate(tokens):
         if token.text not in ("struct", "class", "union"):
             continue
@@ -515,9 +530,9 @@ def _members(tokens: list[Token]) -> set[str]:
         while opening < len(tokens) and tokens[opening].text not in ("{", ";", "(", ")"):
             opening += 1
         if opening < len(tokens) and tokens[opening].text == "{":
-            body = _outside(tokens[opening + 1 : closing(tokens, opening)], "[")
+            body = _outside_brackets(tokens[opening + 1 : closing_bracket(tokens, opening)], "[")
             for before, member, after in zip(body, body[1:], body[2:], strict=False):
                 declared = before.kind == "name" or before.text in (",", "*", "&", ">")
                 if declared and _SWIZZLE.match(member.text) and after.text in (";", ",", "[", "="):
-                    found.add(member.text)
-    return found
+                    names.add(member.text)
+    return names

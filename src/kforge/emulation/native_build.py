@@ -73,12 +73,12 @@ class Built:
 def compiler() -> str:
     """The C++ compiler to use."""
     wanted = os.environ.get("CXX")
-    found = next(
+    chosen = next(
         (path for path in map(shutil.which, (wanted, "g++", "clang++") if wanted else ("g++", "clang++")) if path), ""
     )
-    if not found:
+    if not chosen:
         raise NoCompiler("no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)")
-    return found
+    return chosen
 
 
 def runtime() -> Path:
@@ -92,9 +92,9 @@ def runtime() -> Path:
 
 @functools.cache
 def _runtime() -> Path:
-    given = os.environ.get(RUNTIME_VARIABLE, "")
-    if given and os.path.exists(given):
-        return Path(given)
+    named = os.environ.get(RUNTIME_VARIABLE, "")
+    if named and os.path.exists(named):
+        return Path(named)
     folder = Path(tempfile.mkdtemp(prefix="kforge-emulation-"))
     atexit.register(_remove, folder, os.getpid())
     return build_runtime(folder)
@@ -136,7 +136,7 @@ def runtime_key() -> str:
 def preprocess(source: str, name: str, definitions: tuple[str, ...]) -> str:
     """The source after its own macros; SourceError for what the preprocessor refuses."""
     flags = ("-E", "-undef", "-nostdinc", "-fsigned-char", "-x", "c++")
-    done = _run([compiler(), *flags, *(f"-D{item}" for item in definitions), "-"], given=f'#line 1 "{name}"\n{source}')
+    done = _run([compiler(), *flags, *(f"-D{item}" for item in definitions), "-"], text=f'#line 1 "{name}"\n{source}')
     if done.returncode:
         raise CompilerRefused(first_errors(done.stderr))
     return done.stdout
@@ -145,23 +145,23 @@ def preprocess(source: str, name: str, definitions: tuple[str, ...]) -> str:
 def build(text: str, header: str, folder: Path, checked: bool, double: bool = False) -> Built:
     """A library from C++ text; CompilerRefused with the first errors where it does not compile.
 
-    `double`: whether `1.0` is one, as the language has it.
+    `double`: whether `1.0` is a double, as the language has it.
     """
     flags = [*_SHARED, *((*_CHECKED, *_checks()) if checked else _FAST), *_PLAIN, *_rounding()]
     flags += [*(_ALIGNED if checked or header in _ALWAYS_ALIGNED else ()), *(() if double else (_SINGLE,))]
     stem = f"{'checked' if checked else 'fast'}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     thing, path = folder / f"{stem}.o", folder / f"{stem}.so"
-    said = _compile(whole_casts.with_whole_casts(text), header, flags, thing)
-    if said:
+    errors = _compile(whole_casts.with_whole_casts(text), header, flags, thing)
+    if errors:
         # What is said of the source is said of it as it stands.
-        said = _compile(text, header, flags, thing)
-    if not said:
+        errors = _compile(text, header, flags, thing)
+    if not errors:
         # Linked apart: the instrumentation's own run-time libraries must stay out.
         linked = [*_SHARED, str(thing), str(runtime()), f"-Wl,-rpath,{runtime().parent}", "-lm", "-o", str(path)]
         done = _run([compiler(), *linked])
-        said = done.stderr if done.returncode else ""
-    if said:
-        raise CompilerRefused(first_errors(said))
+        errors = done.stderr if done.returncode else ""
+    if errors:
+        raise CompilerRefused(first_errors(errors))
     try:
         return Built(path, ctypes.CDLL(str(path)))
     except OSError as error:
@@ -169,28 +169,28 @@ def build(text: str, header: str, folder: Path, checked: bool, double: bool = Fa
 
 
 def _compile(text: str, header: str, flags: list[str], thing: Path, arms: bool = True) -> str:
-    """C++ text as an object file; what the compiler said where it refused it, and nothing where it did not.
+    """Compile C++ text into an object file; the compiler's errors where it refused, and nothing where it did not.
 
     `arms`: whether its conditionals may be written again.
     """
     source = thing.with_suffix(".cpp")
     source.write_text(f'#include "{header}"\n{text}', encoding="utf-8")
     done = _run([compiler(), *flags, f"-I{NATIVE}", "-c", str(source), "-o", str(thing)])
-    said = (done.stderr or "it says nothing") if done.returncode else ""
-    if arms and conditionals.is_ambiguous(said):
+    errors = (done.stderr or "it says nothing") if done.returncode else ""
+    if arms and conditionals.is_ambiguous(errors):
         return _compile(conditionals.with_arms(text), header, flags, thing, arms=False)
-    return said
+    return errors
 
 
 @functools.cache
 def _rounding() -> tuple[str, ...]:
-    """What keeps this compiler from computing with more digits than a half has, where there is such a flag."""
-    return next(filter(_takes, (("-fexcess-precision=16",), ("-ffloat16-excess-precision=none",), ())))
+    """The flag that keeps this compiler from computing with more digits than a half has, where there is one."""
+    return next(filter(_accepts, (("-fexcess-precision=16",), ("-ffloat16-excess-precision=none",), ())))
 
 
 @functools.cache
 def _checks() -> tuple[str, ...]:
-    """What this compiler has of each check: the first that it takes."""
+    """The flags for each check: the first that this compiler takes."""
     wanted = (
         # GCC's plain one leaves out arrays that end a struct.
         (("-fsanitize=bounds-strict",), ("-fsanitize=bounds",)),
@@ -199,21 +199,21 @@ def _checks() -> tuple[str, ...]:
         (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile=1"), ()),
     )
     best = tuple(flag for first, *_ in wanted for flag in first)
-    if _takes(best):
+    if _accepts(best):
         return best
-    return tuple(flag for choices in wanted for flag in next(filter(_takes, choices)))
+    return tuple(flag for choices in wanted for flag in next(filter(_accepts, choices)))
 
 
-def _takes(flags: tuple[str, ...]) -> bool:
+def _accepts(flags: tuple[str, ...]) -> bool:
     asked = [compiler(), "-Werror", *flags, "-fsyntax-only", "-x", "c++", os.devnull]
     return not flags or _run(asked).returncode == 0
 
 
-def first_errors(said: str, most: int = 4) -> str:
-    """A compiler's errors in the kernel's own lines, the first few; all of it if there are none."""
-    found = [f"{match['file']}:{match['line']}: error: {match['what']}" for match in _ERROR.finditer(said)]
-    own = [line for line in found if "/native/" not in line and not line.startswith("entries:")]
-    return "\n".join(dict.fromkeys((own or found)[:most])) or said.strip()[:1500]
+def first_errors(output: str, most: int = 4) -> str:
+    """A compiler's errors in the kernel's own lines, the first few; all of the output if there are none."""
+    errors = [f"{match['file']}:{match['line']}: error: {match['what']}" for match in _ERROR.finditer(output)]
+    own = [line for line in errors if "/native/" not in line and not line.startswith("entries:")]
+    return "\n".join(dict.fromkeys((own or errors)[:most])) or output.strip()[:1500]
 
 
 def line_of(library: Path, base: int, pc: int) -> int:
@@ -230,16 +230,16 @@ def line_of(library: Path, base: int, pc: int) -> int:
     return 0
 
 
-def _run(command: list[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+            command, input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
         )
     except subprocess.TimeoutExpired:
         raise CompilerRefused(f"compiling took longer than {_SECONDS} s") from None
 
 
-def needed(source: str) -> None:
+def refuse_empty(source: str) -> None:
     """SourceError where there is nothing to compile."""
     if not source.strip():
         raise SourceError(0, "the source is empty")

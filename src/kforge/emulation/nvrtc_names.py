@@ -35,12 +35,12 @@ _DECLARING = {"typedef", "using", "struct", "class", "enum"}
 
 def refuse_unknown_headers(source: str) -> None:
     """SourceError for a header of the host's compiler, which NVRTC does not find."""
-    for found in _INCLUDE.finditer(source):
-        if _OF_THE_HOST.fullmatch(found[1]):
-            line = source.count("\n", 0, found.start()) + 1
+    for match in _INCLUDE.finditer(source):
+        if _OF_THE_HOST.fullmatch(match[1]):
+            line = source.count("\n", 0, match.start()) + 1
             raise SourceError(
                 line,
-                f'cannot open source file "{found[1]}": NVRTC has none of the host\'s headers; mathematical functions '
+                f'cannot open source file "{match[1]}": NVRTC has none of the host\'s headers; mathematical functions '
                 "need none, and for types and limits there are cuda/std/cstdint and cuda/std/limits",
             )
 
@@ -50,8 +50,8 @@ def with_own_names(tokens: list[Token], source: str) -> list[Token]:
 
     SourceError for one that it does not define, and that none of its headers bring.
     """
-    brought = _brought([found[1] for found in _INCLUDE.finditer(source)])
-    own = _declared(tokens)
+    brought = _names_of_headers([include[1] for include in _INCLUDE.finditer(source)])
+    own = _declared_names(tokens)
     made = []
     for token in tokens:
         if token.kind == "name" and token.text in own:
@@ -62,8 +62,8 @@ def with_own_names(tokens: list[Token], source: str) -> list[Token]:
     return made
 
 
-def _brought(headers: list[str]) -> set[str]:
-    """Names that come with headers."""
+def _names_of_headers(headers: list[str]) -> set[str]:
+    """The names that come with headers."""
     names: set[str] = set()
     for header in headers:
         if header.startswith(("cuda/std/", "cooperative_groups")) and header != "cuda/std/cfloat":
@@ -75,12 +75,12 @@ def _brought(headers: list[str]) -> set[str]:
     return names
 
 
-def _declared(tokens: list[Token]) -> set[str]:
+def _declared_names(tokens: list[Token]) -> set[str]:
     """Names that the source gives a meaning of its own: what a typedef ends with, and what stands before `=`."""
-    words = [token for token in tokens if token.kind not in ("marker", "space")]
+    kept = [token for token in tokens if token.kind not in ("marker", "space")]
     own: set[str] = set()
-    for place, token in enumerate(words[1:-1], 1):
-        before, after = words[place - 1], words[place + 1]
+    for place, token in enumerate(kept[1:-1], 1):
+        before, after = kept[place - 1], kept[place + 1]
         if token.text in CURES and (
             (after.text in ("=", ";", "{", "[") and before.kind == "name") or before.text in _DECLARING
         ):

@@ -13,24 +13,24 @@ import torch
 
 _MARK = "kforge_mark"
 _ABOVE = 1 << 52
-"""What an address of the device lies above the memory's own: no processor reaches anything there."""
+"""How far an address of the device lies above the memory's own: no processor reaches anything there."""
 
 
 @dataclass
 class StorageMark:
-    """Of one storage. The numbers are those of the last call in which it was so."""
+    """The mark of one storage. A number is that of the last call in which what stands below it held."""
 
     there: bool = False
-    """Whether it is the device's memory, and not the host's."""
+    """Whether the storage is the device's memory, and not the host's."""
     fed: int = 0
-    """Something of forward's inputs, or of the module's state, is in it."""
+    """Something of forward's inputs, or of the module's state, is in the storage."""
     made: int = 0
-    """Something that a kernel wrote is in it."""
+    """Something that a kernel wrote is in the storage."""
     worked: int = 0
-    """Something that a kernel wrote which was given something of the inputs or the state."""
+    """Something is in the storage that a kernel wrote which was given something of the inputs or the state."""
 
     def take(self, others: Iterable[StorageMark]) -> None:
-        """It was computed from these."""
+        """Note that the storage was computed from these others."""
         for other in others:
             self.fed = max(self.fed, other.fed)
             self.made = max(self.made, other.made)
@@ -47,12 +47,12 @@ def storage_of(tensor: torch.Tensor) -> Any:
 
 
 def mark_of(storage: Any) -> StorageMark | None:
-    """None for memory that nobody has looked at yet."""
+    """A storage's mark; None for memory that nobody has looked at yet."""
     return getattr(storage, _MARK, None)
 
 
-def marked(storage: Any) -> StorageMark:
-    """The mark, made where there is none."""
+def mark_for(storage: Any) -> StorageMark:
+    """A storage's mark, made where there is none."""
     mark = mark_of(storage)
     if mark is None:
         mark = StorageMark()
@@ -60,22 +60,22 @@ def marked(storage: Any) -> StorageMark:
     return mark
 
 
-def bring(tensors: Iterable[torch.Tensor]) -> None:
-    """These are on the device from now on."""
+def mark_on_device(tensors: Iterable[torch.Tensor]) -> None:
+    """Mark tensors as being on the device from now on."""
     for tensor in tensors:
         storage = storage_of(tensor)
         if storage is not None:
-            marked(storage).there = True
+            mark_for(storage).there = True
 
 
-def is_there(tensor: torch.Tensor) -> bool:
+def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether a tensor is on the device."""
     mark = mark_of(storage_of(tensor))
     return mark is not None and mark.there
 
 
 def device_address(address: int) -> int:
-    """What a program is told of an address of the device."""
+    """The address that a program is told for memory of the device."""
     return address + _ABOVE if address else 0
 
 

@@ -42,7 +42,7 @@ class SourceError(Exception):
 
 
 def tokens_of(source: str) -> list[Token]:
-    """All tokens; `]]` is two, since it also ends nested subscripts."""
+    """The tokens of a source; `]]` is two, since it also ends nested subscripts."""
     return list(_scan(source))
 
 
@@ -51,10 +51,10 @@ def _scan(source: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(source):
         kind, text = str(match.lastgroup), match[0]
         if kind == "marker":
-            found = _LINE.match(text)
-            if found:
+            directive = _LINE.match(text)
+            if directive:
                 # The next line is the one it names.
-                line = int(found[1]) - 1
+                line = int(directive[1]) - 1
             yield Token(kind, text, line, space)
             space = ""
         elif kind == "space":
@@ -70,7 +70,7 @@ def text_of(tokens: list[Token]) -> str:
 
 
 def text_in_lines(tokens: list[Token]) -> str:
-    """Their text, with each token in its own line even where others before it were left out."""
+    """The tokens' text, with each token in its own line even where others before it were left out."""
     out: list[str] = []
     line = 1
     for token in tokens:
@@ -78,17 +78,17 @@ def text_in_lines(tokens: list[Token]) -> str:
         missing = token.line - line if token.kind not in ("made", "marker") else 0
         out += (token.space, "\n" * missing, token.text)
         line = token.line if token.kind == "marker" else max(line, line + missing) + token.text.count("\n")
-        for found in _LINE_OF_OURS.finditer(token.text if token.kind == "made" else ""):
-            line = int(found[1]) + token.text.count("\n", found.end())
+        for directive in _LINE_OF_OURS.finditer(token.text if token.kind == "made" else ""):
+            line = int(directive[1]) + token.text.count("\n", directive.end())
     return "".join(out)
 
 
-def made(text: str, like: Token) -> Token:
+def substitute(text: str, like: Token) -> Token:
     """A token of our own, where another stood."""
     return replace(like, kind="made", text=text)
 
 
-def closing(tokens: list[Token], opening: int) -> int:
+def closing_bracket(tokens: list[Token], opening: int) -> int:
     """The index of the bracket that closes the one at `opening`."""
     if opening >= len(tokens) or tokens[opening].text not in _PAIRS:
         before = tokens[min(opening, len(tokens)) - 1]
@@ -124,7 +124,7 @@ def closing_angle(tokens: list[Token], opening: int) -> int:
     while index < len(tokens):
         text = tokens[index].text
         if text in ("(", "[", "{"):
-            index = closing(tokens, index)
+            index = closing_bracket(tokens, index)
         elif text == "<":
             depth += 1
         elif text == ">":
@@ -138,14 +138,14 @@ def closing_angle(tokens: list[Token], opening: int) -> int:
 
 
 def split(tokens: list[Token], mark: str = ",") -> list[list[Token]]:
-    """Parts between marks that stand in no bracket, not even a template's."""
+    """The parts between marks that stand in no bracket, not even a template's."""
     parts: list[list[Token]] = [[]]
     index = 0
     while index < len(tokens):
         text = tokens[index].text
         end = index
         if text in _PAIRS:
-            end = closing(tokens, index)
+            end = closing_bracket(tokens, index)
         elif text == "<" and parts[-1] and parts[-1][-1].kind == "name":
             try:
                 end = closing_angle(tokens, index)

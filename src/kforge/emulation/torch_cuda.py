@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from kforge.emulation import torch_patches as to
-from kforge.emulation.torch_patches import Stands
+from kforge.emulation.torch_patches import Patches
 
 MULTIPROCESSORS = 16
-"""As a small GPU has: programs size their grids by it."""
+"""As many as a small GPU has: programs size their grids by it."""
 GROUP_MEMORY, MOST_DYNAMIC = 48 << 10, 227 << 10
 _MEMORY = 16 << 30
 _NAME = "an emulated GPU"
@@ -34,8 +34,8 @@ PROPERTIES = types.SimpleNamespace(
 _stream = to.EmulatedStream()
 
 
-def stands() -> Stands:
-    """What stands in place of torch's own."""
+def patches() -> Patches:
+    """What replaces torch.cuda's own."""
     cuda = torch.cuda
     quiet = ("set_device", "set_stream", "synchronize", "empty_cache", "init", "ipc_collect", "reset_peak_memory_stats")
     nought = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
@@ -75,12 +75,12 @@ def stands() -> Stands:
         (cuda, "graph"): to.absent("torch.cuda.graph"),
         (cuda, "make_graphed_callables"): to.absent("torch.cuda.make_graphed_callables"),
         (cuda, "cudart"): to.absent("torch.cuda.cudart"),
-        (cuda, "_lazy_init"): _not_emulated,
+        (cuda, "_lazy_init"): _refuse_rest,
     }
 
 
-def _not_emulated(*_: Any) -> None:
-    """Whatever else of torch.cuda needs a GPU."""
+def _refuse_rest(*_: Any) -> None:
+    """Refuse whatever else of torch.cuda needs a GPU."""
     caller = sys._getframe(1)
     module = str(caller.f_globals.get("__name__", "torch.cuda"))
     to.absent(f"{module}.{caller.f_code.co_name}")()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from kforge.emulation import torch_patches as to
-from kforge.emulation.torch_patches import Stands
+from kforge.emulation.torch_patches import Patches
 
 _MEMORY = 16 << 30
 
 
-def stands() -> Stands:
-    """What stands in place of torch's own, `compile_shader` apart."""
+def patches() -> Patches:
+    """What replaces torch.mps's own, `compile_shader` apart."""
     mps = torch.mps
     return {
         **to.for_device("mps"),

@@ -10,23 +10,23 @@ import torch
 
 from kforge.emulation import fake_device
 
-Stands = dict[tuple[Any, str], Any]
-"""(where, name) -> what stands there instead."""
+Patches = dict[tuple[Any, str], Any]
+"""(where, name) -> what replaces it."""
 _ABSENT = object()
 _WITH_VALUE = ("manual_seed", "set_state")
 
 
-def install(stands: Stands) -> None:
-    """Put them in, for the rest of this process."""
-    for (holder, name), value in stands.items():
+def install(patches: Patches) -> None:
+    """Put patches in, for the rest of this process."""
+    for (holder, name), value in patches.items():
         setattr(holder, name, value)
 
 
 @contextlib.contextmanager
-def installed(stands: Stands) -> Iterator[None]:
-    """Put them in for a block."""
-    before = {(holder, name): getattr(holder, name, _ABSENT) for holder, name in stands}
-    install(stands)
+def installed(patches: Patches) -> Iterator[None]:
+    """Put patches in for a block."""
+    before = {(holder, name): getattr(holder, name, _ABSENT) for holder, name in patches}
+    install(patches)
     try:
         yield
     finally:
@@ -38,8 +38,8 @@ def installed(stands: Stands) -> Iterator[None]:
                 setattr(holder, name, value)
 
 
-def for_device(device: str) -> Stands:
-    """What programs ask of torch itself."""
+def for_device(device: str) -> Patches:
+    """Patches for what programs ask of torch itself."""
     return {
         (torch, "Generator"): generator(device),
         (torch, "set_default_device"): fake_device.set_default_device,
@@ -101,7 +101,7 @@ class EmulatedStream:
 
 
 class EmulatedEvent:
-    """Recorded when it is asked to be; a time between two says nothing of the device."""
+    """An event is recorded at once; a time between two says nothing of the device."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -136,17 +136,17 @@ class NullContext:
 
 
 def always(value: Any) -> Any:
-    """In place of what has one answer here. Each is another function: torch's compiler knows them by identity."""
+    """A function with one answer. Each call makes another function: torch's compiler knows them by identity."""
     return lambda *_, **__: value
 
 
 def of_generator(name: str) -> Any:
-    """In place of what the device's generator does: its numbers are drawn by the processor's."""
-    return lambda *given: getattr(torch.default_generator, name)(*given[: 1 if name in _WITH_VALUE else 0])
+    """A function of the device's generator: its numbers are drawn by the processor's."""
+    return lambda *arguments: getattr(torch.default_generator, name)(*arguments[: 1 if name in _WITH_VALUE else 0])
 
 
 def absent(name: str) -> Any:
-    """In place of what the emulator does not have: an error that names it."""
+    """A function in place of what the emulator does not have: it raises an error that names it."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{name} is not emulated: see docs/emulation.md for what is")

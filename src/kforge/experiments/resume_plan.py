@@ -47,7 +47,7 @@ def begin(experiment: Experiment, store: Store, fresh: bool = False) -> str:
 
 def resume_plan(experiments: Experiments, experiment: Experiment) -> ResumePlan:
     """What `begin` would do; nothing is done."""
-    known = {name: experiments.find(name).experiment for name in experiments.named(experiment.name)}
+    known = {name: experiments.find(name).experiment for name in experiments.ids_of_name(experiment.name)}
     for name, other in known.items():
         if other == experiment:
             return ResumePlan(name, done=experiments.standings(name))

@@ -10,40 +10,40 @@ from kforge.metrics.records import PairedDifference
 from kforge.types import Trial
 
 FEWEST_PAIRS = 3
-"""With fewer no interval is worth saying."""
+"""With fewer pairs no interval is worth giving."""
 _FEW_VALUES = 6
-"""From fewer, intervals of a mean were found too short (docs/metrics.md)."""
+"""With fewer values, intervals of a mean were found too short (docs/metrics.md)."""
 _SOME = 3
 """How many names are given before the rest is only counted."""
 
 
 def of_texts(keys: Sequence[str]) -> list[str]:
-    """Problems that are called the same and are not."""
+    """A caveat about problems that have one key and different texts."""
     if not keys:
         return []
-    return [f"{_listed(keys)}: not the same text on both sides, so not compared."]
+    return [f"{_first_names(keys)}: not the same text on both sides, so not compared."]
 
 
 def of_questions(
     both: Mapping[str, tuple[ProblemResult, ProblemResult]], asked: Sequence[PairedDifference], names: tuple[str, str]
 ) -> list[str]:
-    """What could not be asked, and why; and what was taken for granted where it could."""
+    """Caveats about questions that could not be asked, and about what the others take for granted."""
     if len(both) < FEWEST_PAIRS:
         counted = f"{len(both)} problems count" if len(both) != 1 else "1 problem counts"
         return [f"{counted} on both sides: too few to compare, an interval takes {FEWEST_PAIRS}."]
     questions = {item.question for item in asked}
     notes = []
     if "speedup vs eager" not in questions:
-        notes.append(_untimed(both, "fall-back vs eager" in questions, names))
+        notes.append(_untimed_note(both, "fall-back vs eager" in questions, names))
     elif "speedup vs best" not in questions:
         notes.append(f"Nothing is said of the best baseline: fewer than {FEWEST_PAIRS} problems have it on both sides.")
     if "fall-back vs eager" in questions:
-        notes += _taken_as_slow(both, names)
+        notes += _fallback_notes(both, names)
     return notes
 
 
-def _untimed(both: Mapping[str, tuple[ProblemResult, ProblemResult]], kept: bool, names: tuple[str, str]) -> str:
-    """Why speed is not compared problem by problem; `kept`: it is with fall-back."""
+def _untimed_note(both: Mapping[str, tuple[ProblemResult, ProblemResult]], kept: bool, names: tuple[str, str]) -> str:
+    """Why speed is not compared problem by problem; `kept`: with fall-back it is."""
     timed = [sum("eager" in pair[side].logs for pair in both.values()) for side in (0, 1)]
     common = sum("eager" in a.logs and "eager" in b.logs for a, b in both.values())
     if not any(timed):
@@ -57,7 +57,7 @@ def _untimed(both: Mapping[str, tuple[ProblemResult, ProblemResult]], kept: bool
     return f"{common} {problems} correct and timed on both sides: too few to compare speed there, only with fall-back."
 
 
-def _taken_as_slow(both: Mapping[str, tuple[ProblemResult, ProblemResult]], names: tuple[str, str]) -> list[str]:
+def _fallback_notes(both: Mapping[str, tuple[ProblemResult, ProblemResult]], names: tuple[str, str]) -> list[str]:
     notes = []
     for side, name in enumerate(names):
         number = sum(pair[side].correct > 0 and "eager" not in pair[side].logs for pair in both.values())
@@ -68,7 +68,7 @@ def _taken_as_slow(both: Mapping[str, tuple[ProblemResult, ProblemResult]], name
 
 
 def of_differences(differences: Sequence[PairedDifference], questions: int) -> list[str]:
-    """Where the numbers can carry less than they seem to."""
+    """Caveats about figures that carry less than they seem to."""
     least = math.floor(math.log2(2 * questions / 0.05)) + 1
     asked = "1 question" if questions == 1 else f"{questions} questions at once"
     flat = [item for item in differences if item.question != "correct" and item.low == item.high]
@@ -93,12 +93,14 @@ def of_differences(differences: Sequence[PairedDifference], questions: int) -> l
 
 
 def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str]) -> list[str]:
-    """What else differs between the sides."""
+    """Caveats about what else differs between the sides."""
     notes = []
     for what, read in _CIRCUMSTANCES.items():
-        found = [sorted({word for trial in side if (word := read(trial))}) for side in (a, b)]
-        if found[0] and found[1] and found[0] != found[1]:
-            notes.append(f"Different {what}: {names[0]} {_listed(found[0])}; {names[1]} {_listed(found[1])}.")
+        values = [sorted({word for trial in side if (word := read(trial))}) for side in (a, b)]
+        if values[0] and values[1] and values[0] != values[1]:
+            notes.append(
+                f"Different {what}: {names[0]} {_first_names(values[0])}; {names[1]} {_first_names(values[1])}."
+            )
     if emulated((*a, *b)):
         notes.append("Programs were verified in emulation, where nothing is timed.")
     return notes
@@ -120,8 +122,8 @@ def _baseline(trial: Trial) -> str:
     return trial.verdict.timing.baseline if trial.verdict and trial.verdict.timing else ""
 
 
-def _measured(trial: Trial) -> str:
-    """Of several measurements the best is a lucky one; one alone was not chosen."""
+def _measurement(trial: Trial) -> str:
+    """How the winner was measured. The best of several measurements is a lucky one; a single one was not chosen."""
     timed = {attempt.candidate.id for attempt in trial.history if attempt.candidate and attempt.speedup is not None}
     if len(timed) < 2:
         return ""
@@ -133,11 +135,11 @@ _CIRCUMSTANCES: dict[str, Callable[[Trial], str]] = {
     "machines": _machine,
     "versions of torch": _torch,
     "baselines beside the program": _baseline,
-    "measurements of winners": _measured,
+    "measurements of winners": _measurement,
     "seeds": lambda trial: str(trial.cell.seed),
 }
 
 
-def _listed(words: Sequence[str]) -> str:
-    rest = len(words) - _SOME
-    return ", ".join(words[:_SOME]) + (f" and {rest} more" if rest > 0 else "")
+def _first_names(names: Sequence[str]) -> str:
+    rest = len(names) - _SOME
+    return ", ".join(names[:_SOME]) + (f" and {rest} more" if rest > 0 else "")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kforge.metrics.caveats import FEWEST_PAIRS, of_circumstances, of_differences, of_questions, of_texts
 from kforge.metrics.intervals import mean_interval, same, share_difference_interval, sign, sign_test
-from kforge.metrics.problem_results import Counted, ProblemResult, count, standing
+from kforge.metrics.problem_results import Counted, ProblemResult, count, problem_result
 from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference, ProblemPair, Question
 from kforge.types import Trial
 
@@ -20,10 +20,10 @@ _FARTHEST = math.log(1e6)
 """An interval in logarithms is cut off here, so that a few wild values give a number that can be written."""
 
 _VALUES: dict[Question, Callable[[ProblemResult], float | None]] = {
-    "correct": lambda found: found.correct,
-    "speedup vs eager": lambda found: found.logs.get("eager"),
-    "speedup vs best": lambda found: found.logs.get("best"),
-    "fall-back vs eager": lambda found: found.fallback["eager"],
+    "correct": lambda result: result.correct,
+    "speedup vs eager": lambda result: result.logs.get("eager"),
+    "speedup vs best": lambda result: result.logs.get("best"),
+    "fall-back vs eager": lambda result: result.fallback["eager"],
 }
 """What a problem is worth on one side: a share, or a logarithm; None leaves it out of that question."""
 
@@ -60,7 +60,7 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
 
 
 def questions_of(a: Sequence[Trial], b: Sequence[Trial]) -> int:
-    """How many questions a comparison of these asks."""
+    """How many questions a comparison of these trials asks."""
     return len(_asked(_common(count(a), count(b))[0]))
 
 
@@ -68,7 +68,9 @@ def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
     """Problems that count on both sides; and keys that are the same, of problems that are not."""
     keys = [key for key in a.counting if key in b.counting]
     texts = {key: {trial.cell.problem_id for side in (a, b) for trial in side.counting[key]} for key in keys}
-    both = {key: (standing(a.counting[key]), standing(b.counting[key])) for key in keys if len(texts[key]) == 1}
+    both = {
+        key: (problem_result(a.counting[key]), problem_result(b.counting[key])) for key in keys if len(texts[key]) == 1
+    }
     return both, [key for key in keys if len(texts[key]) > 1]
 
 
@@ -93,8 +95,8 @@ def _has_fallback(both: _Both) -> bool:
     emulation, nothing is known: what is kept of it would all be baseline.
     """
     sides = list(zip(*both.values(), strict=True))
-    timed = [any("eager" in found.logs for found in side) for side in sides]
-    wrong = [not any(found.correct or found.emulated for found in side) for side in sides]
+    timed = [any("eager" in result.logs for result in side) for side in sides]
+    wrong = [not any(result.correct or result.emulated for result in side) for side in sides]
     return any(timed) and all(has or none for has, none in zip(timed, wrong, strict=True))
 
 

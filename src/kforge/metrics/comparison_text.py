@@ -17,27 +17,31 @@ _SUBJECTS: dict[Question, str] = {
 
 
 def in_words(comparison: Comparison) -> list[str]:
-    """What was found, question by question; who wins where; then what to know before believing it."""
+    """The sentences of a comparison: what was found, question by question; who wins where; what to know beforehand."""
     lines = [_sentence(item, comparison) for item in comparison.differences]
     ratios = {pair.problem: pair.ratio for pair in comparison.pairs if pair.ratio is not None}
     won = {key: ratio for key, ratio in ratios.items() if ratio > 1}
     lost = {key: 1 / ratio for key, ratio in ratios.items() if ratio < 1}
-    lines += _largest(f"{comparison.b} wins most against {comparison.a} on", won)
-    lines += _largest(f"{comparison.a} wins most against {comparison.b} on", lost)
-    lines += _only(comparison.b, [pair.problem for pair in comparison.pairs if pair.b_correct > pair.a_correct == 0])
-    lines += _only(comparison.a, [pair.problem for pair in comparison.pairs if pair.a_correct > pair.b_correct == 0])
+    lines += _largest_line(f"{comparison.b} wins most against {comparison.a} on", won)
+    lines += _largest_line(f"{comparison.a} wins most against {comparison.b} on", lost)
+    lines += _only_correct_line(
+        comparison.b, [pair.problem for pair in comparison.pairs if pair.b_correct > pair.a_correct == 0]
+    )
+    lines += _only_correct_line(
+        comparison.a, [pair.problem for pair in comparison.pairs if pair.a_correct > pair.b_correct == 0]
+    )
     for name, alone in ((comparison.a, comparison.alone_a), (comparison.b, comparison.alone_b)):
         if alone:
-            lines.append(f"Not compared, since they count for {name} only: {_named(alone)}.")
+            lines.append(f"Not compared, since they count for {name} only: {_first_names(alone)}.")
     return lines + list(comparison.notes)
 
 
 def _sentence(item: PairedDifference, comparison: Comparison) -> str:
-    found = _shown(item, comparison) if item.shown else _not_shown(item, comparison)
-    return f"{_SUBJECTS[item.question]}: {found}; {_tally(item, comparison)}."
+    answer = _difference_text(item, comparison) if item.shown else _no_difference_text(item, comparison)
+    return f"{_SUBJECTS[item.question]}: {answer}; {_tally(item, comparison)}."
 
 
-def _shown(item: PairedDifference, comparison: Comparison) -> str:
+def _difference_text(item: PairedDifference, comparison: Comparison) -> str:
     a, b = comparison.a, comparison.b
     if item.question == "correct":
         word = "more" if item.effect > 0 else "fewer"
@@ -50,8 +54,8 @@ def _shown(item: PairedDifference, comparison: Comparison) -> str:
     )
 
 
-def _not_shown(item: PairedDifference, comparison: Comparison) -> str:
-    """What could still hide is as much part of the answer as what was not found."""
+def _no_difference_text(item: PairedDifference, comparison: Comparison) -> str:
+    """A result that shows no difference: what could still hide is as much part of the answer as what was not found."""
     if item.question == "correct":
         seen = f"seen {item.effect * 100:+.1f} points; what is there may be {_points(item)}"
     elif item.low == item.high:
@@ -62,7 +66,7 @@ def _not_shown(item: PairedDifference, comparison: Comparison) -> str:
 
 
 def _disagreement(item: PairedDifference) -> str:
-    """Where one of the two that must agree speaks alone, or against the other."""
+    """A remark where the interval and the sign test disagree: one speaks alone, or against the other."""
     none = 0.0 if item.question == "correct" else 1.0
     speaks = item.low < item.high and not item.low <= none <= item.high
     if speaks and item.sign_p < 0.05:
@@ -83,7 +87,7 @@ def _range(item: PairedDifference) -> str:
 
 
 def _times(factor: float) -> str:
-    """With three places where small differences matter."""
+    """A factor, with three places where small differences matter."""
     return f"{factor:.3f}" if 0.1 <= factor < 10 else f"{factor:.3g}"
 
 
@@ -94,15 +98,15 @@ def _tally(item: PairedDifference, comparison: Comparison) -> str:
     return f"{item.pairs} problems: {item.wins} won, {item.losses} lost{ties}, sign test {p}, {asked}"
 
 
-def _largest(beginning: str, factors: Mapping[str, float]) -> list[str]:
+def _largest_line(beginning: str, factors: Mapping[str, float]) -> list[str]:
     top = sorted(factors, key=lambda key: (-factors[key], key))[:_TOP]
     return [f"{beginning} " + ", ".join(f"{key} ({_times(factors[key])} times)" for key in top) + "."] if top else []
 
 
-def _only(name: str, keys: Sequence[str]) -> list[str]:
-    return [f"Correct for {name} only: {_named(keys)}."] if keys else []
+def _only_correct_line(name: str, keys: Sequence[str]) -> list[str]:
+    return [f"Correct for {name} only: {_first_names(keys)}."] if keys else []
 
 
-def _named(keys: Sequence[str]) -> str:
+def _first_names(keys: Sequence[str]) -> str:
     rest = len(keys) - _TOP
     return ", ".join(keys[:_TOP]) + (f" and {rest} more" if rest > 0 else "")

@@ -24,8 +24,8 @@ def fast_p(trials: Sequence[Trial], p: float, against: Against = "eager") -> Sha
 def curve(counting: Mapping[str, Sequence[Trial]], against: Against) -> tuple[Point, ...]:
     """fast_p over the grid, of problems that count; empty where how fast programs are is not known.
 
-    That is so where some are correct and none was timed against that baseline, and in emulation. Where none is correct
-    it is known: 0 everywhere.
+    Speeds are not known where some programs are correct and none was timed against that baseline, and in emulation.
+    Where no program is correct they are: fast_p is 0 everywhere.
     """
     speeds = _speeds(counting, against)
     best = max((value for group in speeds for value in group), default=0.0)
@@ -52,5 +52,5 @@ def _speeds(counting: Mapping[str, Sequence[Trial]], against: Against) -> list[l
 
 
 def _share(speeds: Sequence[Sequence[float]], p: float) -> Share | None:
-    """A speedup must be more than p; for p = 0 it is enough to be correct."""
+    """fast_p of these speeds: a speedup must be more than p; for p = 0 it is enough to be correct."""
     return share_of([sum(value > p or value == p == 0.0 for value in group) / len(group) for group in speeds])

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 RESAMPLES = 1000
-"""At least; more where the interval's level leaves fewer than twenty of them beyond each end."""
+"""The fewest resamples; more are drawn where the interval's level leaves fewer than twenty of them beyond each end."""
 _MOST_RESAMPLES = 10000
 _FEWEST_DIFFERENT = 6
-"""Of fewer different values a bootstrap draws the same few sets over and over."""
+"""From fewer different values a bootstrap draws the same few sets over and over."""
 _EQUAL = 1e-9
 """Values this close together are one value that was rounded."""
 
@@ -41,7 +41,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95, seed: int = 0) -
     reach = student(level, count - 1)
     low, high = -reach, reach
     if len({round(value / _EQUAL) for value in values}) >= _FEWEST_DIFFERENT:
-        drawn = _studentised([value - middle for value in values], level, seed)
+        drawn = _studentised_means([value - middle for value in values], level, seed)
         beyond = int(len(drawn) * (1 - level) / 2)
         if drawn:
             low, high = min(low, -drawn[-1 - beyond]), max(high, -drawn[beyond])
@@ -79,7 +79,7 @@ def sign(value: float) -> int:
 
 @functools.cache
 def student(level: float, freedom: int) -> float:
-    """Within which multiple of the standard error Student's t lies with that probability."""
+    """The multiple of the standard error within which Student's t lies with that probability."""
     low, high = 0.0, 1.0
     while _student_within(high, freedom) < level:
         high *= 2
@@ -103,21 +103,21 @@ def _student_within(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + inner) if odd else inner
 
 
-def _studentised(centred: Sequence[float], level: float, seed: int) -> list[float]:
+def _studentised_means(centred: Sequence[float], level: float, seed: int) -> list[float]:
     """Means of resamples over their own standard errors, in order; a resample without spread says nothing."""
     # One complex number holds a value and its square, so that one sum over a resample gives both moments.
     pairs = [complex(value, value * value) for value in centred]
     count = len(pairs)
     least = _EQUAL * _EQUAL
     choose = random.Random(seed).choices
-    found = []
+    ratios = []
     for _ in range(min(_MOST_RESAMPLES, max(RESAMPLES, math.ceil(40 / (1 - level))))):
         total = sum(choose(pairs, k=count))
         middle = total.real / count
         spread = total.imag / count - middle * middle
         if spread > least:
-            found.append(middle / math.sqrt(spread / (count - 1)))
-    return sorted(found)
+            ratios.append(middle / math.sqrt(spread / (count - 1)))
+    return sorted(ratios)
 
 
 def _standard_error(values: Sequence[float], middle: float) -> float:

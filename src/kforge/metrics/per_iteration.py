@@ -27,13 +27,13 @@ def _iteration(number: int, all_chains: Sequence[Sequence[int]]) -> Iteration:
         reached[max(chain[:number], default=0)] += 1
         if len(chain) >= number:
             own[chain[number - 1]] += 1
-    shares = {state: found / len(all_chains) for state, found in zip(STATES, reached, strict=True)}
+    shares = {state: count / len(all_chains) for state, count in zip(STATES, reached, strict=True)}
     return Iteration(number, shares, dict(zip(STATES, own, strict=True)))
 
 
 def pass_at(counting: Mapping[str, Sequence[Trial]]) -> dict[int, float]:
     """pass@k over problems, for k up to the fewest chains that any problem has."""
-    tries = [_passed(trials) for trials in counting.values()]
+    tries = [_pass_counts(trials) for trials in counting.values()]
     fewest = min((count for count, _ in tries), default=0)
     return {k: math.fsum(pass_at_k(n, c, k) for n, c in tries) / len(tries) for k in _KS if k <= fewest}
 
@@ -43,7 +43,7 @@ def pass_at_k(tried: int, passed: int, k: int) -> float:
     return 1.0 - math.comb(tried - passed, k) / math.comb(tried, k)
 
 
-def _passed(trials: Sequence[Trial]) -> tuple[int, int]:
+def _pass_counts(trials: Sequence[Trial]) -> tuple[int, int]:
     """Chains of a problem, and those with a correct program."""
     every = [chain for trial in trials for chain in chains(trial)]
     return len(every), sum(any(attempt.correct for attempt in chain) for chain in every)

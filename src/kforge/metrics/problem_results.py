@@ -28,7 +28,7 @@ class Counted:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All that count."""
+        """All trials that count."""
         return tuple(trial for trials in self.counting.values() for trial in trials)
 
 
@@ -39,39 +39,39 @@ class ProblemResult:
     correct: float
     """The share of repetitions that are correct."""
     state: str
-    """The best state of any."""
+    """The best state of any repetition."""
     logs: dict[Against, float]
     """Mean logarithm of the speedup of correct repetitions, where one was timed against that baseline."""
     fallback: dict[Against, float]
-    """The same over all of them, for who keeps the baseline wherever the program is wrong or slower."""
+    """Mean logarithm of the speedup over all repetitions, the baseline kept where the program is wrong or slower."""
     emulated: bool = False
     """Whether any of them was judged in emulation, where nothing is timed."""
 
 
 def count(trials: Sequence[Trial]) -> Counted:
-    """Every problem in exactly one place; ValueError if the trials are not of one configuration on one platform."""
+    """Sort trials by what became of their problems; ValueError if they are of several configurations or platforms."""
     if len({(trial.cell.platform, trial.cell.configuration) for trial in trials}) > 1:
         raise ValueError("trials of several platforms or configurations: give those of one, as Study.groups() does")
-    found = Counted({})
+    counted = Counted({})
     for key, group in _by_problem(trials).items():
         unsound = _unique(reason for trial in group for reason in flaws(trial))
         finished = tuple(trial for trial in group if trial.state == "finished")
         others = [trial for trial in group if trial.state != "finished"]
         why = "; ".join(_unique(f"{trial.state}: {trial.reason}" if trial.reason else trial.state for trial in others))
         if unsound:
-            found.degenerate[key] = "; ".join(unsound)
+            counted.degenerate[key] = "; ".join(unsound)
         elif finished:
-            found.counting[key] = finished
+            counted.counting[key] = finished
             if why:
-                found.partial[key] = why
+                counted.partial[key] = why
         elif all(trial.state == "failed" for trial in others):
-            found.unusable[key] = "; ".join(_unique(trial.reason or "failed" for trial in others))
+            counted.unusable[key] = "; ".join(_unique(trial.reason or "failed" for trial in others))
         else:
-            found.unfinished[key] = why
-    return found
+            counted.unfinished[key] = why
+    return counted
 
 
-def standing(trials: Sequence[Trial]) -> ProblemResult:
+def problem_result(trials: Sequence[Trial]) -> ProblemResult:
     """The figures of one problem's finished trials."""
     correct = [trial for trial in trials if is_correct(trial)]
     logs: dict[Against, float] = {}
@@ -86,7 +86,7 @@ def standing(trials: Sequence[Trial]) -> ProblemResult:
 
 
 def flaws(trial: Trial) -> list[str]:
-    """Why its problem is unsound: by its own verdicts, or by those of other trials on the same problem."""
+    """Why a trial's problem is unsound: by its own verdicts, or by those of other trials on the same problem."""
     return _unique((*trial.degenerate, *(reason for verdict in _verdicts(trial) for reason in verdict.degenerate)))
 
 
@@ -105,7 +105,7 @@ def is_correct(trial: Trial) -> bool:
 
 
 def speedup(trial: Trial, against: Against) -> float | None:
-    """The winner's; None where it is not correct or was not timed against that."""
+    """The winner's speedup; None where it is not correct or was not timed against that baseline."""
     timing = trial.verdict.timing if trial.verdict else None
     if timing is None:
         return None
@@ -119,19 +119,19 @@ def speedup(trial: Trial, against: Against) -> float | None:
 
 
 def chains(trial: Trial) -> list[list[Attempt]]:
-    """Its attempts by chain, each in the order of its steps; one that never had a program is one empty chain."""
-    found: dict[int, list[Attempt]] = {}
+    """A trial's attempts by chain, in the order of their steps; a trial without a program has one empty chain."""
+    by_chain: dict[int, list[Attempt]] = {}
     for attempt in sorted(trial.history, key=lambda item: item.move.step):
-        found.setdefault(attempt.move.chain, []).append(attempt)
-    return [found[number] for number in sorted(found)] or [[]]
+        by_chain.setdefault(attempt.move.chain, []).append(attempt)
+    return [by_chain[number] for number in sorted(by_chain)] or [[]]
 
 
 def _by_problem(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    """In an order that does not depend on how the trials came, so that neither does any figure."""
-    found: dict[str, list[Trial]] = {}
+    """Trials by problem, in an order that does not depend on how they came, so that neither does any figure."""
+    groups: dict[str, list[Trial]] = {}
     for trial in sorted(trials, key=lambda item: (item.cell.problem, item.cell.seed, item.run)):
-        found.setdefault(trial.cell.problem, []).append(trial)
-    return found
+        groups.setdefault(trial.cell.problem, []).append(trial)
+    return groups
 
 
 def _verdicts(trial: Trial) -> Iterable[Verdict]:
@@ -140,5 +140,5 @@ def _verdicts(trial: Trial) -> Iterable[Verdict]:
         yield trial.confirmation
 
 
-def _unique(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

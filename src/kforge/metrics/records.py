@@ -49,7 +49,7 @@ class Iteration:
     """How chains stood after that many programs, by state."""
 
     number: int
-    """From 1."""
+    """The number of the program in its chain, from 1."""
     reached: dict[str, float]
     """Share of chains by the best state among their first `number` programs; a chain that ended keeps its state."""
     own: dict[str, int]
@@ -92,20 +92,20 @@ class Summary:
     mean_correct: dict[str, Mean] = field(default_factory=dict)
     """Geometric mean speedup of correct programs."""
     mean_fallback: dict[str, Mean] = field(default_factory=dict)
-    """The same over all problems for who keeps the baseline wherever the program is wrong or slower: 1 where none is
-    correct.
+    """Geometric mean speedup over all problems, the baseline kept wherever the program is wrong or slower: 1 where
+    none is correct.
     """
     pass_at: dict[int, float] = field(default_factory=dict)
     """pass@k over chains."""
     usage: Usage = Usage()
-    """Of all its trials, those that do not count included."""
+    """Usage of all its trials, those that do not count included."""
     seconds: float = 0.0
-    """The same for the time of models and judge."""
+    """Time of models and judge, of all its trials."""
     correct_kernels: int = 0
     """Trials with a correct program, unfinished ones included, degenerate problems not: what the cost bought."""
     tokens_per_correct: float | None = None
     dollars_per_correct: float | None = None
-    """None where nothing is correct, or a price is not known."""
+    """Dollars; None where nothing is correct, or a price is not known."""
     seconds_per_correct: float | None = None
     custom_share: float | None = None
     """Median share of time that winners spend in code of their own."""
@@ -114,7 +114,7 @@ class Summary:
     roofline_share: float | None = None
     """Median share of the roofline that winners reach, where it is known."""
     roofline_of: int = 0
-    """For how many winners it is known."""
+    """For how many winners that share is known."""
 
 
 Question = Literal["correct", "speedup vs eager", "speedup vs best", "fall-back vs eager"]
@@ -136,9 +136,9 @@ class PairedDifference:
     """b over a for speedups, b minus a for shares."""
     low: float
     high: float
-    """Its interval at `level`."""
+    """The effect's interval at `level`."""
     level: float
-    """Of the interval; higher than 0.95 where several questions are asked at once."""
+    """The interval's level; higher than 0.95 where several questions are asked at once."""
     pairs: int
     wins: int
     """Problems where b is better."""

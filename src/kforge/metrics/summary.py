@@ -11,7 +11,16 @@ from dataclasses import replace
 from kforge.metrics.fast import curve, share_of
 from kforge.metrics.intervals import mean_interval
 from kforge.metrics.per_iteration import iterations, pass_at
-from kforge.metrics.problem_results import Counted, ProblemResult, count, emulated, is_correct, speedup, standing, state
+from kforge.metrics.problem_results import (
+    Counted,
+    ProblemResult,
+    count,
+    emulated,
+    is_correct,
+    problem_result,
+    speedup,
+    state,
+)
 from kforge.metrics.records import AGAINST, STATES, Against, Mean, Summary
 from kforge.types import Trial, Usage
 
@@ -22,12 +31,12 @@ _FARTHEST = math.log(1e6)
 
 
 def summarise(trials: Sequence[Trial]) -> Summary:
-    """The figures of the trials of one (platform, configuration); without trials an empty one."""
+    """The figures of the trials of one (platform, configuration); without trials an empty summary."""
     counted = count(trials)
-    standings = [standing(group) for group in counted.counting.values()]
-    timed = any(found.logs for found in standings)
+    results = [problem_result(group) for group in counted.counting.values()]
+    timed = any(result.logs for result in results)
     ended = Counter(state(trial) for trial in counted.trials)
-    found = Summary(
+    summary = Summary(
         platform=trials[0].cell.platform if trials else "",
         configuration=trials[0].cell.configuration if trials else "",
         problems=tuple(counted.counting),
@@ -35,48 +44,48 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         unusable=counted.unusable,
         degenerate=counted.degenerate,
         partial=counted.partial,
-        unconfirmed=_unconfirmed(counted.trials),
+        unconfirmed=_failed_confirmations(counted.trials),
         emulated=emulated(trials),
         timed=timed,
         outcomes={name: ended[name] for name in STATES if ended[name]},
-        correct=share_of([found.correct for found in standings]),
+        correct=share_of([result.correct for result in results]),
         iterations=iterations(counted.trials),
         fast={against: points for against in AGAINST if (points := curve(counted.counting, against))},
-        untimed=_untimed(counted.trials) if timed else {},
-        mean_correct=_means_correct(standings),
-        mean_fallback=_means_fallback(standings),
+        untimed=_untimed_counts(counted.trials) if timed else {},
+        mean_correct=_means_correct(results),
+        mean_fallback=_means_fallback(results),
         pass_at=pass_at(counted.counting),
     )
-    return _with_makings(_with_costs(found, trials), counted)
+    return _with_winner_figures(_with_costs(summary, trials), counted)
 
 
-def _unconfirmed(trials: Iterable[Trial]) -> dict[str, str]:
+def _failed_confirmations(trials: Iterable[Trial]) -> dict[str, str]:
     """By problem, the confirmations that were not correct."""
-    found: dict[str, list[str]] = {}
+    by_problem: dict[str, list[str]] = {}
     for trial in trials:
         if trial.best is not None and trial.confirmation is not None and not is_correct(trial):
             verdict = trial.confirmation
-            found.setdefault(trial.cell.problem, []).append(f"{verdict.outcome.value}: {verdict.headline}")
-    return {key: "; ".join(dict.fromkeys(reasons)) for key, reasons in found.items()}
+            by_problem.setdefault(trial.cell.problem, []).append(f"{verdict.outcome.value}: {verdict.headline}")
+    return {key: "; ".join(dict.fromkeys(reasons)) for key, reasons in by_problem.items()}
 
 
-def _untimed(trials: Sequence[Trial]) -> dict[str, int]:
+def _untimed_counts(trials: Sequence[Trial]) -> dict[str, int]:
     correct = [trial for trial in trials if is_correct(trial)]
     missing = {against: sum(speedup(trial, against) is None for trial in correct) for against in AGAINST}
     return {against: number for against, number in missing.items() if number}
 
 
-def _means_correct(standings: Sequence[ProblemResult]) -> dict[str, Mean]:
-    known = {against: [found.logs[against] for found in standings if against in found.logs] for against in AGAINST}
+def _means_correct(results: Sequence[ProblemResult]) -> dict[str, Mean]:
+    known = {against: [result.logs[against] for result in results if against in result.logs] for against in AGAINST}
     return {against: _mean(logs) for against, logs in known.items() if logs}
 
 
-def _means_fallback(standings: Sequence[ProblemResult]) -> dict[str, Mean]:
-    known: Sequence[Against] = [against for against in AGAINST if any(against in found.logs for found in standings)]
-    if standings and not any(found.correct or found.emulated for found in standings):
+def _means_fallback(results: Sequence[ProblemResult]) -> dict[str, Mean]:
+    known: Sequence[Against] = [against for against in AGAINST if any(against in result.logs for result in results)]
+    if results and not any(result.correct or result.emulated for result in results):
         # Without a correct program the baseline is kept everywhere.
         known = AGAINST
-    return {against: _mean([found.fallback[against] for found in standings], least=0.0) for against in known}
+    return {against: _mean([result.fallback[against] for result in results], least=0.0) for against in known}
 
 
 def _mean(logs: Sequence[float], least: float = -_FARTHEST) -> Mean:
@@ -86,14 +95,14 @@ def _mean(logs: Sequence[float], least: float = -_FARTHEST) -> Mean:
     return Mean(math.exp(value), math.exp(max(least, low)), math.exp(min(_FARTHEST, high)), len(logs))
 
 
-def _with_costs(found: Summary, trials: Sequence[Trial]) -> Summary:
-    """What everything cost, and how much that is for each correct program."""
+def _with_costs(summary: Summary, trials: Sequence[Trial]) -> Summary:
+    """The summary with what everything cost, and how much that is for each correct program."""
     usage = sum((trial.usage for trial in trials), Usage())
     usage = replace(usage, dollars=math.fsum(trial.usage.dollars for trial in trials))
     seconds = math.fsum(trial.seconds for trial in trials)
-    correct = sum(is_correct(trial) for trial in trials if trial.cell.problem not in found.degenerate)
+    correct = sum(is_correct(trial) for trial in trials if trial.cell.problem not in summary.degenerate)
     return replace(
-        found,
+        summary,
         usage=usage,
         seconds=seconds,
         correct_kernels=correct,
@@ -103,8 +112,8 @@ def _with_costs(found: Summary, trials: Sequence[Trial]) -> Summary:
     )
 
 
-def _with_makings(found: Summary, counted: Counted) -> Summary:
-    """Whose code the winners' time is spent in, and how near the machine's ceiling they come."""
+def _with_winner_figures(summary: Summary, counted: Counted) -> Summary:
+    """The summary with whose code the winners spend their time in, and how near the machine's ceiling they come."""
     own: list[float] = []
     own_only: list[float] = []
     roofline: list[float] = []
@@ -118,7 +127,7 @@ def _with_makings(found: Summary, counted: Counted) -> Summary:
         digests = [trial.best.digest for trial in winners if trial.best and trial.best.digest]
         roofline += [share for digest in digests if (share := digest.value("roofline_share")) is not None]
     return replace(
-        found,
+        summary,
         custom_share=statistics.median(own) if own else None,
         own_code_only=share_of(own_only),
         roofline_share=statistics.median(roofline) if roofline else None,

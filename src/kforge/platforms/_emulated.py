@@ -58,26 +58,26 @@ class Emulated(Platform):
 
     def bring(self, tensors: list[Any]) -> None:
         """These are on the emulated device from now on."""
-        self._part("places").bring(tensors)
+        self._part("storage_marks").mark_on_device(tensors)
 
     def where(self, tensor: Any) -> str:
         """The device a tensor is on."""
-        return f"{self.hardware().device}:0" if self._part("places").is_there(tensor) else str(tensor.device)
+        return f"{self.hardware().device}:0" if self._part("storage_marks").is_on_device(tensor) else str(tensor.device)
 
     def set_checked(self, yes: bool) -> None:
-        self._module().check(yes)
+        self._module().set_checked(yes)
 
     def unchecked_launches(self) -> int:
         """Launches that were not looked at closely since `set_checked`."""
-        return int(self._part("supervised").unchecked())
+        return int(self._part("launch_trace").unchecked_launches())
 
     def follow(self, tensors: list[Any]) -> None:
         """A call begins that works on these."""
-        self._part("supervised").follow(tensors)
+        self._part("launch_trace").begin_dataflow_trace(tensors)
 
     def followed(self, tensors: list[Any]) -> str:
         """It gave these: why the program's kernels have no part in them; empty if they have."""
-        return str(self._part("supervised").followed(tensors))
+        return str(self._part("launch_trace").end_dataflow_trace(tensors))
 
     def _module(self) -> Any:
         """Imports torch, which the command line's fast path does without."""

@@ -20,7 +20,7 @@ def find(place: str | Path) -> list[Problem]:
     """
     text = str(place)
     if text == "bundled" or text.startswith("bundled:"):
-        return _bundled(text.partition(":")[2])
+        return _bundled_problems(text.partition(":")[2])
     path = Path(place)
     if path.is_dir():
         return sorted(map(Problem.from_file, files_of(path)), key=_place)
@@ -30,26 +30,26 @@ def find(place: str | Path) -> list[Problem]:
 def files_of(folder: Path) -> list[Path]:
     """The files of a folder that may be problems, ordered by level and number."""
     files = (file for file in folder.rglob("*.py") if file.is_file() and not file.name.startswith(("_", ".")))
-    found = in_order(file for file in files if "__pycache__" not in file.parts)
-    if not found:
+    ordered = in_order(file for file in files if "__pycache__" not in file.parts)
+    if not ordered:
         raise UsageError(f"{folder}: no .py file in it")
-    return found
+    return ordered
 
 
 def in_order(files: Iterable[Path]) -> list[Path]:
-    """By level, number and name, as they stand in the paths."""
+    """The files by level, number and name, as they stand in the paths."""
 
     def place(file: Path) -> tuple[int, int, str, Path]:
-        return (_leading(file.parent.name.removeprefix("level")), _leading(file.stem), file.stem, file)
+        return (_leading_number(file.parent.name.removeprefix("level")), _leading_number(file.stem), file.stem, file)
 
     return sorted(files, key=place)
 
 
-def _bundled(name: str) -> list[Problem]:
+def _bundled_problems(name: str) -> list[Problem]:
     everything = sorted(map(Problem.from_file, BUNDLED.glob("level*/*.py")), key=_place)
     if not name:
         return everything
-    found = [
+    matches = [
         problem
         for problem in everything
         if name
@@ -60,18 +60,18 @@ def _bundled(name: str) -> list[Problem]:
             problem.name,
         )
     ]
-    if not found:
+    if not matches:
         known = ", ".join(problem.key for problem in everything)
         raise UsageError(f"no bundled problem is called {name!r}; there are: {known}")
-    return found
+    return matches
 
 
 def _place(problem: Problem) -> tuple[int, int, str]:
-    number = problem.number if problem.number is not None else _leading(problem.name)
+    number = problem.number if problem.number is not None else _leading_number(problem.name)
     return (problem.level or 1 << 30, number, problem.name)
 
 
-def _leading(name: str) -> int:
+def _leading_number(name: str) -> int:
     """The number a name begins with; names without one come last."""
     digits = re.match(r"\d+", name)
     return int(digits[0]) if digits else 1 << 30

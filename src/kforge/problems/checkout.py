@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _CAREFUL = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""What a checkout's own settings may not have git run."""
+"""Options that keep git from running what a checkout's own settings name."""
 
 
 def commits_of(folders: Iterable[Path]) -> str:
@@ -25,13 +25,13 @@ def _commit(folder: Path) -> str:
     return f"{commit}+" if commit and _git(folder, "status", "--porcelain", "--", ".") else commit
 
 
-def _git(folder: Path, *words: str) -> str:
+def _git(folder: Path, *arguments: str) -> str:
     """What git says; nothing where there is no git, or no checkout."""
     # A hook of another checkout would have git look there.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *_CAREFUL, "-C", str(folder), *words],
+            ["git", "--no-optional-locks", *_CAREFUL, "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
             check=False,

@@ -23,7 +23,7 @@ class NotInSuite(UsageError):
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
         self.key = key
-        """Which field of the choice it stands in."""
+        """Which field of the selection the word stands in."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Selection:
     only: tuple[str, ...] = ()
     """Keys, names, numbers (level1/23 or 1/23), levels (level1) or patterns with *; empty: all."""
     without: tuple[str, ...] = ()
-    """The same for what is not wanted, or the name of a filter."""
+    """What is not wanted, named in the same ways, or the name of a filter."""
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -75,20 +75,20 @@ FILTERS: dict[str, Callable[[Problem], str]] = {"metal": lambda problem: missing
 """Filters by name: each says why it takes a problem away, or nothing."""
 
 
-def chosen(entries: Sequence[SuiteEntry], choice: Selection) -> tuple[list[SuiteEntry], dict[str, str]]:
-    """Those that are wanted and can be used, and of the wanted ones those that are left out, with the reason."""
+def choose(entries: Sequence[SuiteEntry], choice: Selection) -> tuple[list[SuiteEntry], dict[str, str]]:
+    """The entries that are wanted and can be used; and the wanted ones that are left out, with the reason."""
     _check(entries, choice)
     kept: list[SuiteEntry] = []
     left_out: dict[str, str] = {}
     for entry in entries:
-        if not _wanted(entry, choice):
+        if not _is_wanted(entry, choice):
             continue
-        reason = entry.reason or _unwanted(entry, choice.without)
+        reason = entry.reason or _exclusion(entry, choice.without)
         if reason:
             left_out[entry.key] = reason
         else:
             kept.append(entry)
-    return _within(kept, choice.limit), left_out
+    return _first_of_each(kept, choice.limit), left_out
 
 
 def matches(entry: SuiteEntry, pattern: str) -> bool:
@@ -100,13 +100,13 @@ def matches(entry: SuiteEntry, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(text.lower(), pattern.lower()) for text in (entry.key, entry.name))
 
 
-def _wanted(entry: SuiteEntry, choice: Selection) -> bool:
+def _is_wanted(entry: SuiteEntry, choice: Selection) -> bool:
     if choice.levels and entry.level not in choice.levels:
         return False
     return not choice.only or any(matches(entry, pattern) for pattern in choice.only)
 
 
-def _unwanted(entry: SuiteEntry, without: tuple[str, ...]) -> str:
+def _exclusion(entry: SuiteEntry, without: tuple[str, ...]) -> str:
     assert entry.problem is not None
     for word in without:
         reason = FILTERS[word](entry.problem) if word in FILTERS else ""
@@ -117,8 +117,8 @@ def _unwanted(entry: SuiteEntry, without: tuple[str, ...]) -> str:
     return ""
 
 
-def _within(entries: list[SuiteEntry], limit: int | None) -> list[SuiteEntry]:
-    """The first ones of each place and level, so that a small number has something of all that was asked for."""
+def _first_of_each(entries: list[SuiteEntry], limit: int | None) -> list[SuiteEntry]:
+    """The first entries of each place and level, so that a small number has something of all that was asked for."""
     if limit is None or len(entries) <= limit:
         return entries
     seen: dict[tuple[int, int | None], int] = {}
@@ -138,14 +138,14 @@ def _check(entries: Sequence[SuiteEntry], choice: Selection) -> None:
             raise NotInSuite("levels", f"there is no level {level} in the suite; its levels are: {known}")
     for word in choice.only:
         if not any(matches(entry, word) for entry in entries):
-            raise NotInSuite("only", f"only {word!r} names no problem of the suite{_near(word, entries, ())}")
+            raise NotInSuite("only", f"only {word!r} names no problem of the suite{_suggestion(word, entries, ())}")
     for word in choice.without:
         if word not in FILTERS and not any(matches(entry, word) for entry in entries):
-            near = f"{_near(word, entries, FILTERS)}; filters are: {', '.join(FILTERS)}"
+            near = f"{_suggestion(word, entries, FILTERS)}; filters are: {', '.join(FILTERS)}"
             raise NotInSuite("without", f"without {word!r} names no problem of the suite{near}")
 
 
-def _near(word: str, entries: Sequence[SuiteEntry], more: Iterable[str]) -> str:
+def _suggestion(word: str, entries: Sequence[SuiteEntry], more: Iterable[str]) -> str:
     known = {text: text for entry in entries for text in (entry.key, entry.name)} | {text: text for text in more}
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if near:

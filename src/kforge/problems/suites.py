@@ -1,6 +1,6 @@
 """Suites: many problems by the places they are in. What cannot be used is left out, with the reason.
 
-open_suite(["kernelbench:../KernelBench"], Choice(levels=(1, 2), limit=20, without=("metal",)))
+open_suite(["kernelbench:../KernelBench"], Selection(levels=(1, 2), limit=20, without=("metal",)))
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from kforge.errors import ProblemError, UsageError
 from kforge.problems.checkout import commits_of
 from kforge.problems.places import File, files_in
-from kforge.problems.selection import Selection, SuiteEntry, chosen
+from kforge.problems.selection import Selection, SuiteEntry, choose
 from kforge.types import Problem
 
 _SHOWN = 3
@@ -29,7 +29,7 @@ class Suite:
     name: str
     """The places, as the user named them."""
     problems: dict[str, Problem]
-    """By key (level1/23_Softmax), in order."""
+    """The problems by key (level1/23_Softmax), in order."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Problems that were wanted and cannot be used, or that a filter took away, and why."""
     version: str = ""
@@ -53,10 +53,10 @@ def open_suite(
             home.setdefault(file.path.resolve(), number)
     keys = _keys(list(files))
     entries = [replace(_entry(keys[path], file, here), place=home[path]) for path, file in files.items()]
-    kept, left_out = chosen(entries, choice)
+    kept, left_out = choose(entries, choice)
     name = ", ".join(places[:_SHOWN]) + (f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else "")
     if not kept:
-        raise UsageError(_nothing(name, left_out))
+        raise UsageError(_nothing_left(name, left_out))
     problems = {entry.key: entry.problem for entry in kept if entry.problem is not None}
     return Suite(name, problems, left_out, commits_of(_home(path) for path in files))
 
@@ -65,19 +65,19 @@ def _keys(paths: Sequence[Path]) -> dict[Path, str]:
     """What each file is called: its level and name, with as many folders before it as make it unlike all others."""
     depth = {path: 2 if re.fullmatch(r"level\d+", path.parent.name) else 1 for path in paths}
     while True:
-        keys = {path: _called(path, depth[path]) for path in paths}
-        taken: dict[str, list[Path]] = {}
+        keys = {path: _key(path, depth[path]) for path in paths}
+        by_key: dict[str, list[Path]] = {}
         for path, key in keys.items():
-            taken.setdefault(key, []).append(path)
-        alike = [path for found in taken.values() if len(found) > 1 for path in found]
+            by_key.setdefault(key, []).append(path)
+        alike = [path for group in by_key.values() if len(group) > 1 for path in group]
         if not alike:
             return keys
         for path in alike:
             depth[path] += 1
 
 
-def _called(path: Path, depth: int) -> str:
-    """So many parts of the path, without the suffix unless nothing else tells it from others; always printable."""
+def _key(path: Path, depth: int) -> str:
+    """The last `depth` parts of a path, without the suffix unless only that tells it from others; always printable."""
     whole = path if depth > len(path.parts) else path.with_suffix("")
     return "/".join(whole.parts[-depth:]).encode("utf-8", "backslashreplace").decode()
 
@@ -92,7 +92,7 @@ def _entry(key: str, file: File, here: bool) -> SuiteEntry:
     path = file.path
     try:
         problem = Problem.from_file(path)
-        reason = _not_installed(problem) if here else ""
+        reason = _missing_packages(problem) if here else ""
         if reason:
             raise ProblemError(reason, path=str(path))
     except ProblemError as error:
@@ -107,11 +107,11 @@ def _entry(key: str, file: File, here: bool) -> SuiteEntry:
 def _without_path(error: ProblemError) -> str:
     """What is wrong with a file whose name stands beside it."""
     where = error.path if error.line is None else f"{error.path}:{error.line}"
-    words = str(error).removeprefix(f"{where}: ")
-    return words if error.line is None else f"line {error.line}: {words}"
+    message = str(error).removeprefix(f"{where}: ")
+    return message if error.line is None else f"line {error.line}: {message}"
 
 
-def _not_installed(problem: Problem) -> str:
+def _missing_packages(problem: Problem) -> str:
     """Which packages a problem needs that are not here. Without torch nothing runs: that is for the platform to say."""
     wanted: list[str] = []
     for node in ast.parse(problem.source).body:
@@ -134,11 +134,11 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _nothing(name: str, left_out: dict[str, str]) -> str:
-    said = f"{name}: no problem is left"
+def _nothing_left(name: str, left_out: dict[str, str]) -> str:
+    beginning = f"{name}: no problem is left"
     if not left_out:
-        return f"{said} of those that levels and only name; one of the two must go"
+        return f"{beginning} of those that levels and only name; one of the two must go"
     shown = "".join(f"\n  {key}: {reason}" for key, reason in list(left_out.items())[:_SHOWN])
-    return f"{said}; {len(left_out)} cannot be used or are not wanted:{shown}" + (
+    return f"{beginning}; {len(left_out)} cannot be used or are not wanted:{shown}" + (
         f"\n  and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     )

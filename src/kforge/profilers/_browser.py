@@ -47,15 +47,15 @@ _SANDBOX_WORDS = "sandbox"
 
 
 class NoPicture(Exception):
-    """The browser took none; the message says why."""
+    """The browser took no picture; the message says why."""
 
 
 def find() -> str:
     """Where a Chromium is; empty if nowhere."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), "")
-    if not found and sys.platform == "darwin":
-        found = next((path for path in _APPLICATIONS if os.access(path, os.X_OK)), "")
-    return found
+    program = next((path for name in _NAMES if (path := shutil.which(name))), "")
+    if not program and sys.platform == "darwin":
+        program = next((path for path in _APPLICATIONS if os.access(path, os.X_OK)), "")
+    return program
 
 
 def unavailable_reason() -> str:
@@ -72,12 +72,12 @@ def pictures(page: str, fragments: list[str], size: tuple[int, int] = (WIDTH, HE
         home = Path(folder)
         file = home / "page.html"
         file.write_text(page, encoding="utf-8")
-        taken = []
+        images = []
         for number, fragment in enumerate(fragments):
             target = home / f"{number}.png"
             _take(program, home, f"{file.as_uri()}#{fragment}", target, size)
-            taken.append(Image("image/png", target.read_bytes()))
-        return tuple(taken)
+            images.append(Image("image/png", target.read_bytes()))
+        return tuple(images)
 
 
 def _take(program: str, home: Path, address: str, target: Path, size: tuple[int, int]) -> None:
@@ -89,24 +89,24 @@ def _take(program: str, home: Path, address: str, target: Path, size: tuple[int,
     ]
     # Chromium cannot fence itself in as root; the page is ours and holds checked data only.
     own = [_NO_OWN_SANDBOX] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    said = _run([program, *options, *own, address], home)
-    if not target.is_file() and not own and _SANDBOX_WORDS in said.lower():
-        said = _run([program, *options, _NO_OWN_SANDBOX, address], home)
+    output = _run([program, *options, *own, address], home)
+    if not target.is_file() and not own and _SANDBOX_WORDS in output.lower():
+        output = _run([program, *options, _NO_OWN_SANDBOX, address], home)
     if not target.is_file() or not target.read_bytes().startswith(b"\x89PNG\r\n\x1a\n"):
-        lines = [line.strip() for line in said.splitlines() if line.strip() and "dbus" not in line]
+        lines = [line.strip() for line in output.splitlines() if line.strip() and "dbus" not in line]
         raise NoPicture(f"{program} took no picture: {lines[-1][:300] if lines else 'it said nothing'}")
 
 
 def _run(command: list[str], home: Path) -> str:
-    """What the program said; NoPicture if it does not start or does not end."""
-    with (home / "said").open("w+b") as said:
+    """Run the program and return its output; NoPicture if it does not start or does not end."""
+    with (home / "said").open("w+b") as output:
         try:
             # A group of its own: its helpers end with it.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 env=_environment(home),
                 start_new_session=True,
             )
@@ -122,11 +122,11 @@ def _run(command: list[str], home: Path) -> str:
             except (ProcessLookupError, PermissionError):
                 pass
             process.wait()
-        said.seek(0)
-        return said.read(100_000).decode(errors="replace")
+        output.seek(0)
+        return output.read(100_000).decode(errors="replace")
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """No keys, no bus, a home of its own."""
+    """The browser's environment: no keys, no bus, a home of its own."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "FONTCONFIG_PATH") if name in os.environ}
     return {**kept, "HOME": str(home), "TMPDIR": str(home), "DBUS_SESSION_BUS_ADDRESS": "disabled:"}

@@ -21,7 +21,7 @@ _VERSION = 2
 SIZES = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 29))
 """Bytes of the arrays whose bandwidth is measured: from what fits in a core's cache to what fits in none."""
 GPU_SIZES = tuple(1 << shift for shift in (22, 24, 26, 28, 30, 32))
-"""The same on a GPU: from well inside its second-level cache to far beyond it."""
+"""Bytes of such arrays on a GPU: from well inside its second-level cache to far beyond it."""
 FLOAT32 = "float32"
 
 
@@ -48,8 +48,10 @@ class Ceilings:
         """The bandwidth for a program that goes round in this much memory."""
         return next((rate for size, rate in self.bandwidth if size >= working_bytes), self.bandwidth[-1][1])
 
-    def raised(self, working_bytes: int, bytes_per_second: float, flops: float, arithmetic: str = FLOAT32) -> Ceilings:
-        """With the rates that were seen in this much memory and this arithmetic, where they are higher."""
+    def with_seen_rates(
+        self, working_bytes: int, bytes_per_second: float, flops: float, arithmetic: str = FLOAT32
+    ) -> Ceilings:
+        """The ceilings with the rates seen in this much memory and this arithmetic, where those are higher."""
         place = next((size for size, _ in self.bandwidth if size >= working_bytes), self.bandwidth[-1][0])
         bandwidth = tuple(
             (size, max(rate, bytes_per_second) if size == place else rate) for size, rate in self.bandwidth
@@ -72,7 +74,7 @@ class Kept:
         self._measure = measure
 
     def get(self) -> Ceilings:
-        """From an earlier measurement, or made now."""
+        """The ceilings, from an earlier measurement or measured now."""
         try:
             return jsonable.decode(Ceilings, json.loads(self._path.read_text(encoding="utf-8")))
         except (OSError, ValueError, WireError):
@@ -82,12 +84,12 @@ class Kept:
         """Measure again and keep the higher of each: what was kept may come from a busy moment."""
         return self.keep(highest(self.get(), read(self._measure())))
 
-    def keep(self, found: Ceilings) -> Ceilings:
-        """From now on, these."""
+    def keep(self, ceilings: Ceilings) -> Ceilings:
+        """Keep these ceilings from now on, and return them."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, json.dumps(jsonable.encode(found)).encode())
-        return found
+            write_whole(self._path, json.dumps(jsonable.encode(ceilings)).encode())
+        return ceilings
 
 
 def highest(one: Ceilings, two: Ceilings) -> Ceilings:
@@ -105,15 +107,15 @@ def highest(one: Ceilings, two: Ceilings) -> Ceilings:
 
 
 def read(reply: dict[str, Any]) -> Ceilings:
-    """From a probe's answer; ValueError if it is none."""
+    """The ceilings of a probe's answer; ValueError if it holds none."""
     bandwidth = tuple(sorted((int(size), float(rate)) for size, rate in reply["bandwidth"]))
     rates = tuple(sorted((str(name)[:20], float(rate)) for name, rate in reply.get("rates", [])))
     launch = float(reply.get("launch_ns", 0.0))
-    found = Ceilings(bandwidth, float(reply["flops"]), float(reply["overhead_ns"]), rates, launch)
-    numbers = [found.flops, found.overhead_ns, *(rate for _, rate in (*bandwidth, *rates)), 1.0 + launch]
+    ceilings = Ceilings(bandwidth, float(reply["flops"]), float(reply["overhead_ns"]), rates, launch)
+    numbers = [ceilings.flops, ceilings.overhead_ns, *(rate for _, rate in (*bandwidth, *rates)), 1.0 + launch]
     if not bandwidth or not all(math.isfinite(number) and number > 0 for number in numbers):
         raise ValueError("a ceiling that is none")
-    return found
+    return ceilings
 
 
 def _key(facts: dict[str, str]) -> str:

@@ -24,14 +24,14 @@ def prepare(home: str, request: dict[str, Any]) -> dict[str, Any]:
 
     cl.CommandQueue = Profiled
     for name in [name for name in dir(native) if name.lstrip("_").startswith("enqueue_")]:
-        plain, noting = getattr(native, name), _noting(name.lstrip("_"), getattr(native, name))
+        plain, noting = getattr(native, name), _note_events(name.lstrip("_"), getattr(native, name))
         for place in (native, cl):
             if getattr(place, name, None) is plain:
                 setattr(place, name, noting)
     return {}
 
 
-def _noting(name: str, plain: Any) -> Any:
+def _note_events(name: str, plain: Any) -> Any:
     def enqueue(*arguments: Any, **named: Any) -> Any:
         result = plain(*arguments, **named)
         event = result[-1] if isinstance(result, tuple) else result

@@ -68,7 +68,7 @@ def _shim(real: str, log: str) -> str:
 
 @functools.cache
 def _is_clang(compiler: str) -> bool:
-    """By what it says: on macOS g++ is clang."""
+    """Whether a compiler is clang, by what it says: on macOS g++ is clang."""
     return "clang" in subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 
@@ -79,12 +79,12 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
     builds = []
     for name in [name for name in names if name.endswith(".command")]:
         stem = os.path.join(log, name.removesuffix(".command"))
-        words = _read(stem + ".command", 100_000).splitlines()
-        files = [word for word in words if word.endswith(_SOURCES)]
+        arguments = _read(stem + ".command", 100_000).splitlines()
+        files = [word for word in arguments if word.endswith(_SOURCES)]
         if not files:
             continue
         sources = [[file, _read(f"{stem}.{number}.source", _MAX_SOURCE)] for number, file in enumerate(files, 1)]
-        builds.append({"words": words, "sources": sources, "remarks": _remarks(stem + ".remarks", files)})
+        builds.append({"words": arguments, "sources": sources, "remarks": _remarks(stem + ".remarks", files)})
     return {"builds": builds[:_MAX_BUILDS]}
 
 
@@ -96,7 +96,7 @@ def _remarks(path: str, files: list[str]) -> list[str]:
     try:
         with open(path, errors="replace") as file:
             for line in _lines(file):
-                worth = line.partition(":")[0] in files and _worth(line) and line not in notes
+                worth = line.partition(":")[0] in files and _is_used(line) and line not in notes
                 if worth or follows:
                     kept.append(line[:400].rstrip())
                     if ": note:" in line:
@@ -117,9 +117,9 @@ def _lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _worth(line: str) -> bool:
-    """Whether the reader uses it: outcomes of loops, what decides them, calls that stay calls."""
-    return any(words in line for words in _USED) and "no grouped stores" not in line
+def _is_used(line: str) -> bool:
+    """Whether the reader uses a line: outcomes of loops, what decides them, calls that stay calls."""
+    return any(phrase in line for phrase in _USED) and "no grouped stores" not in line
 
 
 def _read(path: str, most: int) -> str:

@@ -29,19 +29,19 @@ def find(name: str) -> str:
 def no_gpu_because() -> str:
     """Why no GPU can be looked at here; empty if one can."""
     try:
-        found = driver.gpus()
+        gpus = driver.gpus()
     except driver.NoDriver as error:
         return f"{error} (install NVIDIA's driver; `nvidia-smi` must list the GPU)"
-    return "" if found else "no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES may hide it)"
+    return "" if gpus else "no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES may hide it)"
 
 
 def counters_denied(parameters: Path = _PARAMETERS) -> str:
     """Why the hardware counters cannot be read by this user; empty if they can, or if nobody can tell beforehand."""
     try:
-        said = parameters.read_text(encoding="utf-8", errors="replace")
+        settings = parameters.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return DENIED_WORDS if "RmProfilingAdminOnly: 1" in said and os.geteuid() != 0 else ""
+    return DENIED_WORDS if "RmProfilingAdminOnly: 1" in settings and os.geteuid() != 0 else ""
 
 
 def must_be_cuda(name: str, bench: ProfilingContext) -> None:
@@ -50,7 +50,7 @@ def must_be_cuda(name: str, bench: ProfilingContext) -> None:
         raise NothingSeen(f"{name} looks at kernels on NVIDIA GPUs; platform {bench.platform.name} has none")
 
 
-def last_words(text: str) -> str:
-    """The last line that says something, for a reason."""
+def last_line(text: str) -> str:
+    """The last line of a text that says something: the reason why a tool failed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it said nothing"

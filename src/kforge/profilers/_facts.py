@@ -37,12 +37,12 @@ class Facts:
     def word(self, tool: str, prefix: str) -> tuple[str, float] | None:
         """The largest of the metrics that begin with a prefix: the rest of its name, and its value."""
         profile = self.profiles.get(tool)
-        found = [
+        matches = [
             (name.removeprefix(prefix), min(float(value), 1.0))
             for name, value in (profile.metrics.items() if profile is not None else ())
             if name.startswith(prefix) and math.isfinite(value) and value > 0
         ]
-        return max(found, key=lambda item: (item[1], item[0]), default=None)
+        return max(matches, key=lambda item: (item[1], item[0]), default=None)
 
 
 Found = tuple[float, Signal] | None

@@ -30,29 +30,29 @@ class Cause:
     """The rule that finds it."""
     weight: float
     """The estimated share of the call, 0 to 1."""
-    words: str
-    """Begins with a word for it: that word is compared from attempt to attempt."""
+    text: str
+    """A sentence that begins with a word for the cause: that word is compared from attempt to attempt."""
     value: float | None = None
-    """What the words rest on, for comparison."""
+    """The number that the text rests on, for comparison."""
 
 
 def causes(facts: Facts) -> list[Cause]:
     """Every cause worth a word, the heaviest first; one of a kind, named for the kernel where it weighs most."""
-    found = [cause(facts) for name, cause in _OF_CALLS.items() if name not in facts.without]
+    candidates = [cause(facts) for name, cause in _OF_CALLS.items() if name not in facts.without]
     hits: dict[str, list[tuple[KernelFacts, Hit]]] = {}
     for kernel in _gpu_facts.kernels(facts):
         for name, hit in causes_of(kernel, facts.without).items():
             hits.setdefault(name, []).append((kernel, hit))
-    found += [_over(name, where) for name, where in hits.items()]
-    worth = [cause for cause in found if cause is not None and cause.weight >= LEAST]
+    candidates += [_over_kernels(name, where) for name, where in hits.items()]
+    worth = [cause for cause in candidates if cause is not None and cause.weight >= LEAST]
     return sorted(worth, key=lambda cause: (-round(cause.weight, 6), cause.name))
 
 
-def _over(name: str, hits: list[tuple[KernelFacts, Hit]]) -> Cause:
+def _over_kernels(name: str, hits: list[tuple[KernelFacts, Hit]]) -> Cause:
     weight = sum(kernel.share * hit[0] for kernel, hit in hits)
-    worst, (_, words, value) = max(hits, key=lambda pair: (pair[0].share * pair[1][0], -pair[0].rank))
+    worst, (_, text, value) = max(hits, key=lambda pair: (pair[0].share * pair[1][0], -pair[0].rank))
     where = f" (`{worst.name}` is {percent(worst.share)} of the device's time)" if worst.share < 0.95 else ""
-    return Cause(name, min(1.0, weight), words + where, value)
+    return Cause(name, min(1.0, weight), text + where, value)
 
 
 # -- of the call -------------------------------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def _launches(facts: Facts) -> Cause | None:
     between = f", and the device idles {percent(idle)} of the call" if idle >= 0.05 else ""
     what = f"its one kernel takes {time(each)}" if count <= 1 else f"{count:.0f} kernels of {time(each)} each"
     change = "do more in it" if count <= 1 else "do the work in one kernel, or capture the call in a CUDA graph"
-    words = f"launches limit the call: {what}, where a launch alone costs about {time(cost)}{between}; {change}"
-    return Cause("launches", weight, words, count)
+    text = f"launches limit the call: {what}, where a launch alone costs about {time(cost)}{between}; {change}"
+    return Cause("launches", weight, text, count)
 
 
 def _traffic(facts: Facts) -> Cause | None:
@@ -81,11 +81,11 @@ def _traffic(facts: Facts) -> Cause | None:
     if ratio is None:
         return None
     busy = sum(kernel.share * kernel.part("dram_share") for kernel in _gpu_facts.kernels(facts))
-    words = (
+    text = (
         f"traffic limits the call: {ratio:.1f} times the bytes the problem needs go through DRAM; fuse kernels, and "
         "read and write every tensor once"
     )
-    return Cause("traffic", (1 - 1 / ratio) * min(1.0, busy / 0.9), words, ratio)
+    return Cause("traffic", (1 - 1 / ratio) * min(1.0, busy / 0.9), text, ratio)
 
 
 def traffic_ratio(facts: Facts) -> float | None:
@@ -116,12 +116,12 @@ def _tensor_cores(facts: Facts) -> Cause | None:
         top, weight = products[0], 0.85 * products[0].share
     kind = facts.word("roofline", "arithmetic/")
     of = f" of {kind[0]}" if kind is not None else ""
-    words = (
+    text = (
         f"tensor-cores stay idle in `{top.name}`: the matrix product{of} runs on the ordinary pipes "
         f"(FMA {percent(top.part('fma_share'))}, load/store {percent(top.part('lsu_share'))}); use wgmma or mma.sync "
         "(`tl.dot`, nvcuda::wmma) on tiles in shared memory"
     )
-    return Cause("tensor_cores", weight, words, top.part("tensor_share"))
+    return Cause("tensor_cores", weight, text, top.part("tensor_share"))
 
 
 def _looks_like_a_product(kernel: KernelFacts) -> bool:

@@ -17,7 +17,7 @@ TOOLS = ("ncu", "torch_trace", "nsys", "sass")
 """The tools that look at GPUs."""
 
 
-def ranked(rank: int, name: str) -> str:
+def metric_name(rank: int, name: str) -> str:
     """The name of a metric of the kernel in this place, by time."""
     return f"{rank}/{name}"
 
@@ -30,15 +30,15 @@ class KernelFacts:
     rank: int
     name: str
     share: float
-    """Of the time of all kernels of the call."""
+    """The kernel's share of the time of all kernels of the call."""
 
     def get(self, name: str, default: float = 0.0) -> float:
         """A number; the default where the table lacked it."""
-        found = self.facts.number("ncu", ranked(self.rank, name))
-        return default if found is None else found
+        value = self.facts.number("ncu", metric_name(self.rank, name))
+        return default if value is None else value
 
     def has(self, name: str) -> bool:
-        return self.facts.number("ncu", ranked(self.rank, name)) is not None
+        return self.facts.number("ncu", metric_name(self.rank, name)) is not None
 
     def part(self, name: str) -> float:
         """A share: at most 1."""
@@ -46,10 +46,10 @@ class KernelFacts:
 
     def waits(self) -> list[tuple[str, float]]:
         """(Reason, share of all waiting), the largest first."""
-        prefix = ranked(self.rank, "stall/")
+        prefix = metric_name(self.rank, "stall/")
         profile = self.facts.profiles["ncu"]
-        found = [(name.removeprefix(prefix), self.facts.number("ncu", name, 1.0)) for name in profile.metrics]
-        known = [(name, value) for name, value in found if value and prefix + name in profile.metrics]
+        shares = [(name.removeprefix(prefix), self.facts.number("ncu", name, 1.0)) for name in profile.metrics]
+        known = [(name, value) for name, value in shares if value and prefix + name in profile.metrics]
         return sorted(known, key=lambda item: (-item[1], item[0]))
 
     def waiting_for(self, *reasons: str) -> float:
@@ -73,8 +73,8 @@ def kernels(facts: Facts) -> list[KernelFacts]:
     names = [name for name in (profile.metrics if profile is not None else ()) if name.startswith(SHARE)]
     shares = [(name.removeprefix(SHARE), facts.number("ncu", name, 1.0)) for name in names]
     ordered = sorted(((name, share) for name, share in shares if share and name), key=lambda item: (-item[1], item[0]))
-    found = [KernelFacts(facts, rank, name, share) for rank, (name, share) in enumerate(ordered[:MOST_KERNELS], 1)]
-    return [kernel for kernel in found if kernel.has(WHOLE)]
+    costliest = [KernelFacts(facts, rank, name, share) for rank, (name, share) in enumerate(ordered[:MOST_KERNELS], 1)]
+    return [kernel for kernel in costliest if kernel.has(WHOLE)]
 
 
 def launch_ns(facts: Facts) -> float:
@@ -83,9 +83,9 @@ def launch_ns(facts: Facts) -> float:
 
 
 def traced(facts: Facts, name: str) -> float | None:
-    """A number of the call as a whole, from the tool that followed it."""
-    found = facts.number("torch_trace", name)
-    return facts.number("nsys", name) if found is None else found
+    """A number of the call as a whole, from the tool that traced it."""
+    value = facts.number("torch_trace", name)
+    return facts.number("nsys", name) if value is None else value
 
 
 def is_gpu(facts: Facts) -> bool:

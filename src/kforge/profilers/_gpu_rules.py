@@ -23,16 +23,16 @@ _WIDEST_BITS = 128
 
 def _limiter(facts: Facts) -> Found:
     """The heaviest cause; its first word names it."""
-    found = causes(facts)
-    return (4.0, Signal("limiter", found[0].words)) if found else None
+    known = causes(facts)
+    return (4.0, Signal("limiter", known[0].text)) if known else None
 
 
 def _beside(name: str, facts: Facts) -> Found:
     """A cause that is not the heaviest."""
-    found = causes(facts)
+    known = causes(facts)
     limited = "limiter" not in facts.without
-    hit = next((cause for place, cause in enumerate(found) if cause.name == name and (place or not limited)), None)
-    return (1.0 + hit.weight, Signal(name, f"also: {hit.words}" if limited else hit.words, hit.value)) if hit else None
+    hit = next((cause for place, cause in enumerate(known) if cause.name == name and (place or not limited)), None)
+    return (1.0 + hit.weight, Signal(name, f"also: {hit.text}" if limited else hit.text, hit.value)) if hit else None
 
 
 # -- where the costliest kernel stands ---------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def _occupancy_reached(facts: Facts) -> Found:
     why = f"{what} allow {percent(limit)}" if limit < 0.9 else f"its resources would allow {percent(limit)}"
     if limit >= 0.9 and top.get("waves", 1.0) < 1:
         why += f", its {top.get('grid_size'):.0f} blocks are too few"
-    words = f"occupancy of `{top.name}` is {percent(reached)} of the warps an SM can hold: {why}"
-    return 1.3, Signal("occupancy_reached", words, reached)
+    text = f"occupancy of `{top.name}` is {percent(reached)} of the warps an SM can hold: {why}"
+    return 1.3, Signal("occupancy_reached", text, reached)
 
 
 def _lanes(facts: Facts) -> Found:
@@ -74,11 +74,11 @@ def _lanes(facts: Facts) -> Found:
     lanes = top.get("threads_active") if top is not None else 0.0
     if top is None or not 0 < lanes < _FEW_LANES:
         return None
-    words = (
+    text = (
         f"{lanes:.0f} of 32 threads of a warp work on average in `{top.name}`: its branches diverge, or its blocks are "
         "no multiple of 32 threads"
     )
-    return 1.2, Signal("lanes", words, lanes)
+    return 1.2, Signal("lanes", text, lanes)
 
 
 def _traffic_ratio(facts: Facts) -> Found:
@@ -88,8 +88,8 @@ def _traffic_ratio(facts: Facts) -> Found:
         return None
     if any(cause.name == "traffic" for cause in causes(facts)):
         return None
-    words = f"{size(moved)} go through DRAM a call, {moved / least:.2g} times the {size(least)} the problem needs"
-    return 1.0, Signal("traffic_ratio", words, moved / least)
+    text = f"{size(moved)} go through DRAM a call, {moved / least:.2g} times the {size(least)} the problem needs"
+    return 1.0, Signal("traffic_ratio", text, moved / least)
 
 
 # -- the call as a whole -----------------------------------------------------------------------------------------------
@@ -100,8 +100,8 @@ def _launch_share(facts: Facts) -> Found:
     if share is None or share < 0.03 or any(cause.name == "launches" for cause in causes(facts)):
         return None
     share = min(1.0, share)
-    words = f"the device idles {percent(share)} of the call: launch overhead and gaps between kernels"
-    return 0.8 + share, Signal("launch_share", words, share)
+    text = f"the device idles {percent(share)} of the call: launch overhead and gaps between kernels"
+    return 0.8 + share, Signal("launch_share", text, share)
 
 
 def _kernel_list(facts: Facts) -> Found:
@@ -122,8 +122,8 @@ def _library_kernels(facts: Facts) -> Found:
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
-    words = f"{percent(share)} of the device's time is in kernels of torch and NVIDIA's libraries"
-    return 0.6 + 0.5 * share, Signal("library_kernels", words, share)
+    text = f"{percent(share)} of the device's time is in kernels of torch and NVIDIA's libraries"
+    return 0.6 + 0.5 * share, Signal("library_kernels", text, share)
 
 
 def _copies(facts: Facts) -> Found:
@@ -131,8 +131,8 @@ def _copies(facts: Facts) -> Found:
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
-    words = f"{percent(share)} of the device's time is copying and filling memory: write results where they belong"
-    return 0.7 + share, Signal("copies", words, share)
+    text = f"{percent(share)} of the device's time is copying and filling memory: write results where they belong"
+    return 0.7 + share, Signal("copies", text, share)
 
 
 # -- what the compiler made of it --------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def _load_width(facts: Facts) -> Found:
     top = next(iter(kernels(facts)), None)
     if top is not None and max(top.part("dram_share"), top.part("l2_share"), top.part("l1_share")) < 0.2:
         return None
-    words = f"the widest global load is {bits:.0f} bits: aligned 128-bit accesses (`float4`) would need fewer"
-    return 0.9, Signal("load_width", words, bits)
+    text = f"the widest global load is {bits:.0f} bits: aligned 128-bit accesses (`float4`) would need fewer"
+    return 0.9, Signal("load_width", text, bits)
 
 
 def _spill_code(facts: Facts) -> Found:
@@ -154,16 +154,16 @@ def _spill_code(facts: Facts) -> Found:
     if not count or any(cause.name == "spilling" for cause in causes(facts)):
         return None
     most = facts.number("sass", "stack_bytes") or 0.0
-    words = f"{count:.0f} instructions move spilled registers or local arrays (up to {size(most)} a thread)"
-    return 0.7, Signal("spill_code", words, count)
+    text = f"{count:.0f} instructions move spilled registers or local arrays (up to {size(most)} a thread)"
+    return 0.7, Signal("spill_code", text, count)
 
 
 def _double_code(facts: Facts) -> Found:
     count = facts.number("sass", "fp64_instructions")
     if not count or facts.number("roofline", "arithmetic/float64"):
         return None
-    words = f"{count:.0f} instructions are double precision: a constant without `f`, or a double function"
-    return 0.9, Signal("double_code", words, count)
+    text = f"{count:.0f} instructions are double precision: a constant without `f`, or a double function"
+    return 0.9, Signal("double_code", text, count)
 
 
 def _device_time(facts: Facts) -> Found:

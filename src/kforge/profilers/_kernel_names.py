@@ -14,11 +14,11 @@ _LIBRARY = re.compile(
 )
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """`void at::native::reduce_kernel<512, 1>(int)` -> `at::native::reduce_kernel`; `_Z4tinyPKf` -> `tiny`."""
     text = name
-    for words in _NAMESPACE:
-        text = text.replace(words, "")
+    for prefix in _NAMESPACE:
+        text = text.replace(prefix, "")
     mangled = re.match(r"_Z(?:N\d+_GLOBAL__N_[^\d]*)?(\d+)", text)
     if mangled:
         start = mangled.end()
@@ -34,7 +34,7 @@ def is_library(name: str) -> bool:
 
 
 def _outside_brackets(text: str) -> str:
-    """Up to the parameters, without what stands between angle brackets."""
+    """A name up to its parameters, without what stands between angle brackets."""
     kept, depth = [], 0
     for letter in text:
         if letter == "(" and depth == 0:

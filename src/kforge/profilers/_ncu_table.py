@@ -10,7 +10,7 @@ import csv
 import math
 from dataclasses import dataclass
 
-from kforge.profilers._kernel_names import short
+from kforge.profilers._kernel_names import short_name
 
 STALL = "stall/"
 """Metrics whose name carries a reason: the share of the time warps wait for it."""
@@ -22,7 +22,7 @@ _SECTOR_BYTES = 32
 _TIMES = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
 _SIZES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 _UNITS = _TIMES | _SIZES
-"""To nanoseconds and bytes; everything else is taken as it is."""
+"""Factors to nanoseconds and bytes; everything else is taken as it is."""
 
 Row = dict[str, float]
 
@@ -45,9 +45,9 @@ def kernels(text: str) -> list[NcuKernel]:
     """The kernels of a table, the costliest first; ValueError if there is no table."""
     together: dict[str, list[Row]] = {}
     for name, row in _launches(text):
-        together.setdefault(short(name), []).append(_numbers(row))
-    found = [NcuKernel(name, len(rows), _merged(rows)) for name, rows in together.items()]
-    return sorted(found, key=lambda kernel: (-kernel.time_ns, kernel.name))
+        together.setdefault(short_name(name), []).append(_numbers(row))
+    merged = [NcuKernel(name, len(rows), _merge(rows)) for name, rows in together.items()]
+    return sorted(merged, key=lambda kernel: (-kernel.time_ns, kernel.name))
 
 
 def _launches(text: str) -> list[tuple[str, Row]]:
@@ -61,13 +61,13 @@ def _launches(text: str) -> list[tuple[str, Row]]:
     units = next(rows, [])
     where = head.index("Kernel Name")
     scales = [_UNITS.get(unit.partition("/")[0], 1.0) for unit in units]
-    found: list[tuple[str, Row]] = []
+    launches: list[tuple[str, Row]] = []
     for row in rows:
-        if len(row) != len(head) or len(units) != len(head) or len(found) >= _MOST_LAUNCHES:
+        if len(row) != len(head) or len(units) != len(head) or len(launches) >= _MOST_LAUNCHES:
             break
         read = ((name, _number(value), scale) for name, value, scale in zip(head, row, scales, strict=True))
-        found.append((row[where], {name: value * scale for name, value, scale in read if value is not None}))
-    return found
+        launches.append((row[where], {name: value * scale for name, value, scale in read if value is not None}))
+    return launches
 
 
 def _number(text: str) -> float | None:
@@ -78,7 +78,7 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _merged(rows: list[Row]) -> Row:
+def _merge(rows: list[Row]) -> Row:
     total = sum(row.get("time_ns", 0.0) for row in rows)
     merged: Row = {}
     for name in dict.fromkeys(key for row in rows for key in row):
@@ -137,26 +137,28 @@ _TENSOR = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
 )
-"""The first that is there: the later ones also count instructions that only borrow the tensor cores' path."""
+"""Columns, of which the first that is there counts: the later ones include instructions that only borrow the tensor
+cores' path.
+"""
 _L1 = "l1tex__t_{what}_pipe_lsu_mem_{space}_op_{how}.sum"
 
 
 def _numbers(row: Row) -> Row:
     """What is used of one launch; what the table lacks is left out."""
-    found: Row = {}
-    found["time_ns"] = row.get("gpu__time_duration.sum", 0.0)
-    found["dram_bytes"] = row.get("dram__bytes_read.sum", 0.0) + row.get("dram__bytes_write.sum", 0.0)
-    found |= {name: row[column] for name, column in _PLAIN.items() if column in row}
-    found |= {name: min(1.0, row[column] / 100) for name, column in _PERCENT.items() if column in row}
+    numbers: Row = {}
+    numbers["time_ns"] = row.get("gpu__time_duration.sum", 0.0)
+    numbers["dram_bytes"] = row.get("dram__bytes_read.sum", 0.0) + row.get("dram__bytes_write.sum", 0.0)
+    numbers |= {name: row[column] for name, column in _PLAIN.items() if column in row}
+    numbers |= {name: min(1.0, row[column] / 100) for name, column in _PERCENT.items() if column in row}
     tensor = next((row[column] for column in _TENSOR if column in row), None)
     if tensor is not None:
-        found["tensor_share"] = min(1.0, tensor / 100)
-    for part in (_global, _shared, _stalls):
-        found |= part(row)
-    return found
+        numbers["tensor_share"] = min(1.0, tensor / 100)
+    for part in (_global_memory, _shared_memory, _stalls):
+        numbers |= part(row)
+    return numbers
 
 
-def _global(row: Row) -> Row:
+def _global_memory(row: Row) -> Row:
     """How global and local memory are used, as the first-level cache sees it."""
 
     def sectors(space: str, *how: str) -> float:
@@ -165,21 +167,21 @@ def _global(row: Row) -> Row:
     def requests(space: str, *how: str) -> float:
         return sum(row.get(_L1.format(what="requests", space=space, how=each), 0.0) for each in how)
 
-    found: Row = {}
+    numbers: Row = {}
     reached, spilled = sectors("global", "ld", "st"), sectors("local", "ld", "st")
     if reached + spilled > 0:
-        found["local_share"] = spilled / (reached + spilled)
+        numbers["local_share"] = spilled / (reached + spilled)
     for name, how in (("load", "ld"), ("store", "st")):
         asked, got = requests("global", how), sectors("global", how)
         if asked > 0:
-            found[f"{name}_sectors"] = got / asked
-            found[f"{name}_weight"] = got / (reached + spilled) if reached + spilled else 0.0
-            found[f"{name}_use"] = _use(row, how, got / asked)
+            numbers[f"{name}_sectors"] = got / asked
+            numbers[f"{name}_weight"] = got / (reached + spilled) if reached + spilled else 0.0
+            numbers[f"{name}_use"] = _use(row, how, got / asked)
     atomics = requests("global", "atom", "red")
     every = atomics + requests("global", "ld", "st")
     if every > 0:
-        found["atomic_share"] = atomics / every
-    return found
+        numbers["atomic_share"] = atomics / every
+    return numbers
 
 
 def _use(row: Row, how: str, sectors_each: float) -> float:
@@ -191,17 +193,17 @@ def _use(row: Row, how: str, sectors_each: float) -> float:
     return min(1.0, 16 / sectors_each) if sectors_each else 1.0
 
 
-def _shared(row: Row) -> Row:
+def _shared_memory(row: Row) -> Row:
     conflicts = row.get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 0.0)
     wavefronts = row.get("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 0.0)
     if wavefronts <= 0:
         return {}
     loads = row.get("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", 0.0)
     asked = row.get(_L1.format(what="requests", space="global", how="ld"), 0.0)
-    found = {"conflict_share": min(1.0, conflicts / wavefronts)}
+    numbers = {"conflict_share": min(1.0, conflicts / wavefronts)}
     if asked > 0:
-        found["shared_loads_each"] = max(0.0, loads - conflicts) / asked
-    return found
+        numbers["shared_loads_each"] = max(0.0, loads - conflicts) / asked
+    return numbers
 
 
 def _stalls(row: Row) -> Row:

@@ -53,20 +53,20 @@ _CALLS = (
 )
 
 
-def of_loop(said: str) -> str:
-    """From what GCC said after giving a loop up; NO_FAULT where there is none, empty where it means nothing."""
-    call = _CALL.search(said)
+def of_loop(remark: str) -> str:
+    """The reason in GCC's remark on a loop it gave up; NO_FAULT where there is none, empty where it means nothing."""
+    call = _CALL.search(remark)
     if call:
         return NO_FAULT if call[1].startswith(_FORK) or "prefetch" in call[1] else f"calls {call[1]} for each element"
-    return next((words for key, words in _LOOPS if key in said), "")
+    return next((reason for key, reason in _LOOPS if key in remark), "")
 
 
-def of_clang(said: str) -> str:
-    """clang's reasons are words already."""
-    plain = said.partition("loop not vectorized:")[2].split("[-R")[0].strip(" .")
-    return next((words for key, words in _LOOPS if key in plain and words != NO_FAULT), plain)
+def of_clang(remark: str) -> str:
+    """The reason in clang's remark, which is in plain words already."""
+    plain = remark.partition("loop not vectorized:")[2].split("[-R")[0].strip(" .")
+    return next((reason for key, reason in _LOOPS if key in plain and reason != NO_FAULT), plain)
 
 
-def of_call(said: str) -> str:
+def of_call(remark: str) -> str:
     """Why a call was not inlined; empty where that is nobody's fault or means nothing."""
-    return next((words for key, words in _CALLS if key in said), "")
+    return next((reason for key, reason in _CALLS if key in remark), "")

@@ -15,7 +15,7 @@ _PLACE = re.compile(
 )
 _WIDTH = re.compile(r"loop vectorized using (\d+) byte vectors")
 _ANY_WIDTH, _LEAST_BYTES = "loop vectorized using variable length vectors", 16
-"""SVE's, whose length the processor chooses; 16 bytes at least."""
+"""The remark on SVE's vectors, whose length the processor chooses: 16 bytes at least."""
 _CLANG_WIDTH = re.compile(r"vectorized loop \(vectorization width: (\d+)")
 _PART = "basic block part vectorized"
 _IN_ORDER = "using an in-order (fold-left) reduction"
@@ -38,11 +38,11 @@ class LoopRemark:
     vector_bytes: int = 0
     """Width of the vectors it uses; 0 if it runs one element at a time."""
     reason: str = ""
-    """Why it does, or why its vectors are of little use."""
+    """Why it runs so, or why its vectors are of little use."""
     in_order: bool = False
-    """Its sum is taken element by element, from vectors or without them."""
+    """Whether its sum is taken element by element, from vectors or without them."""
     any_width: bool = False
-    """Its vectors are as long as the processor's; `vector_bytes` is the least."""
+    """Whether its vectors are as long as the processor's; `vector_bytes` is the least."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CallRemark:
 
 @dataclass
 class Remarks:
-    """What was said, by place."""
+    """What the compilers said, by place."""
 
     sources: dict[str, Source] = field(default_factory=dict)
     loops: dict[tuple[str, int], LoopRemark] = field(default_factory=dict)
@@ -68,35 +68,37 @@ class Remarks:
     by_hand: set[tuple[str, int]] = field(default_factory=set)
     """Loops over vector types, as the compiler sees them."""
 
-    def vectorised(self) -> list[LoopRemark]:
+    def vectorised_loops(self) -> list[LoopRemark]:
         return _each_once([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
 
-    def missed(self) -> list[LoopRemark]:
+    def missed_loops(self) -> list[LoopRemark]:
         """Innermost loops that work one element at a time, and whose author did not see to it himself."""
         inside: dict[str, list[int]] = {file: [] for file in self.sources}
         for file, line in sorted({*self.loops, *self.parts}):
             inside[file].append(line)
-        return _each_once([loop for place, loop in self.loops.items() if self._at_fault(place, loop, inside[place[0]])])
+        return _each_once(
+            [loop for place, loop in self.loops.items() if self._is_at_fault(place, loop, inside[place[0]])]
+        )
 
-    def not_inlined(self) -> list[CallRemark]:
+    def calls_not_inlined(self) -> list[CallRemark]:
         return list({(call.file, call.line, call.what): call for call in self.calls.values()}.values())
 
     def count_by_hand(self) -> int:
         """Loops the compiler left alone because they are vectorised in the source."""
-        return sum(not loop.vector_bytes and self._by_hand(place) for place, loop in self.loops.items())
+        return sum(not loop.vector_bytes and self._is_by_hand(place) for place, loop in self.loops.items())
 
-    def _by_hand(self, place: tuple[str, int]) -> bool:
+    def _is_by_hand(self, place: tuple[str, int]) -> bool:
         return place in self.by_hand or self.sources[place[0]].wide(place[1])
 
-    def _at_fault(self, place: tuple[str, int], loop: LoopRemark, others: list[int]) -> bool:
-        """`others` are the lines of every loop and vectorised part in its file, in order."""
+    def _is_at_fault(self, place: tuple[str, int], loop: LoopRemark, others: list[int]) -> bool:
+        """Whether a loop could be mended; `others`: the lines of all loops and vectorised parts of its file, sorted."""
         file, line = place
         source = self.sources[file]
         if source.rest(line):
             return False
         if loop.in_order:
             return True
-        if loop.vector_bytes or self._by_hand(place):
+        if loop.vector_bytes or self._is_by_hand(place):
             return False
         after = bisect.bisect_right(others, line)
         around = after < len(others) and others[after] <= source.body_end(line)
@@ -112,9 +114,9 @@ def read(lines: list[str], texts: dict[str, str], remarks: Remarks) -> None:
     remarks.sources |= {file: Source(text) for file, text in texts.items() if file not in remarks.sources}
     reader = _Reader(remarks, {file: remarks.sources[file] for file in texts})
     for number, line in enumerate(lines):
-        said = _PLACE.match(line)
-        if said is not None and said["file"] in reader.sources:
-            reader.take(said, lines[number + 1 : number + 3])
+        remark = _PLACE.match(line)
+        if remark is not None and remark["file"] in reader.sources:
+            reader.take(remark, lines[number + 1 : number + 3])
 
 
 @dataclass
@@ -128,17 +130,17 @@ class _Reader:
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     """Place -> the variable that is carried round."""
 
-    def take(self, said: re.Match[str], after: list[str]) -> None:
-        file, line, what = said["file"], int(said["line"]), said["what"]
+    def take(self, remark: re.Match[str], after: list[str]) -> None:
+        file, line, what = remark["file"], int(remark["line"]), remark["what"]
         wide, carried = _WIDTH.search(what) or _CLANG_WIDTH.search(what), _CARRIED.search(what)
         if wide:
-            self._vectorised(file, line, int(wide[1]) * (_FLOAT_BYTES if wide.re is _CLANG_WIDTH else 1))
+            self._add_vectorised(file, line, int(wide[1]) * (_FLOAT_BYTES if wide.re is _CLANG_WIDTH else 1))
         elif _ANY_WIDTH in what:
-            self._vectorised(file, line, _LEAST_BYTES, any_width=True)
+            self._add_vectorised(file, line, _LEAST_BYTES, any_width=True)
         elif _PART in what:
             self.remarks.parts.add((file, line))
         elif "couldn't vectorize loop" in what or "loop not vectorized" in what:
-            self._missed(file, line, what, after)
+            self._add_missed(file, line, what, after)
         elif _IN_ORDER in what:
             self.in_order.add((file, line))
         elif carried:
@@ -146,9 +148,9 @@ class _Reader:
         elif "possible dependence" in what:
             self.depending.append((file, line))
         elif "not inlinable" in what:
-            self._call(what, file, line)
+            self._add_call(what, file, line)
 
-    def _vectorised(self, file: str, raw: int, width: int, any_width: bool = False) -> None:
+    def _add_vectorised(self, file: str, raw: int, width: int, any_width: bool = False) -> None:
         source = self.sources[file]
         place = source.loop_head(raw)
         pragma = source.pragma(raw)
@@ -158,12 +160,12 @@ class _Reader:
         if before is not None and before.vector_bytes:
             width, ordered = max(width, before.vector_bytes), ordered or before.in_order
             any_width = any_width or before.any_width
-        reason = f"vectorised, but {self._ordered(file, raw)}" if ordered else ""
-        loop = LoopRemark(_short(file), place, self._text(file, place), width, reason, ordered, any_width)
+        reason = f"vectorised, but {self._order_advice(file, raw)}" if ordered else ""
+        loop = LoopRemark(_short_file(file), place, self._text(file, place), width, reason, ordered, any_width)
         self.remarks.loops[file, place] = loop
         self.depending.clear()
 
-    def _missed(self, file: str, raw: int, what: str, after: list[str]) -> None:
+    def _add_missed(self, file: str, raw: int, what: str, after: list[str]) -> None:
         source = self.sources[file]
         place = source.loop_head(raw)
         last = source.body_end(place)
@@ -178,24 +180,24 @@ class _Reader:
         # With short vectors that does not pay, and the loop is given up for its cost.
         ordered = (file, raw) in self.in_order and reason == _reasons.NO_GAIN
         if ordered:
-            reason = self._ordered(file, raw)
+            reason = self._order_advice(file, raw)
         if any((hit := _TYPE.search(line)) and source.vector_type(hit[1] or hit[2]) for line in after):
             self.remarks.by_hand.add((file, place))
         if reason != _reasons.NO_FAULT:
-            loop = LoopRemark(_short(file), place, self._text(file, place), 0, cut(reason, 160), ordered)
+            loop = LoopRemark(_short_file(file), place, self._text(file, place), 0, cut(reason, 160), ordered)
             self.remarks.loops.setdefault((file, place), loop)
 
-    def _call(self, what: str, file: str, line: int) -> None:
-        said = _INLINE.search(what)
-        if said is None:
+    def _add_call(self, what: str, file: str, line: int) -> None:
+        call_site = _INLINE.search(what)
+        if call_site is None:
             return
-        callee = said["what"].split("(")[0].split(" ")[-1]
-        why = _reasons.of_call(said["why"])
+        callee = call_site["what"].split("(")[0].split(" ")[-1]
+        why = _reasons.of_call(call_site["why"])
         if callee and why and not callee.startswith(_EXTERNAL):
-            call = CallRemark(_short(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
+            call = CallRemark(_short_file(file), line, self._text(file, line), cut(callee, _LONGEST_NAME), why)
             self.remarks.calls.setdefault((file, line, callee), call)
 
-    def _ordered(self, file: str, raw: int) -> str:
+    def _order_advice(self, file: str, raw: int) -> str:
         name = self.names.get((file, raw)) or "name"
         return f"the sum is kept in order: `#pragma omp simd reduction(+:{name})` allows a real one"
 
@@ -204,7 +206,7 @@ class _Reader:
         return cut(self.sources[file].line(line).replace("`", "'"), _LONGEST_SOURCE)
 
 
-def _short(file: str) -> str:
+def _short_file(file: str) -> str:
     """A file's name; one that was made from a hash says nothing."""
     name = file.rpartition("/")[2]
     stem, _, ending = name.rpartition(".")

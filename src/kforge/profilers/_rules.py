@@ -27,10 +27,10 @@ def _bound(facts: Facts) -> Found:
         "compute": "arithmetic, not moving the data, sets the least time",
         "overhead": "the fixed cost of a call weighs more than the work itself",
     }
-    words = f"{word[0]} bound: {reasons.get(word[0], 'the ceiling that limits it')}"
+    text = f"{word[0]} bound: {reasons.get(word[0], 'the ceiling that limits it')}"
     if word[0] in ("memory", "compute") and far(facts):
-        words = f"{word[0]} sets the least time, and the program is far from it"
-    return 3.0, Signal("bound", words)
+        text = f"{word[0]} sets the least time, and the program is far from it"
+    return 3.0, Signal("bound", text)
 
 
 def far(facts: Facts) -> bool:
@@ -43,20 +43,20 @@ def _speedup(facts: Facts) -> Found:
     timing = facts.verdict.timing
     if timing is None:
         return None
-    words = f"{timing.speedup:.2f}x the speed of {timing.baseline}, measured side by side"
-    return 2.7, Signal("speedup", words, timing.speedup)
+    text = f"{timing.speedup:.2f}x the speed of {timing.baseline}, measured side by side"
+    return 2.7, Signal("speedup", text, timing.speedup)
 
 
 def _roofline_share(facts: Facts) -> Found:
     share = facts.number("roofline", "roofline_share", 1.0)
     if share is None:
         return None
-    words = f"{percent(share)} of this machine's ceiling is reached"
+    text = f"{percent(share)} of this machine's ceiling is reached"
     bound = facts.word("roofline", BOUND)
     which, unit = ("gflops", "GFLOP/s") if bound is not None and bound[0] == "compute" else ("gbs", "GB/s")
     achieved, ceiling = facts.number("roofline", f"achieved_{which}"), facts.number("roofline", f"ceiling_{which}")
     rate = f" ({achieved:.3g} of {ceiling:.3g} {unit})" if achieved and ceiling else ""
-    return 2.9, Signal("roofline_share", words + rate, share)
+    return 2.9, Signal("roofline_share", text + rate, share)
 
 
 def _headroom(facts: Facts) -> Found:
@@ -77,8 +77,8 @@ def _bytes_ratio(facts: Facts) -> Found:
     ratio = 1.0 + 2.0 * max(0.0, allocated - outputs) / least
     if ratio < 1.1:
         return None
-    words = f"tensors between operators bring the memory traffic to at least {ratio:.1f} times what is needed"
-    return min(1.5, ratio / 4), Signal("bytes_ratio", words, ratio)
+    text = f"tensors between operators bring the memory traffic to at least {ratio:.1f} times what is needed"
+    return min(1.5, ratio / 4), Signal("bytes_ratio", text, ratio)
 
 
 # -- where the time goes -----------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def _top_operator(facts: Facts) -> Found:
     top = facts.word("torch_profiler", SHARE)
     if top is None or top[1] < 0.05:
         return None
-    words = f"{top[0]} is the costliest operator: {percent(top[1])} of the time"
-    return 0.4 + top[1], Signal("top_operator", words, top[1])
+    text = f"{top[0]} is the costliest operator: {percent(top[1])} of the time"
+    return 0.4 + top[1], Signal("top_operator", text, top[1])
 
 
 def _call_overhead_share(facts: Facts) -> Found:
@@ -146,12 +146,12 @@ def _unvectorised_loops(facts: Facts) -> Found:
     named = [_loop(line.partition(": ")[2]) for line in lines if line.startswith(marks)]
     shown = "; ".join(named[:_NAMED_LOOPS])
     what = "loop works" if count == 1 else "loops work"
-    words = f"{count:.0f} {what} one element at a time" + (f": {shown}" if shown else "")
-    return 3.5 if far(facts) else 1.4, Signal("unvectorised_loops", words, count)
+    text = f"{count:.0f} {what} one element at a time" + (f": {shown}" if shown else "")
+    return 3.5 if far(facts) else 1.4, Signal("unvectorised_loops", text, count)
 
 
 def _loop(line: str) -> str:
-    """Place, source and reason; the source gives way first."""
+    """A loop's place, source and reason; the source gives way first."""
     place, quote, rest = line.strip().partition("`")
     source, end, reason = rest.partition("`")
     return cut(f"{place}{quote}{cut(source, _LONGEST_QUOTE)}{end}{reason}", _LONGEST_LOOP)
@@ -171,8 +171,8 @@ def _instructions_per_cycle(facts: Facts) -> Found:
     rate = facts.number("perf", "instructions_per_cycle")
     if rate is None or rate >= 1:
         return None
-    words = f"{rate:.2g} instructions a cycle: the processor mostly waits"
-    return 0.6, Signal("instructions_per_cycle", words, rate)
+    text = f"{rate:.2g} instructions a cycle: the processor mostly waits"
+    return 0.6, Signal("instructions_per_cycle", text, rate)
 
 
 RULES: dict[str, Callable[[Facts], Found]] = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kforge.profilers._kernel_names import short
+from kforge.profilers._kernel_names import short_name
 
 _FUNCTION = re.compile(r"^\s*Function\s*:\s*(\S+)")
 _RESOURCES = re.compile(r"^\s*Function (\S+?):\s*$")
@@ -44,16 +44,16 @@ class SassFunction:
 
 def functions(resources: str, sass: str) -> list[SassFunction]:
     """The kernels of both texts, in the order they appear."""
-    found: dict[str, SassFunction] = {}
-    _read_resources(resources, found)
-    _read_code(sass, found)
-    return list(found.values())
+    by_name: dict[str, SassFunction] = {}
+    _read_resources(resources, by_name)
+    _read_code(sass, by_name)
+    return list(by_name.values())
 
 
-def _get(found: dict[str, SassFunction], mangled: str) -> SassFunction | None:
-    if mangled not in found and len(found) >= _MOST_FUNCTIONS:
+def _get(by_name: dict[str, SassFunction], mangled: str) -> SassFunction | None:
+    if mangled not in by_name and len(by_name) >= _MOST_FUNCTIONS:
         return None
-    return found.setdefault(mangled, SassFunction(short(mangled)))
+    return by_name.setdefault(mangled, SassFunction(short_name(mangled)))
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -63,12 +63,12 @@ def _lines(text: str) -> Iterator[str]:
         yield line[:300]
 
 
-def _read_resources(text: str, found: dict[str, SassFunction]) -> None:
+def _read_resources(text: str, by_name: dict[str, SassFunction]) -> None:
     current: SassFunction | None = None
     for line in _lines(text):
         named = _RESOURCES.match(line)
         if named:
-            current = _get(found, named[1])
+            current = _get(by_name, named[1])
         elif current is not None and "REG:" in line:
             used = {name: int(value) for name, value in _USED.findall(line)}
             current.registers = used.get("REG", 0)
@@ -77,16 +77,16 @@ def _read_resources(text: str, found: dict[str, SassFunction]) -> None:
             current = None
 
 
-def _read_code(text: str, found: dict[str, SassFunction]) -> None:
+def _read_code(text: str, by_name: dict[str, SassFunction]) -> None:
     current: SassFunction | None = None
     for line in _lines(text):
         named = _FUNCTION.match(line)
         if named:
-            current = _get(found, named[1])
+            current = _get(by_name, named[1])
             continue
-        said = _INSTRUCTION.match(line) if current is not None else None
-        if said is not None and current is not None:
-            _count(current, said[1], said[2])
+        instruction = _INSTRUCTION.match(line) if current is not None else None
+        if instruction is not None and current is not None:
+            _count(current, instruction[1], instruction[2])
 
 
 def _count(function: SassFunction, operation: str, modifiers: str) -> None:
@@ -119,5 +119,5 @@ def _kind(operation: str) -> str:
 
 def _bits(modifiers: str) -> int:
     """The width of an access; 32 where none is written."""
-    said = _BITS.search(modifiers)
-    return int(said[1].lstrip("US")) if said else 32
+    width = _BITS.search(modifiers)
+    return int(width[1].lstrip("US")) if width else 32

@@ -58,11 +58,11 @@ class Source:
         """The pragma that stands on this line, whole; empty if none does."""
         if not self.line(line).startswith("#pragma"):
             return ""
-        words = self.line(line)
-        while words.endswith("\\") and line < len(self.lines):
+        text = self.line(line)
+        while text.endswith("\\") and line < len(self.lines):
             line += 1
-            words = words[:-1] + self.line(line)
-        return words
+            text = text[:-1] + self.line(line)
+        return text
 
     def vector_type(self, name: str) -> bool:
         """Whether a type of this name holds several elements."""
@@ -78,12 +78,12 @@ class Source:
 
     def rest(self, line: int) -> bool:
         """Whether the loop there only does what another just before it left over."""
-        words = self.line(line)
-        start = _START.search(words)
+        head = self.line(line)
+        start = _START.search(head)
         for other in range(line - 1, max(line - _BEHIND, 0), -1):
             if not self._is_loop(other) or not line - _TAIL_NEAR <= self.body_end(other) < line:
                 continue
-            if _TAIL.search(words) and self.wide(other):
+            if _TAIL.search(head) and self.wide(other):
                 return True
             bound = _LIMIT.search(self.line(other))
             if start is not None and bound is not None and bound[1] in re.findall(r"[A-Za-z_]\w*", start[1]):
@@ -93,11 +93,11 @@ class Source:
     @cached_property
     def _aliases(self) -> frozenset[str]:
         """Names that the file gives to vector types."""
-        found: set[str] = set()
+        names: set[str] = set()
         for text in self.lines:
             if _VECTOR_WORD.search(text):
-                found.update(hit[1] for pattern in _ALIAS if (hit := pattern.search(text)))
-        return frozenset(found)
+                names.update(hit[1] for pattern in _ALIAS if (hit := pattern.search(text)))
+        return frozenset(names)
 
     def _is_loop(self, line: int) -> bool:
         return self._start(line) is not None

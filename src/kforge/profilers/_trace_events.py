@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from kforge.profilers._kernel_names import LONGEST, is_library, short
+from kforge.profilers._kernel_names import LONGEST, is_library, short_name
 
 CALL = "kforge_call"
 """The name of the annotation around each call."""
@@ -62,7 +62,7 @@ class TraceCall:
 
     @property
     def span_ns(self) -> float:
-        """From the first activity's start to the last one's end."""
+        """The time from the first activity's start to the last one's end."""
         if not self.activities:
             return 0.0
         return max(item.end for item in self.activities) - min(item.start for item in self.activities)
@@ -86,7 +86,7 @@ def unpack(data: bytes) -> list[dict[str, Any]]:
 def calls(events: list[dict[str, Any]]) -> list[TraceCall]:
     """The annotated calls, in order, each with what it ran on the device."""
     annotated = [event for event in events if event.get("cat") == "user_annotation" and event.get("name") == CALL]
-    found = sorted((TraceCall(*_span(event)) for event in annotated), key=lambda call: call.start)
+    ordered = sorted((TraceCall(*_span(event)) for event in annotated), key=lambda call: call.start)
     launches = [event for event in events if event.get("cat") in _LAUNCHING]
     by_correlation = {_correlation(event): event for event in launches if _correlation(event) is not None}
     library = _Operators([event for event in events if event.get("cat") == "cpu_op"])
@@ -95,19 +95,19 @@ def calls(events: list[dict[str, Any]]) -> list[TraceCall]:
             continue
         launch = by_correlation.get(_correlation(event))
         start, end = _span(event)
-        call = _around(found, _span(launch)[0] if launch is not None else start)
+        call = _call_at(ordered, _span(launch)[0] if launch is not None else start)
         if call is not None and end > start:
             name = str(event.get("name", ""))
             copy = event.get("cat") != "kernel"
             whose = is_library(name) or (launch is not None and library.around(launch))
-            plain = _transfer(name) if copy else short(name)
+            plain = _transfer(name) if copy else short_name(name)
             call.activities.append(TraceActivity(plain, start, end - start, copy, whose))
     for event in launches:
-        call = _around(found, _span(event)[0])
+        call = _call_at(ordered, _span(event)[0])
         if call is not None and "launch" in str(event.get("name", "")).lower():
             start, end = _span(event)
             call.launching_ns += end - start
-    return found
+    return ordered
 
 
 def _transfer(name: str) -> str:
@@ -138,8 +138,8 @@ class _Operators:
         return before >= 0 and spans[before][1] > start
 
 
-def _around(found: list[TraceCall], moment: float) -> TraceCall | None:
-    return next((call for call in found if call.start <= moment <= call.end), None)
+def _call_at(calls: list[TraceCall], moment: float) -> TraceCall | None:
+    return next((call for call in calls if call.start <= moment <= call.end), None)
 
 
 def _span(event: dict[str, Any]) -> tuple[float, float]:
@@ -152,5 +152,5 @@ def _span(event: dict[str, Any]) -> tuple[float, float]:
 
 def _correlation(event: dict[str, Any]) -> Any:
     arguments = event.get("args")
-    found = arguments.get("correlation") if isinstance(arguments, dict) else None
-    return found if isinstance(found, int) and found > 0 else None
+    number = arguments.get("correlation") if isinstance(arguments, dict) else None
+    return number if isinstance(number, int) and number > 0 else None

@@ -80,9 +80,9 @@ def _script(text: str, *arguments: str) -> str:
 
 
 def _capture(region: str, target: Path) -> Image:
-    said = _run(["screencapture", "-x", "-t", "png", "-R", region, str(target)])
+    output = _run(["screencapture", "-x", "-t", "png", "-R", region, str(target)])
     if not target.is_file():
-        raise NotDriven(f"screencapture wrote no picture: {_explained(said)}")
+        raise NotDriven(f"screencapture wrote no picture: {_explain(output)}")
     # A Mac's screen has two or three pixels to a point.
     _run(["sips", "--resampleHeightWidthMax", str(WIDTH), str(target)])
     data = target.read_bytes()
@@ -103,14 +103,14 @@ def _run(command: list[str]) -> str:
             f"{command[0]} did not end within {_SECONDS:.0f} s (is somebody logged in at the screen?)"
         ) from None
     if done.returncode:
-        raise NotDriven(f"{command[0]} failed (status {done.returncode}): {_explained(done.stderr or done.stdout)}")
+        raise NotDriven(f"{command[0]} failed (status {done.returncode}): {_explain(done.stderr or done.stdout)}")
     return done.stdout
 
 
-def _explained(said: str) -> str:
-    """The last line of it, and which permission is missing where that is the reason."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _explain(output: str) -> str:
+    """The last line of an output, and which permission is missing where that is the reason."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:300] if lines else "it said nothing"
-    pane = next((pane for words, pane in _CURES if any(word in said.lower() for word in words)), "")
+    pane = next((pane for marks, pane in _CURES if any(word in output.lower() for word in marks)), "")
     cure = f"; allow the terminal in System Settings > Privacy & Security > {pane}" if pane else ""
     return last + cure

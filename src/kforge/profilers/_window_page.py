@@ -18,7 +18,7 @@ _MARGIN = 0.5
 _WORTH_A_CALL = 4
 """Bars of work from which on one call gets a picture of its own."""
 _WORTH_A_ZOOM = 0.05
-"""Of the work in a call."""
+"""The least share of a call's work for a picture of its own."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class TraceWindow:
 def views(seen: Timeline) -> list[TraceWindow]:
     """The whole, one call if much happens in it, then each of the longest kernels with what is around it."""
     calls = f"{len(seen.calls)} calls" if len(seen.calls) > 1 else "one call"
-    found = [_around(f"Overview: {calls}", 0.0, max(end for _, end in seen.calls))]
+    windows = [_around(f"Overview: {calls}", 0.0, max(end for _, end in seen.calls))]
     ranked = totals(seen)
     if len(seen.calls) > 1 and sum(total.times for total in ranked) >= _WORTH_A_CALL:
-        found.append(_around("One call", *seen.middle))
+        windows.append(_around("One call", *seen.middle))
     work = sum(total.own for total in ranked)
     for number, total in enumerate(ranked[:_ZOOMS], start=1):
         if total.own >= _WORTH_A_ZOOM * work and total.longest.length:
-            found.append(_zoom(seen, total, number, work))
-    return found
+            windows.append(_zoom(seen, total, number, work))
+    return windows
 
 
 def _around(title: str, start: float, end: float) -> TraceWindow:

@@ -76,7 +76,7 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
                     sys.setprofile(None)
                     _watching[0] = False
                 _synchronize(device)
-    return _packed(profile, os.path.join(subject.home, "view.json"))
+    return _pack(profile, os.path.join(subject.home, "view.json"))
 
 
 def _synchronize(device: str) -> None:
@@ -118,11 +118,11 @@ def _extensions() -> Any:
     return hook
 
 
-def _packed(profile: Any, path: str) -> dict[str, Any]:
+def _pack(profile: Any, path: str) -> dict[str, Any]:
     profile.export_chrome_trace(path)
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            events = [_cut(event) for event in json.load(file)["traceEvents"] if _wanted(event)]
+            events = [_cut(event) for event in json.load(file)["traceEvents"] if _is_wanted(event)]
     finally:
         os.unlink(path)
     data = json.dumps({"traceEvents": events[:_MOST_EVENTS]}, separators=(",", ":")).encode()
@@ -132,7 +132,7 @@ def _packed(profile: Any, path: str) -> dict[str, Any]:
     }
 
 
-def _wanted(event: dict[str, Any]) -> bool:
+def _is_wanted(event: dict[str, Any]) -> bool:
     return event.get("ph") == "X" and event.get("cat") not in _LEFT_OUT
 
 

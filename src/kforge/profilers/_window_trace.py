@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kforge.profilers._kernel_names import short
+from kforge.profilers._kernel_names import short_name
 
 CALL = "kforge_call"
 """The name of the annotation around each call."""
@@ -92,7 +92,7 @@ def timeline(events: list[dict[str, Any]], left_out: int = 0) -> Timeline:
     origin = calls[0][0]
     bars: list[Bar] = []
     for number, (key, _) in enumerate(rows):
-        bars += _nested(number, [item for item in kept if _key(item[0]) == key], origin)
+        bars += _nest(number, [item for item in kept if _key(item[0]) == key], origin)
     return Timeline(
         tuple(name for _, name in rows),
         tuple(bars),
@@ -109,11 +109,11 @@ def totals(seen: Timeline) -> list[Total]:
     for bar in seen.work:
         if start <= bar.start < end:
             groups.setdefault(bar.name, []).append(bar)
-    found = [
+    by_name = [
         Total(name, len(bars), sum(bar.own for bar in bars), max(bars, key=lambda bar: bar.own))
         for name, bars in groups.items()
     ]
-    return sorted(found, key=lambda total: (-total.own, total.name))
+    return sorted(by_name, key=lambda total: (-total.own, total.name))
 
 
 def busy(seen: Timeline) -> float:
@@ -132,7 +132,7 @@ def _quietest(calls: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return min(runs, key=lambda run: sum(end - start for start, end in run))
 
 
-def _nested(row: int, items: list[tuple[dict[str, Any], float, float]], origin: float) -> list[Bar]:
+def _nest(row: int, items: list[tuple[dict[str, Any], float, float]], origin: float) -> list[Bar]:
     """The bars of one row, each under those it is inside of."""
     open_bars: list[list[Any]] = []
     made: list[list[Any]] = []
@@ -189,7 +189,7 @@ def _name(event: dict[str, Any]) -> str:
     if _is_call(event):
         return "a call of the program"
     if event.get("cat") == "kernel":
-        return short(name)
+        return short_name(name)
     if event.get("cat") in _DEVICE:
         name = name.partition("(")[0]
     return _word(name.removeprefix(NATIVE)) or "unnamed"
@@ -200,7 +200,7 @@ def _is_call(event: dict[str, Any]) -> bool:
 
 
 def _word(value: Any) -> str:
-    """As a label: printable, short."""
+    """A value as a label: printable, short."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(value).strip()[:_LONGEST_NAME])
 
 

@@ -72,22 +72,22 @@ def _count(subject: Any) -> dict[str, Any]:
     with counter:
         output = subject.call()
     held = [*subject.module.parameters(), *subject.module.buffers()]
-    given = [tensor for arguments in subject.arguments for tensor in _tensors(arguments)]
+    inputs = [tensor for arguments in subject.arguments for tensor in _tensors(arguments)]
     return {
         "exact": counter.exact,
         "estimated": counter.estimated,
-        "read_bytes": traffic(counter.read, [_span(tensor) for tensor in [*held, *given] if tensor.numel()]),
+        "read_bytes": traffic(counter.read, [_span(tensor) for tensor in [*held, *inputs] if tensor.numel()]),
         "output_bytes": sum(map(_bytes, _tensors(output))),
-        "dtype": str(next((item.dtype for item in [*held, *given] if item.is_floating_point()), "")),
+        "dtype": str(next((item.dtype for item in [*held, *inputs] if item.is_floating_point()), "")),
     }
 
 
-def traffic(read: dict[_View, int], given: list[tuple[int, int]]) -> int:
-    """Bytes read of the memory given, each once, however many views lie over it.
+def traffic(read: dict[_View, int], inputs: list[tuple[int, int]]) -> int:
+    """Bytes read of the memory that came in, each once, however many views lie over it.
 
     Views that overlap are taken together: no more than the memory they cover, no more than they hold all in all.
     """
-    merged = _union(given)
+    merged = _union(inputs)
     inside = {view: count for view, count in read.items() if any(a < view[1] and view[0] < b for a, b in merged)}
     return sum(
         min(end - start, sum(count for view, count in inside.items() if start <= view[0] < end))
@@ -96,18 +96,18 @@ def traffic(read: dict[_View, int], given: list[tuple[int, int]]) -> int:
 
 
 def _union(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same memory in stretches that do not overlap."""
-    found: list[tuple[int, int]] = []
+    """The memory of these spans in stretches that do not overlap."""
+    stretches: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if stretches and start < stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(end, stretches[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            stretches.append((start, end))
+    return stretches
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses of its first byte and of the one after its last."""
+    """The addresses of a tensor's first byte and of the one after its last."""
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
@@ -127,7 +127,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _measure(sizes: list[int]) -> dict[str, Any]:
-    """The best of several rounds: a disturbance seldom lasts through all of them."""
+    """Rates of this machine, the best of several rounds: a disturbance seldom lasts through all of them."""
     memory = _Memory(max(sizes))
     bandwidth = dict.fromkeys(sizes, 0.0)
     flops = 0.0
@@ -143,7 +143,7 @@ def _measure(sizes: list[int]) -> dict[str, Any]:
 
 
 def _best(call: Any, seconds: float) -> int:
-    """The fastest of at least three, in nanoseconds."""
+    """The fastest of at least three calls, in nanoseconds."""
     call()
     best, count = 1 << 60, 0
     end = _clock() + int(seconds * 1e9)
@@ -171,7 +171,7 @@ class _Memory:
 
 
 def _peak_flops(width: int, seconds: float) -> float:
-    """Of a product of float32 matrices; a smaller one is sooner over, and so less often disturbed."""
+    """Operations a second of a float32 matrix product; a smaller one is sooner over, and so less often disturbed."""
     a, b, c = torch.rand(width, width), torch.rand(width, width), torch.empty(width, width)
     return 2 * width**3 * 1e9 / _best(lambda: torch.mm(a, b, out=c), seconds)
 
@@ -205,7 +205,7 @@ _AHEAD_CYCLES = 250_000
 _LEAST_FLUSH = 64 << 20
 _MANY_LAUNCHES = 20
 _LEAST_SHARE = 0.3
-"""Of a copy's time, what is taken to be copying, however much of it the smallest kernel takes too."""
+"""The least share of a copy's time that is taken to be copying, however much of it the smallest kernel takes too."""
 _ARITHMETIC = {
     "float32": (torch.float32, "highest"),
     "tf32": (torch.float32, "high"),
@@ -217,7 +217,7 @@ _ARITHMETIC = {
 
 
 def _measure_gpu(sizes: list[int]) -> dict[str, Any]:
-    """Measured as a candidate is: by events, the caches cold, the processor ahead of the device."""
+    """Rates of a GPU, measured as a candidate is: by events, the caches cold, the processor ahead of the device."""
     watch = _Watch()
     x, y = torch.ones(32, device="cuda"), torch.empty(32, device="cuda")
     overhead = watch.best(lambda: torch.neg(x, out=y), 4 * _GPU_ROUNDS)
@@ -241,7 +241,7 @@ class _Watch:
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
 
     def best(self, call: Any, rounds: int) -> float:
-        """The fastest of so many, in nanoseconds, after two that do not count."""
+        """The fastest of so many calls, in nanoseconds, after two that do not count."""
         times = []
         for _ in range(rounds + 2):
             torch.cuda._sleep(_AHEAD_CYCLES)  # type: ignore[no-untyped-call]

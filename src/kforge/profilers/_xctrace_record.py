@@ -27,13 +27,13 @@ _CURES = (
 
 def record(process_id: int, home: Path, meanwhile: Callable[[], None]) -> Path:
     """A trace of what the process does `meanwhile`; NothingSeen if xctrace makes none."""
-    trace, said = home / "kforge.trace", home / "xctrace.txt"
+    trace, log = home / "kforge.trace", home / "xctrace.txt"
     command = ["xcrun", "xctrace", "record", "--template", TEMPLATE, "--attach", str(process_id)]
     command += ["--time-limit", f"{SECONDS}s", "--output", str(trace), "--no-prompt"]
-    with said.open("wb") as file:
+    with log.open("wb") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     try:
-        _wait_for_start(process, said)
+        _wait_for_start(process, log)
         meanwhile()
         status = process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -42,7 +42,7 @@ def record(process_id: int, home: Path, meanwhile: Callable[[], None]) -> Path:
         process.kill()
         process.wait()
     if not trace.exists():
-        raise NothingSeen(f"xctrace record made no trace (status {status}): {_explained(said)}")
+        raise NothingSeen(f"xctrace record made no trace (status {status}): {_explain(log)}")
     return trace
 
 
@@ -56,18 +56,18 @@ def table(trace: Path, home: Path, schema: str) -> str:
     return _export(trace, home, ["--xpath", f'/trace-toc/run[@number="1"]/data/table[@schema="{schema}"]'])
 
 
-def _wait_for_start(process: subprocess.Popen[bytes], said: Path) -> None:
+def _wait_for_start(process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        if _STARTED in said.read_text(encoding="utf-8", errors="replace"):
+        if _STARTED in log.read_text(encoding="utf-8", errors="replace"):
             return
         time.sleep(_POLL_SECONDS)
 
 
 def _export(trace: Path, home: Path, what: list[str]) -> str:
-    out, said = home / "export.xml", home / "export.txt"
+    out, log = home / "export.xml", home / "export.txt"
     command = ["xcrun", "xctrace", "export", "--input", str(trace), *what]
-    with out.open("wb") as file, said.open("wb") as errors:
+    with out.open("wb") as file, log.open("wb") as errors:
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=errors, timeout=_EXPORT_SECONDS, check=False
@@ -77,12 +77,12 @@ def _export(trace: Path, home: Path, what: list[str]) -> str:
     text = out.read_text(encoding="utf-8", errors="replace")
     # Some versions write the whole table and then crash: what they wrote counts.
     if not text.strip():
-        raise NothingSeen(f"xctrace export gave nothing (status {done.returncode}): {_explained(said)}")
+        raise NothingSeen(f"xctrace export gave nothing (status {done.returncode}): {_explain(log)}")
     return text
 
 
-def _explained(said: Path) -> str:
-    text = said.read_text(encoding="utf-8", errors="replace")
+def _explain(log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     cure = next((cure for word, cure in _CURES if word in text.lower()), "")
     return (lines[-1][:300] if lines else "it said nothing") + (f"; {cure}" if cure else "")

@@ -22,9 +22,9 @@ class TableValue:
     """One value of a row."""
 
     raw: str
-    """As the tool counts: nanoseconds, bytes."""
+    """The value as the tool counts: nanoseconds, bytes."""
     shown: str
-    """As it would show it."""
+    """The value as the tool would show it."""
     parts: tuple[tuple[str, str], ...] = ()
     """Values inside it, by the name of their element: a process holds its pid."""
 
@@ -34,7 +34,7 @@ class TableValue:
 
     @property
     def number(self) -> float | None:
-        """As a number that makes sense; None if it is none."""
+        """The value as a number that makes sense; None if it is none."""
         try:
             value = float(self.raw)
         except ValueError:
@@ -51,14 +51,14 @@ Row = dict[str, TableValue]
 
 def schemas(contents: str) -> tuple[str, ...]:
     """The names of the tables that a table of contents (`--toc`) lists, each once."""
-    found = [table.get("schema", "") for table in _parsed(contents).iter("table")]
-    return tuple(dict.fromkeys(name for name in found if name))
+    names = [table.get("schema", "") for table in _parse(contents).iter("table")]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def rows(export: str) -> list[Row]:
-    """The rows of an exported table, of all its nodes; ValueError if it is none."""
-    found: list[Row] = []
-    for node in _parsed(export).iter("node"):
+    """The rows of an exported table, of all its nodes; ValueError if the text is no export."""
+    table: list[Row] = []
+    for node in _parse(export).iter("node"):
         schema = node.find("schema")
         columns = [column.findtext("mnemonic", "") for column in schema.findall("col")] if schema is not None else []
         # The numbers begin anew in each node.
@@ -68,23 +68,23 @@ def rows(export: str) -> list[Row]:
                 if "id" in element.attrib:
                     known[element.attrib["id"]] = element
             cells = zip(columns, row, strict=False)
-            found.append({name: _cell(element, known) for name, element in cells if element.tag != "sentinel"})
-            if len(found) >= _MOST_ROWS:
-                return found
-    return found
+            table.append({name: _cell(element, known) for name, element in cells if element.tag != "sentinel"})
+            if len(table) >= _MOST_ROWS:
+                return table
+    return table
 
 
 def _cell(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> TableValue:
-    element = _resolved(element, known)
+    element = _resolve(element, known)
     parts = tuple(
-        (inner.tag, _resolved(inner, known).get("fmt") or (_resolved(inner, known).text or "").strip())
+        (inner.tag, _resolve(inner, known).get("fmt") or (_resolve(inner, known).text or "").strip())
         for inner in element.iter()
         if inner is not element
     )
     return TableValue((element.text or "").strip(), element.get("fmt", "").strip(), parts)
 
 
-def _resolved(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> ElementTree.Element:
+def _resolve(element: ElementTree.Element, known: dict[str, ElementTree.Element]) -> ElementTree.Element:
     if "ref" not in element.attrib:
         return element
     if element.attrib["ref"] not in known:
@@ -92,7 +92,7 @@ def _resolved(element: ElementTree.Element, known: dict[str, ElementTree.Element
     return known[element.attrib["ref"]]
 
 
-def _parsed(text: str) -> ElementTree.Element:
+def _parse(text: str) -> ElementTree.Element:
     if len(text) > _MOST_BYTES:
         raise ValueError("the export is too large")
     if "<!DOCTYPE" in text[:2000] or "<!ENTITY" in text:
@@ -100,13 +100,13 @@ def _parsed(text: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        whole = _cut_short(text)
+        whole = _parse_cut_short(text)
         if whole is None:
             raise ValueError(f"the export is not whole XML: {error}") from None
         return whole
 
 
-def _cut_short(text: str) -> ElementTree.Element | None:
+def _parse_cut_short(text: str) -> ElementTree.Element | None:
     """An export that broke off, up to its last whole row; None if it has none."""
     end = text.rfind("</row>")
     if end < 0:

@@ -31,24 +31,24 @@ class CompilerRemarks(Profiler):
 
 
 def profile_of(reply: dict[str, Any]) -> Profile:
-    """From the probe's answer; KeyError, TypeError or ValueError if it makes no sense."""
+    """The profile of the probe's answer; KeyError, TypeError or ValueError if it makes no sense."""
     remarks = _remarks.Remarks()
     texts: dict[str, str] = {}
     commands: dict[str, None] = {}
     room = _MAX_LINES
     for build in list(reply["builds"])[:_MAX_BUILDS]:
         texts |= {str(name)[:300]: str(text)[:_MAX_TEXT] for name, text in build["sources"][:_MAX_SOURCES]}
-        words = [str(word)[:100] for word in build["words"][:1000]]
-        commands[cut(" ".join(word for word in words if word.startswith(_SHOWN_FLAGS)), 200)] = None
-        said = [str(line)[:400] for line in build["remarks"][:room]]
-        room -= len(said)
-        _remarks.read(said, texts, remarks)
+        arguments = [str(word)[:100] for word in build["words"][:1000]]
+        commands[cut(" ".join(word for word in arguments if word.startswith(_SHOWN_FLAGS)), 200)] = None
+        remark_lines = [str(line)[:400] for line in build["remarks"][:room]]
+        room -= len(remark_lines)
+        _remarks.read(remark_lines, texts, remarks)
     if not commands:
         raise NothingSeen("no compilation was seen: the program builds nothing, or calls a compiler by its whole path")
     lines = [f"compiled with: {flags or 'no flags of note'}" for flags in list(commands)[:3]]
     if not any("-O" in flags for flags in commands):
         lines.append("without -O the compiler vectorises nothing and says nothing")
-    missed, vectorised, calls = remarks.missed(), remarks.vectorised(), remarks.not_inlined()
+    missed, vectorised, calls = remarks.missed_loops(), remarks.vectorised_loops(), remarks.calls_not_inlined()
     by_hand = remarks.count_by_hand()
     if by_hand:
         lines.append(f"{by_hand} {'loop works' if by_hand == 1 else 'loops work'} on vectors written by hand")
@@ -60,14 +60,14 @@ def profile_of(reply: dict[str, Any]) -> Profile:
         "not_inlined": len(calls),
         "vector_bytes": max((loop.vector_bytes for loop in vectorised if not loop.any_width), default=0),
     }
-    text = "\n".join(_shortened([*lines, *_about(missed, vectorised, calls)]))
+    text = "\n".join(_shorten([*lines, *_about(missed, vectorised, calls)]))
     return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, text)
 
 
 def _about(
     missed: list[_remarks.LoopRemark], vectorised: list[_remarks.LoopRemark], calls: list[_remarks.CallRemark]
 ) -> list[str]:
-    """A line each, what can be mended first."""
+    """A line for each remark, what can be mended first."""
     return [
         *(_mark(loop) + _where(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
         *(f"not inlined: {_where(call)}: {call.what}, {call.why}" for call in calls),
@@ -87,7 +87,7 @@ def _where(item: _remarks.LoopRemark | _remarks.CallRemark) -> str:
     return f"{item.file}:{item.line} `{item.source}`"
 
 
-def _shortened(lines: list[str]) -> list[str]:
+def _shorten(lines: list[str]) -> list[str]:
     if len(lines) <= _MOST_LINES:
         return lines
     return [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]

@@ -34,8 +34,8 @@ class Instruments(Profiler):
             return "needs macOS"
         if shutil.which("xcrun") is None:
             return f"xcrun is not installed ({_XCODE})"
-        found = subprocess.run(["xcrun", "--find", "xctrace"], capture_output=True, text=True, check=False)
-        return f"xctrace is not installed ({_XCODE})" if found.returncode else ""
+        done = subprocess.run(["xcrun", "--find", "xctrace"], capture_output=True, text=True, check=False)
+        return f"xctrace is not installed ({_XCODE})" if done.returncode else ""
 
     def collect(self, bench: ProfilingContext) -> Profile:
         if bench.platform.device != "mps":
@@ -77,12 +77,12 @@ class RecordedActivity:
     start: float
     length: float
     latency: float
-    """From the processor's submission to the GPU's start."""
+    """The time from the processor's submission to the GPU's start."""
 
 
 def activities(table: Iterable[Row], process_id: int) -> list[RecordedActivity]:
     """What the process ran, in order; rows of other processes, of no length and that make no sense are left out."""
-    found = []
+    seen = []
     for row in table:
         start, length = _number(row, "start"), _number(row, "duration")
         if start is None or length is None or length <= 0 or not _is_of(row, process_id):
@@ -90,8 +90,8 @@ def activities(table: Iterable[Row], process_id: int) -> list[RecordedActivity]:
         label = row["event-label"].text if "event-label" in row else ""
         channel = row["channel-name"].text if "channel-name" in row else "GPU"
         latency = max(0.0, _number(row, "start-latency") or 0.0)
-        found.append(RecordedActivity(_word(label) or "unnamed", _word(channel), start, length, latency))
-    return sorted(found, key=lambda item: item.start)
+        seen.append(RecordedActivity(_word(label) or "unnamed", _word(channel), start, length, latency))
+    return sorted(seen, key=lambda item: item.start)
 
 
 def _number(row: Row, column: str) -> float | None:
@@ -100,7 +100,7 @@ def _number(row: Row, column: str) -> float | None:
 
 
 def _is_of(row: Row, process_id: int) -> bool:
-    """Whether the process did it; a row that names none belongs to the one that was recorded."""
+    """Whether the process did what a row says; a row that names none belongs to the one that was recorded."""
     if "process" not in row:
         return True
     pid = row["process"].part("pid") or row["process"].text.rpartition("(")[2].rstrip(")")
@@ -108,7 +108,7 @@ def _is_of(row: Row, process_id: int) -> bool:
 
 
 def profile_of(seen: list[RecordedActivity], calls: int, images: tuple[Image, ...] = (), trouble: str = "") -> Profile:
-    """From what ran on the GPU during so many calls; NothingSeen if nothing did."""
+    """The profile of what ran on the GPU during so many calls; NothingSeen if nothing did."""
     if not seen or calls < 1:
         raise NothingSeen("Instruments saw nothing of this process on the GPU")
     return Profile("instruments", metrics(seen, calls), text(seen, calls, len(images), trouble), images)
@@ -127,7 +127,7 @@ def metrics(seen: list[RecordedActivity], calls: int) -> dict[str, float]:
 
 
 def text(seen: list[RecordedActivity], calls: int, images: int = 0, trouble: str = "") -> str:
-    """As a person would read it."""
+    """The activities as a person would read them."""
     facts = metrics(seen, calls)
     lines = [
         f"a call keeps the GPU busy for {time(facts['busy_ns'])} in {facts['launches']:.3g} pieces; between the first "

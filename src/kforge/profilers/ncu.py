@@ -6,7 +6,7 @@ from kforge.profilers import _cuda_tools as tools
 from kforge.profilers import _ncu_table
 from kforge.profilers._facts import SHARE
 from kforge.profilers._format import percent, size, time
-from kforge.profilers._gpu_facts import CUT, MOST_KERNELS, WHOLE, ranked
+from kforge.profilers._gpu_facts import CUT, MOST_KERNELS, WHOLE, metric_name
 from kforge.profilers._ncu_table import STALL, NcuKernel
 from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, StandaloneRun
 from kforge.types import Artefact, Profile
@@ -50,58 +50,58 @@ class Ncu(Profiler):
 
 
 def profile_of(table: str, seen: StandaloneRun | None = None) -> Profile:
-    """From the tool's table; NothingSeen if there is none, with what was said instead."""
+    """The profile of the tool's table; NothingSeen if there is none, with what was said instead."""
     try:
-        found = [kernel for kernel in _ncu_table.kernels(table) if kernel.time_ns > 0]
+        kernels = [kernel for kernel in _ncu_table.kernels(table) if kernel.time_ns > 0]
     except ValueError:
-        found = []
-    if not found:
+        kernels = []
+    if not kernels:
         raise NothingSeen(_why_none(table, seen))
     raw = Artefact(_FILE, "text/csv", table.encode()[:_MOST_RAW])
-    return Profile("ncu", metrics(found), text(found), raw=(raw,))
+    return Profile("ncu", metrics(kernels), text(kernels), raw=(raw,))
 
 
 def _why_none(table: str, seen: StandaloneRun | None) -> str:
-    said = table + (seen.output + seen.errors if seen is not None else "")
-    if tools.DENIED in said:
+    output = table + (seen.output + seen.errors if seen is not None else "")
+    if tools.DENIED in output:
         return tools.DENIED_WORDS
-    if "no kernels were profiled" in said.lower():
+    if "no kernels were profiled" in output.lower():
         return "no kernel ran in the call that was looked at"
     status = f" (status {seen.status})" if seen is not None else ""
-    errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
-    last = seen.errors if seen is not None and seen.errors.strip() else said
-    return f"ncu gave no table{status}: {errors[0][:300] if errors else tools.last_words(last)}"
+    errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
+    last = seen.errors if seen is not None and seen.errors.strip() else output
+    return f"ncu gave no table{status}: {errors[0][:300] if errors else tools.last_line(last)}"
 
 
-def metrics(found: list[NcuKernel]) -> dict[str, float]:
-    """Of the call, then of its costliest kernels: `1/occupancy` is that of the first in the order of `share/`."""
-    total = sum(kernel.time_ns for kernel in found)
-    launches = sum(kernel.launches for kernel in found)
+def metrics(kernels: list[NcuKernel]) -> dict[str, float]:
+    """Numbers of the call, then of its costliest kernels: `1/occupancy` is the first's in the order of `share/`."""
+    total = sum(kernel.time_ns for kernel in kernels)
+    launches = sum(kernel.launches for kernel in kernels)
     made = {
         "time_ns": total,
         "launches": float(launches),
-        "kernels": float(len(found)),
-        "dram_bytes": sum(kernel.numbers.get("dram_bytes", 0.0) for kernel in found),
+        "kernels": float(len(kernels)),
+        "dram_bytes": sum(kernel.numbers.get("dram_bytes", 0.0) for kernel in kernels),
     }
     if launches >= MOST_LAUNCHES:
         made[CUT] = 1.0
-    top = found[:MOST_KERNELS]
+    top = kernels[:MOST_KERNELS]
     made |= {SHARE + kernel.name: kernel.time_ns / total for kernel in top}
     for rank, kernel in enumerate(top, 1):
-        made[ranked(rank, "launches")] = float(kernel.launches)
-        made |= {ranked(rank, name): value for name, value in kernel.numbers.items()}
-        made[ranked(rank, WHOLE)] = 1.0
+        made[metric_name(rank, "launches")] = float(kernel.launches)
+        made |= {metric_name(rank, name): value for name, value in kernel.numbers.items()}
+        made[metric_name(rank, WHOLE)] = 1.0
     return made
 
 
-def text(found: list[NcuKernel]) -> str:
-    """As a person would read it."""
-    total = sum(kernel.time_ns for kernel in found)
-    launches = sum(kernel.launches for kernel in found)
+def text(kernels: list[NcuKernel]) -> str:
+    """The counters as a person would read them."""
+    total = sum(kernel.time_ns for kernel in kernels)
+    launches = sum(kernel.launches for kernel in kernels)
     lines = [f"{launches} {'launch' if launches == 1 else 'launches'} of one call, {time(total)} on the device"]
     if launches >= MOST_LAUNCHES:
         lines.append(f"no more than the first {launches} launches of a call are looked at")
-    for kernel in found[:8]:
+    for kernel in kernels[:8]:
         share = percent(kernel.time_ns / total)
         lines.append(f"{kernel.name}: {share} of that, {kernel.launches} x {time(kernel.time_ns / kernel.launches)}")
         lines += [f"  {line}" for line in _about(kernel.numbers)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers._facts import SHARE
 from kforge.profilers._format import percent, time
-from kforge.profilers._kernel_names import is_library, short
+from kforge.profilers._kernel_names import is_library, short_name
 from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Artefact, Profile
 
@@ -41,7 +41,7 @@ class Nsys(Profiler):
         seen = bench.alone(self.command(), files=("stats_*", _TRACE), seconds=_SECONDS)
         tables = {report: seen.files.get(f"stats_{report}.csv", b"").decode(errors="replace") for report in _REPORTS}
         if not any(tables.values()):
-            raise NothingSeen(f"nsys gave no table (status {seen.status}): {tools.last_words(seen.errors)}")
+            raise NothingSeen(f"nsys gave no table (status {seen.status}): {tools.last_line(seen.errors)}")
         timing = bench.verdict.timing
         timed = min(timing.candidate_ns) if timing is not None and timing.candidate_ns else None
         return profile_of(tables, timed, seen.files.get(_TRACE, b""))
@@ -67,14 +67,14 @@ def read(table: str) -> list[NsysRow]:
     start = next((number for number, line in enumerate(lines) if line.startswith("Time (%)")), None)
     if start is None:
         return []
-    found = []
+    rows = []
     for row in list(csv.DictReader(lines[start:]))[:_MOST_ROWS]:
         name = row.get("Name") or row.get("Operation") or ""
         count = row.get("Instances") or row.get("Num Calls") or row.get("Count") or row.get("Operations")
         times, total = _number(count), _number(row.get("Total Time (ns)"))
         if name and times and total is not None:
-            found.append(NsysRow(name, times, total))
-    return sorted(found, key=lambda row: (-row.total_ns, row.name))
+            rows.append(NsysRow(name, times, total))
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
 def _number(text: str | None) -> float | None:
@@ -86,7 +86,7 @@ def _number(text: str | None) -> float | None:
 
 
 def profile_of(tables: dict[str, str], timed_ns: float | None = None, trace: bytes = b"") -> Profile:
-    """From the tables, by report; NothingSeen where nothing ran on the device."""
+    """The profile of the tables, by report; NothingSeen where nothing ran on the device."""
     kernels, calls, copies = (read(tables.get(report, "")) for report in _REPORTS)
     total = sum(row.total_ns for row in (*kernels, *copies))
     if total <= 0:
@@ -101,7 +101,7 @@ def metrics(
     kernels: list[NsysRow], calls: list[NsysRow], copies: list[NsysRow], timed_ns: float | None
 ) -> dict[str, float]:
     total = sum(row.total_ns for row in (*kernels, *copies))
-    found = {
+    numbers = {
         "busy_ns": total,
         "launches": sum(row.times for row in kernels),
         "copies": sum(row.times for row in copies),
@@ -110,19 +110,19 @@ def metrics(
         "copy_share": sum(row.total_ns for row in copies) / total,
     }
     if timed_ns:
-        found["idle_share"] = max(0.0, 1 - total / timed_ns)
+        numbers["idle_share"] = max(0.0, 1 - total / timed_ns)
     for row in kernels[:_NAMED]:
-        key = SHARE + short(row.name)
-        found[key] = found.get(key, 0.0) + row.total_ns / total
-    return found
+        key = SHARE + short_name(row.name)
+        numbers[key] = numbers.get(key, 0.0) + row.total_ns / total
+    return numbers
 
 
 def text(kernels: list[NsysRow], calls: list[NsysRow], copies: list[NsysRow]) -> str:
-    """As a person would read it."""
+    """The tables as a person would read them."""
     total = sum(row.total_ns for row in (*kernels, *copies))
     lines = [f"{time(total)} on the device in one call", f"{'share':>6} {'each':>8} {'times':>6}  kernel or copy"]
     for row in sorted((*kernels, *copies), key=lambda row: (-row.total_ns, row.name))[:_SHOWN]:
-        name = short(row.name) if row in kernels else row.name
+        name = short_name(row.name) if row in kernels else row.name
         lines.append(
             f"{percent(row.total_ns / total):>6} {time(row.total_ns / row.times):>8} {row.times:>6.0f}  {name}"
         )

@@ -26,7 +26,7 @@ class OpenClEvents(Profiler):
 
 
 def profile_of(reply: dict[str, Any]) -> Profile:
-    """Of the call in the middle by its time; ValueError, KeyError or TypeError if the answer makes no sense."""
+    """The profile of the call of median time; ValueError, KeyError or TypeError if the answer makes no sense."""
     wall, commands = sorted(reply["calls"])[len(reply["calls"]) // 2]
     if not commands:
         raise NothingSeen("no command went through pyopencl in the calls that were looked at")

@@ -43,12 +43,12 @@ class Perf(Profiler):
                 time.sleep(_ATTACH_SECONDS)
                 calls = int(bench.ask({"seconds": _SECONDS})["calls"])
                 process.send_signal(signal.SIGINT)
-                _, said = process.communicate(timeout=_PATIENCE)
+                _, output = process.communicate(timeout=_PATIENCE)
             finally:
                 process.kill()
-        counts = read(said)
+        counts = read(output)
         if not counts or calls < 1:
-            raise NothingSeen(f"perf counted nothing: {said.strip()[:200]}")
+            raise NothingSeen(f"perf counted nothing: {output.strip()[:200]}")
         return self._profile(counts, calls)
 
     def _profile(self, counts: dict[str, float], calls: int) -> Profile:
@@ -63,18 +63,18 @@ class Perf(Profiler):
         return Profile(self.name, metrics, "\n".join(lines))
 
 
-def read(said: str) -> dict[str, float]:
+def read(output: str) -> dict[str, float]:
     """Event -> count, from perf's comma-separated lines; what was not counted is left out."""
-    found = {}
-    for line in said.splitlines():
+    counts = {}
+    for line in output.splitlines():
         fields = line.split(",")
         if len(fields) > 2:
             try:
-                found[fields[2].partition(":")[0]] = float(fields[0])
+                counts[fields[2].partition(":")[0]] = float(fields[0])
             except ValueError:
                 # "<not counted>", "<not supported>".
                 continue
-    return found
+    return counts
 
 
 PLUGIN = Perf()

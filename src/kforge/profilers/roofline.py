@@ -23,9 +23,9 @@ from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
 _EXCEEDED = 1.02
-"""Who beats a ceiling by more shows that it was measured on a busy machine."""
+"""A program that beats a ceiling by more shows that the ceiling was measured on a busy machine."""
 _MOST_RAISED = 1.5
-"""Who beats it by more than this does less than is counted, and shows nothing about the machine."""
+"""A program that beats a ceiling by more does less than is counted, and shows nothing about the machine."""
 
 
 class Roofline(Profiler):
@@ -54,7 +54,7 @@ class Roofline(Profiler):
         place = RooflinePoint(
             work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, bench, on_gpu)
         )
-        place = _corrected(place, min(timing.baseline_ns, default=math.inf), ceilings)
+        place = _correct_ceilings(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 
 
@@ -69,7 +69,7 @@ def _arithmetic(dtype: str, bench: ProfilingContext, on_gpu: bool) -> str:
     return dtype or _ceilings.FLOAT32
 
 
-def _corrected(place: RooflinePoint, baseline_ns: float, kept: _ceilings.Kept) -> RooflinePoint:
+def _correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.Kept) -> RooflinePoint:
     """The place under ceilings that neither the program nor its baseline is above, where they were measured too low."""
     best = min(place.time_ns, baseline_ns)
     if not place.at(best).beats(_EXCEEDED):
@@ -82,7 +82,7 @@ def _corrected(place: RooflinePoint, baseline_ns: float, kept: _ceilings.Kept) -
         return replace(place, note="faster than the counted work allows: it does less than the reference does")
     work = place.work
     matrix = work.exact if place.ceilings.rates else work.flops
-    raised = place.ceilings.raised(
+    raised = place.ceilings.with_seen_rates(
         place.working_bytes, work.bytes_min * 1e9 / best, matrix * 1e9 / best, place.arithmetic
     )
     return replace(place, ceilings=kept.keep(raised), note="a ceiling was raised to what was seen here")
@@ -110,11 +110,13 @@ class Work:
 
 
 def read_work(reply: dict[str, Any]) -> Work:
-    """From a probe's answer; ValueError, KeyError or TypeError if it is none."""
-    exact, estimated, taken, given = (int(reply[name]) for name in ("exact", "estimated", "read_bytes", "output_bytes"))
-    if min(exact, estimated, taken, given) < 0:
+    """The work in a probe's answer; ValueError, KeyError or TypeError if it holds none."""
+    exact, estimated, read, written = (
+        int(reply[name]) for name in ("exact", "estimated", "read_bytes", "output_bytes")
+    )
+    if min(exact, estimated, read, written) < 0:
         raise ValueError("work cannot be negative")
-    return Work(exact, estimated, taken, given, str(reply["dtype"]).removeprefix("torch.")[:20])
+    return Work(exact, estimated, read, written, str(reply["dtype"]).removeprefix("torch.")[:20])
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,16 @@ class RooflinePoint:
     time_ns: float
     working_bytes: int
     note: str = ""
-    """What is to be said about the ceilings."""
+    """A remark about the ceilings."""
     arithmetic: str = _ceilings.FLOAT32
-    """What its matrix products may be computed in."""
+    """The arithmetic that its matrix products may be computed in."""
 
     def at(self, time_ns: float) -> RooflinePoint:
         """The place of a program that took this long."""
         return replace(self, time_ns=time_ns)
 
     def beats(self, factor: float) -> bool:
-        """Whether it is faster than the ceilings allow, by more than this factor."""
+        """Whether the program is faster than the ceilings allow, by more than this factor."""
         return max(self.memory_ns, self.compute_ns) > factor * self.time_ns
 
     @property
@@ -163,7 +165,7 @@ class RooflinePoint:
         return "memory" if self.memory_ns >= self.compute_ns else "compute"
 
     def metrics(self) -> dict[str, float]:
-        found: dict[str, float] = {
+        numbers: dict[str, float] = {
             "flops": self.work.flops,
             "flops_estimated": self.work.estimated,
             "bytes_min": self.work.bytes_min,
@@ -184,8 +186,8 @@ class RooflinePoint:
             BOUND + self.bound: 1.0,
         }
         if self.ceilings.rates:
-            found |= self._gpu_metrics()
-        return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+            numbers |= self._gpu_metrics()
+        return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
     @property
     def ceiling_gflops(self) -> float:

@@ -43,9 +43,9 @@ class Sass(Profiler):
         seen = bench.alone(self.command(), files=(_RESOURCES, _CODE, "trouble.txt"), seconds=_SECONDS)
         resources, code = (seen.files.get(name, b"").decode(errors="replace") for name in (_RESOURCES, _CODE))
         if not resources and not code:
-            said = seen.files.get("trouble.txt", b"").decode(errors="replace")
-            why = tools.last_words(said) if said.strip() else "the program left none that could be seen"
-            raise NothingSeen(f"no device code: {why}" if seen.status == 0 else _failed(seen.status, seen.errors))
+            trouble = seen.files.get("trouble.txt", b"").decode(errors="replace")
+            why = tools.last_line(trouble) if trouble.strip() else "the program left none that could be seen"
+            raise NothingSeen(f"no device code: {why}" if seen.status == 0 else _failure_text(seen.status, seen.errors))
         return profile_of(resources, code)
 
     def command(self) -> tuple[str, ...]:
@@ -54,65 +54,65 @@ class Sass(Profiler):
         return ("sh", "-c", script, "sass")
 
 
-def _failed(status: int, errors: str) -> str:
-    return f"the program did not run alone (status {status}): {tools.last_words(errors)}"
+def _failure_text(status: int, errors: str) -> str:
+    return f"the program did not run alone (status {status}): {tools.last_line(errors)}"
 
 
 def profile_of(resources: str, code: str) -> Profile:
-    """From what the disassembler said; NothingSeen if that is nothing."""
-    found = [function for function in _sass_text.functions(resources, code) if function.instructions]
-    if not found:
+    """The profile of what the disassembler said; NothingSeen if that is nothing."""
+    kernels = [function for function in _sass_text.functions(resources, code) if function.instructions]
+    if not kernels:
         raise NothingSeen("the device code holds no kernel")
     raw = [
         Artefact(name, "text/plain", text.encode()[:_MOST_RAW])
         for name, text in ((_RESOURCES, resources), (_CODE, code))
         if text
     ]
-    return Profile("sass", metrics(found), text_of(found), raw=tuple(raw))
+    return Profile("sass", metrics(kernels), text_of(kernels), raw=tuple(raw))
 
 
-def metrics(found: list[SassFunction]) -> dict[str, float]:
-    """Of all kernels together: the most registers, the widest load, instructions of each kind."""
-    loads = {bits for function in found for bits in function.loads}
+def metrics(kernels: list[SassFunction]) -> dict[str, float]:
+    """Numbers of all kernels together: the most registers, the widest load, instructions of each kind."""
+    loads = {bits for function in kernels for bits in function.loads}
     made = {
-        "functions": len(found),
-        "registers": max(function.registers for function in found),
-        "stack_bytes": max(function.stack_bytes for function in found),
-        "shared_bytes": max(function.shared_bytes for function in found),
-        "spill_instructions": sum(function.count("spill") for function in found),
-        "tensor_instructions": sum(function.count("tensor") for function in found),
-        "atomic_instructions": sum(function.count("atomic") for function in found),
-        "special_instructions": sum(function.count("special") for function in found),
-        "fp64_instructions": sum(function.count("fp64") for function in found),
-        "asynchronous_copies": sum(function.count("asynchronous") for function in found),
+        "functions": len(kernels),
+        "registers": max(function.registers for function in kernels),
+        "stack_bytes": max(function.stack_bytes for function in kernels),
+        "shared_bytes": max(function.shared_bytes for function in kernels),
+        "spill_instructions": sum(function.count("spill") for function in kernels),
+        "tensor_instructions": sum(function.count("tensor") for function in kernels),
+        "atomic_instructions": sum(function.count("atomic") for function in kernels),
+        "special_instructions": sum(function.count("special") for function in kernels),
+        "fp64_instructions": sum(function.count("fp64") for function in kernels),
+        "asynchronous_copies": sum(function.count("asynchronous") for function in kernels),
     }
     if loads:
         made["load_bits"] = max(loads)
     return {name: float(value) for name, value in made.items()}
 
 
-def text_of(found: list[SassFunction]) -> str:
+def text_of(kernels: list[SassFunction]) -> str:
     """A line or two for each kernel, the longest first."""
     lines = []
-    for function in sorted(found, key=lambda item: (-item.instructions, item.name))[:_SHOWN]:
+    for function in sorted(kernels, key=lambda item: (-item.instructions, item.name))[:_SHOWN]:
         lines.append(
             f"{function.name}: {function.registers} registers, {size(function.shared_bytes)} static shared memory, "
             f"{size(function.stack_bytes)} of stack, {function.instructions} instructions"
         )
         lines.append(f"  {'; '.join(_about(function))}")
-    if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN} kernels more")
+    if len(kernels) > _SHOWN:
+        lines.append(f"and {len(kernels) - _SHOWN} kernels more")
     return "\n".join(lines)
 
 
 def _about(function: SassFunction) -> list[str]:
-    words = [
+    notes = [
         f"global {what}: {', '.join(f'{times} of {bits} bits' for bits, times in sorted(widths.items()))}"
         for what, widths in (("loads", function.loads), ("stores", function.stores))
         if widths
     ]
     tensor = function.count("tensor")
-    words.append(f"{tensor} tensor-core instructions" if tensor else "no tensor-core instruction")
+    notes.append(f"{tensor} tensor-core instructions" if tensor else "no tensor-core instruction")
     kinds = (
         ("spill", "loads and stores of spilled registers or local arrays"),
         ("atomic", "atomics"),
@@ -120,7 +120,7 @@ def _about(function: SassFunction) -> list[str]:
         ("fp64", "double-precision instructions"),
         ("asynchronous", "asynchronous copies to shared memory"),
     )
-    return [*words, *(f"{function.count(kind)} {what}" for kind, what in kinds if function.count(kind))]
+    return [*notes, *(f"{function.count(kind)} {what}" for kind, what in kinds if function.count(kind))]
 
 
 PLUGIN = Sass()

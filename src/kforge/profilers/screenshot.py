@@ -46,32 +46,32 @@ class Screenshot(Profiler):
         self.command = command
 
     def with_argument(self, argument: str) -> Screenshot:
-        """The same profiler for the command behind the colon."""
+        """A profiler of this kind for the command behind the colon."""
         return Screenshot(argument)
 
     def unavailable_reason(self) -> str:
         try:
-            words = shlex.split(self.command)
+            arguments = shlex.split(self.command)
         except ValueError as error:
             return f"screenshot:{self.command}: {error}"
-        if not words:
+        if not arguments:
             return _USAGE
-        return "" if shutil.which(words[0]) else f"screenshot: there is no program {words[0]!r} on this machine"
+        return "" if shutil.which(arguments[0]) else f"screenshot: there is no program {arguments[0]!r} on this machine"
 
     def collect(self, bench: ProfilingContext) -> Profile:
         with tempfile.TemporaryDirectory(prefix="kforge-screenshot-") as folder:
             home = Path(folder)
             (home / "out").mkdir()
             notes: list[str] = []
-            said = run(shlex.split(self.command), home, {**_clean(), **_facts(bench, home, notes)})
+            output = run(shlex.split(self.command), home, {**_safe_environment(), **_facts(bench, home, notes)})
             images, problems = read_pictures(home / "out")
         if not images:
             raise NothingSeen(
                 f"the command left no picture in $KFORGE_OUT{': ' + '; '.join(problems) if problems else ''}"
-                f"{'; it said: ' + said.strip()[-200:] if said.strip() else ''}"
+                f"{'; it said: ' + output.strip()[-200:] if output.strip() else ''}"
             )
         return Profile(
-            self.name, {"pictures": float(len(images))}, "\n".join([said.strip(), *notes, *problems]), images
+            self.name, {"pictures": float(len(images))}, "\n".join([output.strip(), *notes, *problems]), images
         )
 
 
@@ -95,19 +95,19 @@ def _facts(bench: ProfilingContext, home: Path, notes: list[str]) -> dict[str, s
     return facts
 
 
-def _clean() -> dict[str, str]:
+def _safe_environment() -> dict[str, str]:
     """This process's environment without what looks like a secret."""
     return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET)}
 
 
 def run(command: list[str], home: Path, environment: dict[str, str]) -> str:
-    """What the command printed; NothingSeen if it fails, or takes longer than it may."""
-    with (home / "said").open("w+b") as said, (home / "errors").open("w+b") as errors:
+    """Run the command and return what it printed; NothingSeen if it fails, or takes longer than it may."""
+    with (home / "said").open("w+b") as output, (home / "errors").open("w+b") as errors:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=errors,
                 env=environment,
                 start_new_session=True,
@@ -129,8 +129,8 @@ def run(command: list[str], home: Path, environment: dict[str, str]) -> str:
         last = errors.read()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
         if status:
             raise NothingSeen(f"the command failed (status {status}): {last[:300] or 'it said nothing'}")
-        said.seek(0)
-        return said.read(_MOST_TEXT).decode(errors="replace")
+        output.seek(0)
+        return output.read(_MOST_TEXT).decode(errors="replace")
 
 
 def read_pictures(folder: Path) -> tuple[tuple[Image, ...], list[str]]:

@@ -37,7 +37,7 @@ class TorchTrace(Profiler):
 
 
 def profile_of(reply: dict[str, Any], timed_ns: float | None = None) -> Profile:
-    """From the probe's answer; ValueError, KeyError or TypeError if it makes no sense."""
+    """The profile of the probe's answer; ValueError, KeyError or TypeError if it makes no sense."""
     if reply.get("absent"):
         raise NothingSeen(str(reply["absent"])[:300])
     data = base64.b64decode(str(reply["trace"]), validate=True)
@@ -50,10 +50,10 @@ def profile_of(reply: dict[str, Any], timed_ns: float | None = None) -> Profile:
 
 
 def metrics(seen: list[TraceCall], timed_ns: float | None) -> dict[str, float]:
-    """Of the call in the middle by busy time, and shares over all calls."""
+    """Numbers of the call in the middle by busy time, and shares over all calls."""
     middle = _middle(seen)
     total = sum(item.length for call in seen for item in call.activities)
-    found = {
+    numbers = {
         "calls": float(len(seen)),
         "busy_ns": middle.busy_ns,
         "span_ns": middle.span_ns,
@@ -65,17 +65,17 @@ def metrics(seen: list[TraceCall], timed_ns: float | None) -> dict[str, float]:
         "library_share": sum(item.length for call in seen for item in call.kernels if item.library) / total,
         "copy_share": sum(item.length for call in seen for item in call.activities if item.copy) / total,
     }
-    return found | {SHARE + name: spent / total for name, (_, spent, _) in list(_rows(seen).items())[:_NAMED]}
+    return numbers | {SHARE + name: spent / total for name, (_, spent, _) in list(_rows(seen).items())[:_NAMED]}
 
 
 def idle_share(call: TraceCall, timed_ns: float | None) -> float:
-    """Of the time the judge measured, or of the span in the trace, the part in which nothing ran on the device."""
+    """The share of the time the judge measured, or of the trace's span, in which nothing ran on the device."""
     whole = timed_ns if timed_ns else call.span_ns
     return max(0.0, 1 - call.busy_ns / max(whole, 1.0))
 
 
 def text(seen: list[TraceCall], timed_ns: float | None, left_out: int = 0) -> str:
-    """As a person would read it."""
+    """The calls as a person would read them."""
     middle = _middle(seen)
     total = sum(item.length for call in seen for item in call.activities)
     idle = idle_share(middle, timed_ns)

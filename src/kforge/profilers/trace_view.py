@@ -37,7 +37,7 @@ class TraceView(Profiler):
 
 
 def profile_of(reply: dict[str, Any], title: str) -> Profile:
-    """From the probe's answer; ValueError, KeyError or TypeError if it makes no sense."""
+    """The profile of the probe's answer; ValueError, KeyError or TypeError if it makes no sense."""
     data = base64.b64decode(str(reply["trace"]), validate=True)
     seen = timeline(_trace_events.unpack(data), max(0, int(reply.get("left_out", 0))))
     shown, made = views(seen), page(seen, title)
@@ -57,15 +57,15 @@ def profile_of(reply: dict[str, Any], title: str) -> Profile:
 def metrics(seen: Timeline) -> dict[str, float]:
     start, end = seen.middle
     work = sum(total.own for total in totals(seen))
-    found = {
+    numbers = {
         "calls": float(len(seen.calls)),
         "call_ns": end - start,
         "busy_share": busy(seen) / (end - start),
         "launches": float(sum(total.times for total in totals(seen))),
     }
     if work:
-        found["longest_share"] = totals(seen)[0].own / work
-    return found
+        numbers["longest_share"] = totals(seen)[0].own / work
+    return numbers
 
 
 def text(seen: Timeline, shown: list[TraceWindow], trouble: str = "") -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 
 Edit = tuple[int, int, list[str]]
-"""Lines [first, last) of the parent, counted from 0, become these."""
+"""Lines [first, last) of the parent, counted from 0, become the new ones."""
 
 
 def edits(parent: str, child: str) -> list[Edit]:
-    """From top to bottom; none where both are equal."""
+    """The edits from top to bottom; none where both programs are equal."""
     before, after = parent.split("\n"), child.split("\n")
     matcher = difflib.SequenceMatcher(None, before, after)
     return [(first, last, after[start:end]) for tag, first, last, start, end in matcher.get_opcodes() if tag != "equal"]
 
 
-def applied(parent: str, made: list[Edit]) -> str:
+def apply_edits(parent: str, made: list[Edit]) -> str:
     """The child, from its parent and the edits: what script.js must do with them; for tests."""
     lines, place, done = parent.split("\n"), 0, list[str]()
     for first, last, new in made:

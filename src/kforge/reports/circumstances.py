@@ -22,13 +22,13 @@ class SessionText:
     """One session, as a reader wants it."""
 
     number: int
-    """From 1."""
+    """The session's number, from 1."""
     began: str
     command: str
     trials: int
     """Trials last worked on in it."""
     own: tuple[Fact, ...]
-    """What holds for it and is not shared."""
+    """What holds for this session and is not shared."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ def circumstances(study: Study) -> Circumstances:
     facts = [_facts(session) for session in study.sessions]
     worked = Counter(trial.session for trial in study.trials)
     # A session that only looked on has no figure to compare.
-    used = [found for number, found in enumerate(facts) if worked[number]] or facts
-    names = list(dict.fromkeys(name for found in used for name in found))
-    shared = {name: used[0][name] for name in names if len({found.get(name) for found in used}) == 1}
+    used = [known for number, known in enumerate(facts) if worked[number]] or facts
+    names = list(dict.fromkeys(name for known in used for name in known))
+    shared = {name: used[0][name] for name in names if len({known.get(name) for known in used}) == 1}
     sessions = tuple(
         SessionText(
             number + 1,
             moment(datetime.fromtimestamp(session.began, UTC)),
             session.command,
             worked[number],
-            tuple(Fact(name, value) for name, value in found.items() if shared.get(name) != value),
+            tuple(Fact(name, value) for name, value in known.items() if shared.get(name) != value),
         )
-        for number, (session, found) in enumerate(zip(study.sessions, facts, strict=True))
+        for number, (session, known) in enumerate(zip(study.sessions, facts, strict=True))
     )
     differing = tuple(name for name in names if name not in shared)
     return Circumstances(tuple(Fact(name, value) for name, value in shared.items()), sessions, differing)

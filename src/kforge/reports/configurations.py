@@ -12,7 +12,7 @@ from kforge.reports.findings import StudyFindings
 from kforge.reports.pictures import series
 
 DEFAULTS = "all as by default"
-"""What is said of one that sets nothing."""
+"""What is said of a configuration that sets nothing."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -25,34 +25,34 @@ class ConfigurationText:
     """Its colour in charts; None where no trial of it is in the report."""
     models: tuple[str, ...]
     options: tuple[str, ...]
-    """Each as name = value."""
+    """The options, each as name = value."""
 
 
 def ways(findings: StudyFindings) -> list[ConfigurationText]:
-    """In the study's order; one that is there twice is told once."""
+    """The configurations in the study's order; one that is there twice is listed once."""
     numbers = series(findings)
-    found = [
+    every = [
         ConfigurationText(
-            item.name, numbers.get(item.name), item.models, tuple(_set(*pair) for pair in item.options.items())
+            item.name, numbers.get(item.name), item.models, tuple(_assignment(*pair) for pair in item.options.items())
         )
         for item in findings.study.configurations
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(every))
 
 
-def spelled(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """A value as TOML has it; what TOML has no word for is a text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(spelled, value))}]"
+        return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, Mapping):
-        inside = ", ".join(_set(str(name), item) for name, item in value.items())
+        inside = ", ".join(_assignment(str(name), item) for name, item in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _set(name: str, value: Any) -> str:
-    return f"{name if _BARE.fullmatch(name) else spelled(name)} = {spelled(value)}"
+def _assignment(name: str, value: Any) -> str:
+    return f"{name if _BARE.fullmatch(name) else as_toml(name)} = {as_toml(value)}"

@@ -16,7 +16,7 @@ from kforge.types import Attempt, Outcome, Study, Trial, Verdict
 from kforge.visible_text import visible
 
 _LONGEST = 20_000
-"""Characters of one text; a compiler can say a great deal more."""
+"""The most characters of one text; a compiler can say a great deal more."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class PackedDetails:
     """Base64 of zlib's deflate of JSON."""
 
 
-def packed(study: Study) -> tuple[PackedDetails, ...]:
-    """A piece for each problem, in the study's order."""
+def pack_all(study: Study) -> tuple[PackedDetails, ...]:
+    """The details of each problem, packed, in the study's order."""
     by_problem: dict[str, list[Trial]] = {}
     for trial in study.trials:
         by_problem.setdefault(trial.cell.problem, []).append(trial)
@@ -39,21 +39,21 @@ def packed(study: Study) -> tuple[PackedDetails, ...]:
 
 
 def pack(value: Any) -> str:
-    text = json.dumps(_shown(value), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_visible(value), ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
-def _shown(value: Any) -> Any:
+def _visible(value: Any) -> Any:
     """The value with every text in it visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {key: _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def unpack(data: str) -> Any:
-    """What script.js must do with a piece; for tests."""
+    """The value that was packed: what script.js must do with it; for tests."""
     return json.loads(zlib.decompress(base64.b64decode(data)))
 
 
@@ -159,7 +159,7 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
 
 
 def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
-    """Whole, or as what it changed in its parent: programs of one chain are much alike."""
+    """An attempt's program: whole, or as what it changed in its parent, since programs of one chain are much alike."""
     if attempt.candidate is None:
         return {"base": None, "program": None}
     move = attempt.move

@@ -20,12 +20,12 @@ class StudyFindings:
 
     study: Study
     summaries: tuple[Summary, ...]
-    """One for each platform and configuration, in the study's order."""
+    """A summary for each platform and configuration, in the study's order."""
     comparisons: tuple[Comparison, ...]
     """Each configuration against the first one of its platform."""
     made: datetime
     version: str
-    """KForge's."""
+    """KForge's version."""
 
 
 def find(study: Study) -> StudyFindings:
@@ -37,14 +37,16 @@ def find(study: Study) -> StudyFindings:
     return StudyFindings(
         study,
         tuple(summarise(trials) for trials in groups.values()),
-        tuple(compare(groups[a], groups[b], (_called(a, several), _called(b, several)), asked) for a, b in pairs),
+        tuple(
+            compare(groups[a], groups[b], (_group_name(a, several), _group_name(b, several)), asked) for a, b in pairs
+        ),
         datetime.now(UTC),
         _version(),
     )
 
 
 def timed(summaries: Sequence[Summary], against: Against) -> bool:
-    """Whether any of them has a time against that baseline; one that is 0 by definition is shown beside those only."""
+    """Whether any summary has a time against that baseline; one that is 0 by definition is shown beside those only."""
     return any(against in summary.mean_correct for summary in summaries)
 
 
@@ -55,7 +57,7 @@ def _pairs(groups: dict[tuple[str, str], tuple[Trial, ...]]) -> Iterator[tuple[t
             yield first, other
 
 
-def _called(key: tuple[str, str], several: bool) -> str:
+def _group_name(key: tuple[str, str], several: bool) -> str:
     platform, configuration = key
     return f"{configuration} on {platform}" if several else configuration
 

@@ -14,7 +14,7 @@ class Reason:
     why: str
     problems: tuple[str, ...]
     where: tuple[str, ...] = ()
-    """The groups it holds in; empty: in all."""
+    """The groups that the reason holds in; empty: in all."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Omission:
     kind: str
     """filtered, unfinished, unusable, degenerate, unconfirmed or partial."""
     words: str
-    """What that means."""
+    """What the kind means."""
     reasons: tuple[Reason, ...]
 
     @property
     def problems(self) -> int:
-        """How many different ones."""
+        """How many different problems."""
         return len({problem for reason in self.reasons for problem in reason.problems})
 
 
@@ -44,11 +44,11 @@ KINDS = {
 
 def left_out(findings: StudyFindings) -> tuple[Omission, ...]:
     """All that does not count, or not as it seems; empty where there is nothing to say."""
-    found = []
+    omissions = []
     if findings.study.left_out:
         filtered = {(problem, why): [""] for problem, why in findings.study.left_out.items()}
-        found.append(Omission("filtered", "taken away by a filter before anything ran", _by_reason(filtered, 1)))
-    for kind, words in KINDS.items():
+        omissions.append(Omission("filtered", "taken away by a filter before anything ran", _by_reason(filtered, 1)))
+    for kind, meaning in KINDS.items():
         where: dict[tuple[str, str], list[str]] = {}
         for summary in findings.summaries:
             for problem, why in getattr(summary, kind).items():
@@ -56,8 +56,8 @@ def left_out(findings: StudyFindings) -> tuple[Omission, ...]:
                     group_name(findings, summary.platform, summary.configuration)
                 )
         if where:
-            found.append(Omission(kind, words, _by_reason(where, len(findings.summaries))))
-    return tuple(found)
+            omissions.append(Omission(kind, meaning, _by_reason(where, len(findings.summaries))))
+    return tuple(omissions)
 
 
 def group_name(findings: StudyFindings, platform: str, configuration: str) -> str:

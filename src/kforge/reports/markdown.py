@@ -15,7 +15,7 @@ from kforge.reports.left_out import group_name, left_out
 from kforge.visible_text import visible
 
 PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-"""Where fast_p is told."""
+"""The values of p at which fast_p is given."""
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_]))")
 """An underscore within a word means nothing to Markdown."""
 _BASELINES: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
@@ -25,7 +25,7 @@ def markdown(findings: StudyFindings) -> str:
     """The whole text."""
     parts = [
         [f"# {plain(findings.study.name)}", "", plain(summary_lines.lead(findings))],
-        [line for words in summary_lines.warnings(findings) for line in ("", f"> {plain(words)}")][1:],
+        [line for warning in summary_lines.warnings(findings) for line in ("", f"> {plain(warning)}")][1:],
         _configurations(findings),
         _summary(findings),
         *(_fast(findings, against) for against in AGAINST),
@@ -39,13 +39,13 @@ def markdown(findings: StudyFindings) -> str:
 
 
 def plain(text: str) -> str:
-    """Words as they are, on one line, whatever signs are in them."""
+    """A text as it is, on one line, whatever signs are in it."""
     return _SPECIAL.sub(r"\\\1", " ".join(visible(text).split()))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> list[str]:
-    """Columns after the first `words` hold numbers. Cells are escaped here."""
-    marks = ["---" if place < words else "---:" for place in range(len(heads))]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> list[str]:
+    """A table; columns after the first `text_columns` hold numbers. Cells are escaped here."""
+    marks = ["---" if place < text_columns else "---:" for place in range(len(heads))]
     return [f"| {' | '.join(cells)} |" for cells in (heads, marks, *([plain(cell) for cell in row] for row in rows))]
 
 
@@ -73,12 +73,12 @@ def _summary(findings: StudyFindings) -> list[str]:
         ]
         for summary in findings.summaries
     ]
-    words = (
+    explanation = (
         "In brackets 95 % intervals. Mean: geometric, of the speedups of correct programs; with fall-back: over all "
         "problems, for who keeps the baseline wherever the program is wrong or slower. Dollars, tokens and time are "
         "for each correct program, everything tried included."
     )
-    return ["## Summary", "", *table(heads, rows), "", words]
+    return ["## Summary", "", *table(heads, rows), "", explanation]
 
 
 def _fast(findings: StudyFindings, against: Against) -> list[str]:
@@ -92,14 +92,16 @@ def _fast(findings: StudyFindings, against: Against) -> list[str]:
         for summary in findings.summaries
         if summary.fast.get(against)
     ]
-    words = "The share of problems that are correct and more than p times faster; for p = 0 it is enough to be correct."
+    explanation = (
+        "The share of problems that are correct and more than p times faster; for p = 0 it is enough to be correct."
+    )
     heads = ["configuration", *(f"p = {p:g}" for p in PS)]
-    return [f"## fast\\_p against {_BASELINES[against]}", "", words, "", *table(heads, rows)]
+    return [f"## fast\\_p against {_BASELINES[against]}", "", explanation, "", *table(heads, rows)]
 
 
 def _states(findings: StudyFindings) -> list[str]:
-    found = [summary for summary in findings.summaries if summary.outcomes]
-    if not found:
+    summaries = [summary for summary in findings.summaries if summary.outcomes]
+    if not summaries:
         return []
     ended = table(
         ["configuration", *map(number_format.state, number_format.STATES)],
@@ -108,10 +110,10 @@ def _states(findings: StudyFindings) -> list[str]:
                 group_name(findings, summary.platform, summary.configuration),
                 *(str(summary.outcomes.get(state, 0)) for state in number_format.STATES),
             ]
-            for summary in found
+            for summary in summaries
         ),
     )
-    longest = max(len(summary.iterations) for summary in found)
+    longest = max(len(summary.iterations) for summary in summaries)
     reached = table(
         ["configuration", *(str(number) for number in range(1, longest + 1))],
         (
@@ -120,7 +122,7 @@ def _states(findings: StudyFindings) -> list[str]:
                 *(number_format.percent(step.reached.get("correct", 0.0)) for step in summary.iterations),
                 *[number_format.NONE] * (longest - len(summary.iterations)),
             ]
-            for summary in found
+            for summary in summaries
         ),
     )
     after = ["", "Share of chains with a correct program, after so many programs:", "", *reached] if longest else []
@@ -131,7 +133,7 @@ def _comparisons(findings: StudyFindings) -> list[str]:
     lines = ["## Comparisons"] if findings.comparisons else []
     for comparison in findings.comparisons:
         lines += ["", f"### {plain(comparison.b)} against {plain(comparison.a)}", ""]
-        lines += [f"- {plain(words)}" for words in in_words(comparison)]
+        lines += [f"- {plain(sentence)}" for sentence in in_words(comparison)]
     return lines
 
 
@@ -158,8 +160,8 @@ def _problems(findings: StudyFindings) -> list[str]:
             for cell in line.cells
         ]
         rows.append([f"{cells[0]}: {line.remark}" if line.remark else cells[0], *cells[1:]])
-    words = sum(not numeric for _, _, numeric in columns)
-    return ["## Problems", "", *table([name for _, name, _ in columns], rows, words)] if rows else []
+    text_columns = sum(not numeric for _, _, numeric in columns)
+    return ["## Problems", "", *table([name for _, name, _ in columns], rows, text_columns)] if rows else []
 
 
 def _circumstances(findings: StudyFindings) -> list[str]:

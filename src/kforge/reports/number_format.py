@@ -9,7 +9,7 @@ from kforge.metrics.records import Mean, Point, Share
 
 NONE = "–"
 STATES = tuple(reversed(FROM_WORST))
-"""From best to worst."""
+"""How a program can end, from best to worst."""
 
 
 def times(value: float | None) -> str:
@@ -20,7 +20,7 @@ def times(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """62 %; nothing but all is 100 %, and nothing but none is 0 %."""
+    """A share as 62 %; nothing but all is 100 %, and nothing but none is 0 %."""
     if value is None:
         return NONE
     if min(value, 1 - value) < 1e-9 or 0.005 < value < 0.995:

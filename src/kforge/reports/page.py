@@ -19,7 +19,7 @@ from kforge.reports import number_format, pictures, problem_table, summary_lines
 from kforge.reports.charts.paired import paired
 from kforge.reports.circumstances import Fact, circumstances, moment
 from kforge.reports.configurations import DEFAULTS, ways
-from kforge.reports.details import packed
+from kforge.reports.details import pack_all
 from kforge.reports.findings import StudyFindings
 from kforge.reports.left_out import left_out
 from kforge.visible_text import visible
@@ -37,7 +37,7 @@ _SECTIONS = {
 
 def page(findings: StudyFindings) -> str:
     """The whole file."""
-    style, script = (_own(name) for name in ("style.css", "script.js"))
+    style, script = (_template_file(name) for name in ("style.css", "script.js"))
     parts = _parts(findings)
     contents = [place for name, place in _SECTIONS.items() if parts[name]]
     return (
@@ -80,16 +80,16 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
         "columns": problem_table.columns(findings),
         "rows": problem_table.rows(findings),
         "filters": problem_table.filters(findings),
-        "details": packed(findings.study),
+        "details": pack_all(findings.study),
     }
 
 
-def _own(name: str) -> str:
+def _template_file(name: str) -> str:
     return (TEMPLATE / name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing from anywhere; of what is in the file, only these two."""
+    """The page's content policy: nothing from anywhere; of what is in the file, only these two."""
     marks = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     return (
         f"default-src 'none'; style-src 'sha256-{marks[0]}'; script-src 'sha256-{marks[1]}'; "
@@ -104,7 +104,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        finalize=_visible,
     )
     for name in ("amount", "money", "percent", "seconds", "share", "state"):
         environment.filters[name] = getattr(number_format, name)
@@ -112,8 +112,8 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _shown(value: Any) -> Any:
-    """Text of others, which nothing in it can hide or turn round; what is markup already is ours."""
+def _visible(value: Any) -> Any:
+    """A value with text of others made visible, so that nothing in it can hide or turn round; markup is our own."""
     return visible(value) if type(value) is str else value
 
 

@@ -28,9 +28,9 @@ class Figure:
     title: str
     drawing: Markup
     kind: str = ""
-    """Which position of a switch shows it; empty: every one."""
+    """Which position of a switch shows the chart; empty: every one."""
     note: str = ""
-    """What stands under it."""
+    """The text under the chart."""
 
 
 def series(findings: StudyFindings) -> dict[str, int]:
@@ -66,7 +66,7 @@ def spreads(findings: StudyFindings) -> list[Figure]:
         Figure(_title(findings, platform, BASELINES[against]), drawing, against)
         for platform, summaries in _platforms(findings)
         for against in AGAINST
-        if (drawing := spread_dots([_row(findings, found, against, numbers) for found in summaries], against))
+        if (drawing := spread_dots([_row(findings, summary, against, numbers) for summary in summaries], against))
     ]
 
 
@@ -83,7 +83,7 @@ def costs(findings: StudyFindings) -> list[Figure]:
 def _row(findings: StudyFindings, summary: Summary, against: Against, numbers: dict[str, int]) -> SpreadRow:
     trials = findings.study.groups().get((summary.platform, summary.configuration), ())
     counting = set(summary.problems)
-    found = [
+    speedups = [
         (trial.cell.problem, value)
         for trial in trials
         if trial.cell.problem in counting and trial.state == "finished" and is_correct(trial)
@@ -91,7 +91,7 @@ def _row(findings: StudyFindings, summary: Summary, against: Against, numbers: d
     ]
     of = sum(trial.cell.problem in counting and trial.state == "finished" for trial in trials)
     mean = summary.mean_correct.get(against)
-    return SpreadRow(summary.configuration, numbers[summary.configuration], tuple(found), mean, of)
+    return SpreadRow(summary.configuration, numbers[summary.configuration], tuple(speedups), mean, of)
 
 
 def _platforms(findings: StudyFindings) -> Iterator[tuple[str, Sequence[Summary]]]:
@@ -99,6 +99,6 @@ def _platforms(findings: StudyFindings) -> Iterator[tuple[str, Sequence[Summary]
         yield platform, [summary for summary in findings.summaries if summary.platform == platform]
 
 
-def _title(findings: StudyFindings, platform: str, words: str) -> str:
+def _title(findings: StudyFindings, platform: str, subject: str) -> str:
     several = len({summary.platform for summary in findings.summaries}) > 1
-    return f"{platform}: {words}" if several else words[0].upper() + words[1:]
+    return f"{platform}: {subject}" if several else subject[0].upper() + subject[1:]

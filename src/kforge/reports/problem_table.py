@@ -12,7 +12,7 @@ from kforge.reports.findings import StudyFindings
 from kforge.reports.trial_rows import TrialRow, row
 
 Column = tuple[str, str, bool]
-"""Its id, its head, and whether it holds numbers."""
+"""A column's id, its head, and whether it holds numbers."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class TableCell:
 
     text: str = ""
     range: str = ""
-    """Its interval."""
+    """The value's interval."""
     value: float | None = None
     number: bool = False
     chip: bool = False
-    """Whether it is the state."""
+    """Whether the cell shows the state."""
     marks: tuple[str, ...] = ()
     unsure: bool = False
-    """Whether it is a speedup that may be none."""
+    """Whether the cell shows a speedup that may be none."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ class TrialLine:
     fact: TrialRow
     link: str
     state: str
-    """What the filter by state knows it as."""
+    """The name that the filter by state knows."""
     remark: str
-    """What a reader should know of it."""
+    """What a reader should know of the trial."""
     cells: tuple[TableCell, ...]
 
 
 def columns(findings: StudyFindings) -> list[Column]:
-    """Those that have something to say."""
+    """The columns that have something to say."""
     return [column for column, _ in _columns(findings)]
 
 
 def rows(findings: StudyFindings) -> list[TrialLine]:
-    """One for each trial."""
+    """A line for each trial."""
     makers = [maker for _, maker in _columns(findings)]
     seen: Counter[str] = Counter()
-    found = []
+    lines = []
     for trial in findings.study.trials:
         fact = row(trial)
         at = seen[fact.problem]
@@ -62,12 +62,12 @@ def rows(findings: StudyFindings) -> list[TrialLine]:
         waiting = "" if fact.state == "finished" else fact.state
         remark = f"{waiting}: {fact.reason}" if waiting and fact.reason else waiting
         remark = remark or (f"degenerate: {fact.degenerate}" if fact.degenerate else "")
-        found.append(TrialLine(fact, link, fact.outcome or "none", remark, tuple(maker(fact) for maker in makers)))
-    return found
+        lines.append(TrialLine(fact, link, fact.outcome or "none", remark, tuple(maker(fact) for maker in makers)))
+    return lines
 
 
 def filters(findings: StudyFindings) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Id, label and choices; none where there is nothing to choose."""
+    """Each filter's id, label and choices; no filter where there is nothing to choose."""
     facts = [row(trial) for trial in findings.study.trials]
     levels = sorted({fact.level for fact in facts if fact.level is not None})
     outcomes = {fact.outcome for fact in facts}
@@ -75,8 +75,8 @@ def filters(findings: StudyFindings) -> list[tuple[str, str, list[tuple[str, str
     choices = [
         ("filter-level", "Level", [(str(level), str(level)) for level in levels]),
         ("filter-state", "State", [*states, *([("none", "no program")] if "" in outcomes else [])]),
-        ("filter-configuration", "Configuration", _named(fact.configuration for fact in facts)),
-        ("filter-platform", "Platform", _named(fact.platform for fact in facts)),
+        ("filter-configuration", "Configuration", _choices(fact.configuration for fact in facts)),
+        ("filter-platform", "Platform", _choices(fact.platform for fact in facts)),
     ]
     return [choice for choice in choices if len(choice[2]) > 1]
 
@@ -145,5 +145,5 @@ def _count(value: int) -> TableCell:
     return TableCell(str(value), value=value, number=True)
 
 
-def _named(values: Iterable[str]) -> list[tuple[str, str]]:
+def _choices(values: Iterable[str]) -> list[tuple[str, str]]:
     return [(value, value) for value in dict.fromkeys(values)]

@@ -15,7 +15,7 @@ from kforge.reports.left_out import group_name
 from kforge.reports.pictures import series
 from kforge.reports.trial_rows import row
 
-_CALLED: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
+_BASELINES: dict[Against, str] = {"eager": "eager PyTorch", "best": "the fastest baseline"}
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,31 @@ def lead(findings: StudyFindings) -> str:
 
 def warnings(findings: StudyFindings) -> list[str]:
     """What a reader should know before any figure."""
-    found = []
+    notes = []
     if not findings.study.trials:
-        found.append("No trial is in this report: nothing was run yet, or the filter left nothing.")
+        notes.append("No trial is in this report: nothing was run yet, or the filter left nothing.")
     emulated = [_name(findings, summary) for summary in findings.summaries if summary.emulated]
     if emulated:
-        found.append(
+        notes.append(
             f"Emulated: {', '.join(emulated)}. Programs were verified on an emulator and not on the hardware they are "
             "for: they have no time and no speedup."
         )
     wrong = [_name(findings, item) for item in findings.summaries if item.correct and not item.correct.value]
     if wrong:
-        found.append(f"No program is correct: {', '.join(wrong)}. The table of problems says what was wrong with each.")
-    untimed = [_name(findings, item) for item in findings.summaries if _untimed(item)]
+        notes.append(f"No program is correct: {', '.join(wrong)}. The table of problems says what was wrong with each.")
+    untimed = [_name(findings, item) for item in findings.summaries if _is_untimed(item)]
     if untimed:
-        found.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
-    for told in (_without_time, _unsure):
-        found += [line for summary in findings.summaries for line in told(findings, summary)]
+        notes.append(f"Nothing was timed for {', '.join(untimed)}: there is correctness, and no speedup.")
+    for notes_of in (_untimed_notes, _unsure_notes):
+        notes += [line for summary in findings.summaries for line in notes_of(findings, summary)]
     pending = sum(trial.state not in ("finished", "failed") for trial in findings.study.trials)
     if pending:
         trials = number_format.several(len(findings.study.trials), "trial")
-        found.append(f"Unfinished: {pending} of {trials} not through; the same command goes on with them.")
+        notes.append(f"Unfinished: {pending} of {trials} not through; the same command goes on with them.")
     differing = circumstances(findings.study).differing
     if differing:
-        found.append(f"Sessions differ in {', '.join(differing)}: compare figures from different sessions with care.")
-    return [*found, *findings.study.notes]
+        notes.append(f"Sessions differ in {', '.join(differing)}: compare figures from different sessions with care.")
+    return [*notes, *findings.study.notes]
 
 
 def columns(findings: StudyFindings) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def columns(findings: StudyFindings) -> dict[str, Any]:
             )
             for summary in findings.summaries
         ],
-        "baselines": [_CALLED[against] for against in used],
+        "baselines": [_BASELINES[against] for against in used],
         "several": len({summary.platform for summary in findings.summaries}) > 1,
         "priced": any(summary.dollars_per_correct for summary in findings.summaries),
         "roofed": any(summary.roofline_of for summary in findings.summaries),
@@ -108,7 +108,7 @@ def columns(findings: StudyFindings) -> dict[str, Any]:
 
 
 def fast(findings: StudyFindings, summary: Summary, p: float, against: Against) -> Share | None:
-    """fast_p at exactly p; None where it is not known."""
+    """fast_p at exactly p; None where speeds are not known."""
     if not summary.fast.get(against):
         return None
     return fast_p(findings.study.groups()[summary.platform, summary.configuration], p, against)
@@ -123,42 +123,42 @@ def _cells(findings: StudyFindings, summary: Summary, against: Against) -> tuple
     )
 
 
-def _worth(found: Share | Mean | None) -> Worth:
-    if found is None:
+def _worth(figure: Share | Mean | None) -> Worth:
+    if figure is None:
         return Worth(number_format.NONE)
-    if isinstance(found, Share):
-        return Worth(number_format.percent(found.value), f"{100 * found.low:.0f}–{100 * found.high:.0f}")
+    if isinstance(figure, Share):
+        return Worth(number_format.percent(figure.value), f"{100 * figure.low:.0f}–{100 * figure.high:.0f}")
     # The interval of a mean says how it varies over problems: one does not vary, nor do many with one value.
-    ends = f"{number_format.times(found.low)}–{number_format.times(found.high)}" if found.low < found.high else ""
-    return Worth(number_format.times(found.value), ends)
+    ends = f"{number_format.times(figure.low)}–{number_format.times(figure.high)}" if figure.low < figure.high else ""
+    return Worth(number_format.times(figure.value), ends)
 
 
-def _untimed(summary: Summary) -> bool:
+def _is_untimed(summary: Summary) -> bool:
     correct = summary.correct is not None and summary.correct.value > 0
     return correct and not summary.timed and not summary.emulated
 
 
-def _without_time(findings: StudyFindings, summary: Summary) -> list[str]:
+def _untimed_notes(findings: StudyFindings, summary: Summary) -> list[str]:
     """Baselines that some correct programs were timed against and others not; those with one number together."""
     missing: dict[int, list[str]] = {}
-    for against, name in _CALLED.items():
+    for against, name in _BASELINES.items():
         if summary.untimed.get(against) and against in summary.mean_correct:
             missing.setdefault(summary.untimed[against], []).append(name)
-    found = []
+    notes = []
     for number, names in missing.items():
         programs = f"{number_format.several(number, 'correct program')} without a time against {' and '.join(names)}"
         slow = "it counts as slow, and the mean leaves it out"
         if number > 1:
             slow = "they count as slow, and the mean leaves them out"
-        found.append(f"{_name(findings, summary)}: {programs}; above p = 0 {slow}.")
-    return found
+        notes.append(f"{_name(findings, summary)}: {programs}; above p = 0 {slow}.")
+    return notes
 
 
-def _unsure(findings: StudyFindings, summary: Summary) -> list[str]:
+def _unsure_notes(findings: StudyFindings, summary: Summary) -> list[str]:
     """Programs that fast_1 counts though noise alone could have made them faster."""
     trials = count(findings.study.groups()[summary.platform, summary.configuration]).trials
     faster = [fact for fact in map(row, trials) if fact.outcome == "correct" and (fact.speedup or 0) > 1]
-    found = []
+    notes = []
     for baseline in dict.fromkeys(fact.baseline for fact in faster):
         unsure = [fact.unsure for fact in faster if fact.baseline == baseline]
         if any(unsure):
@@ -166,8 +166,8 @@ def _unsure(findings: StudyFindings, summary: Summary) -> list[str]:
             has = "has an interval that contains 1: it may be no faster"
             if sum(unsure) > 1:
                 has = "have an interval that contains 1: they may be no faster"
-            found.append(f"{_name(findings, summary)}: {of} {has} (not sure, in the table of problems).")
-    return found
+            notes.append(f"{_name(findings, summary)}: {of} {has} (not sure, in the table of problems).")
+    return notes
 
 
 def _name(findings: StudyFindings, summary: Summary) -> str:

@@ -15,7 +15,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(findings: StudyFindings) -> str:
-    """RFC 4180 with a header line; an empty cell is a figure that is not known."""
+    """The rows as RFC 4180 has it, with a header line; an empty cell is a figure that is not known."""
     study, out = findings.study, io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

@@ -18,7 +18,7 @@ class TrialRow:
     configuration: str
     seed: int
     state: str
-    """How far it is: new, running, stopped, waiting, failed, finished."""
+    """How far the trial is: new, running, stopped, waiting, failed, finished."""
     outcome: str
     """The state its program ended in, as counted; empty before any."""
     speedup: float | None = None
@@ -41,7 +41,7 @@ class TrialRow:
     input_tokens: int = 0
     output_tokens: int = 0
     dollars: float | None = None
-    """None where a price is not known."""
+    """The cost; None where a price is not known."""
     seconds: float = 0.0
     model_seconds: float = 0.0
     judge_seconds: float = 0.0
@@ -51,7 +51,7 @@ class TrialRow:
 
     @property
     def unsure(self) -> bool:
-        """Whether it counts as faster than its baseline, though its interval says that it may be none."""
+        """Whether the program counts as faster than its baseline, though its interval says that it may not be."""
         counts = self.state == "finished" and self.outcome == "correct" and not self.degenerate
         return counts and self.speedup is not None and self.speedup > 1 and self.low is not None and self.low <= 1
 

@@ -17,7 +17,7 @@ class Blobs:
         self._folder = folder
 
     def put(self, data: bytes) -> str:
-        """Keep `data`; its hash. Safe on disk when it returns; the same data twice is one file."""
+        """Keep `data` and return its hash. The data is safe on disk then; the same data twice is one file."""
         name = hashlib.sha256(data).hexdigest()
         path = self._path(name)
         try:

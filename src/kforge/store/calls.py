@@ -18,10 +18,10 @@ class CallKey:
 
     prompt_id: str
     blob: str | None
-    """Where the prompt's text is; None where it was not to be kept."""
+    """The prompt's text; None where it was not to be kept."""
 
 
-def save(connection: Connection, number: int, slot: str, completion: Completion, asked: CallKey) -> None:
+def save(connection: Connection, number: int, slot: str, completion: Completion, key: CallKey) -> None:
     """Record a call of run `number`."""
     usage = completion.usage
     connection.execute(
@@ -30,8 +30,8 @@ def save(connection: Connection, number: int, slot: str, completion: Completion,
             "run": number,
             "slot": plain(slot),
             "model": plain(completion.model),
-            "prompt_id": plain(asked.prompt_id),
-            "prompt": asked.blob,
+            "prompt_id": plain(key.prompt_id),
+            "prompt": key.blob,
             "requests": usage.requests,
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,

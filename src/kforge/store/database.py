@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from kforge.errors import StoreError
 from kforge.store import locks, migration
-from kforge.store.faults import told
+from kforge.store.faults import as_store_error
 from kforge.store.place import StorePlace, on_network, prepare
 
 BUSY_SECONDS = 30.0
@@ -26,8 +26,8 @@ class Database:
     def __init__(self, place: StorePlace) -> None:
         self.place = place
         self.notes: tuple[str, ...] = ()
-        """What a user should know of how it was opened."""
-        with told(place):
+        """What a user should know of how the store was opened."""
+        with as_store_error(place):
             prepare(place)
             self.engine = _sqlite_engine(place.url) if place.file else _postgres_engine(place.url)
             self._writing = self.engine.execution_options(kforge_writes=True)
@@ -52,14 +52,14 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent view; waits for nobody on SQLite in WAL mode."""
-        with told(self.place), self.engine.begin() as connection:
+        """A transaction that reads: one consistent view; waits for nobody on SQLite in WAL mode."""
+        with as_store_error(self.place), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """All or nothing; committed when it ends."""
-        with told(self.place), self._writing.begin() as connection:
+        """A transaction that writes: all or nothing; committed when the block ends."""
+        with as_store_error(self.place), self._writing.begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ def enter_journal(connection: Connection, network: bool) -> tuple[str, ...]:
         try:
             entered = str(raw(f"pragma journal_mode={wanted}").scalar())
         except OperationalError as error:
-            if not any(words in str(error.orig).lower() for words in ("locking protocol", "i/o error")):
+            if not any(symptom in str(error.orig).lower() for symptom in ("locking protocol", "i/o error")):
                 raise
             entered = str(raw("pragma journal_mode=delete").scalar())
         raw("begin")
@@ -112,9 +112,9 @@ def _sqlite_engine(url: URL) -> Engine:
 
 def _postgres_engine(url: URL) -> Engine:
     wanted = {"connect_timeout": 10, "application_name": f"kforge process {os.getpid()} on {socket.gethostname()}"[:63]}
-    given = {key: value for key, value in wanted.items() if key not in url.query}
+    arguments = {key: value for key, value in wanted.items() if key not in url.query}
     try:
         # Every lock that is held keeps a connection, and there may be one for each run in hand.
-        return create_engine(url, connect_args=given, pool_pre_ping=True, max_overflow=-1)
+        return create_engine(url, connect_args=arguments, pool_pre_ping=True, max_overflow=-1)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'kforge-kernels[postgres]'") from None

@@ -17,7 +17,7 @@ from kforge.types import Experiment, Session, Verdict
 
 
 class Ambiguous(UsageError):
-    """The beginning of several ids."""
+    """A name that is the beginning of several ids."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class CellState:
     """Its run's state."""
     reason: str = ""
     failure: str = ""
-    """Why it could not be worked on, when that was last tried."""
+    """Why the cell could not be worked on, when that was last tried."""
     confirmation: Verdict | None = None
     session: int = 0
-    """When it was last worked on."""
+    """The number of the session in which the cell was last worked on."""
 
     @property
     def finished(self) -> bool:
@@ -56,35 +56,35 @@ def create(connection: Connection, experiment: Experiment, name: str) -> None:
 
 
 def new_id(name: str) -> str:
-    """Told from a run's by the word in it."""
+    """An id for a new experiment, told from a run's by the word in it."""
     return short_id(f"bench {name}")
 
 
 def find(connection: Connection, name: str) -> ExperimentRecord:
-    """By id, by name (the newest), by the beginning of an id, or the `last` one; UsageError lists what there is."""
+    """The experiment by id, by name (the newest), by the beginning of an id, or the `last`; UsageError lists them."""
     newest = select(experiments).order_by(experiments.c.number.desc())
     if name == "last":
-        found = connection.execute(newest.limit(1)).all()
+        matches = connection.execute(newest.limit(1)).all()
     else:
         same = (experiments.c.id == plain(name)) | (experiments.c.name == plain(name))
-        found = list(connection.execute(newest.where(same).limit(1)))
-        if not found and name:
+        matches = list(connection.execute(newest.where(same).limit(1)))
+        if not matches and name:
             beginning = experiments.c.id.startswith(plain(name), autoescape=True)
-            found = list(connection.execute(newest.where(beginning).limit(10)))
-    if len(found) > 1:
-        ids = ", ".join(row.id for row in found)
+            matches = list(connection.execute(newest.where(beginning).limit(10)))
+    if len(matches) > 1:
+        ids = ", ".join(row.id for row in matches)
         raise Ambiguous(f"{name!r} is the beginning of several experiments: {ids}")
-    if not found:
-        raise UsageError(_unknown(connection, name))
-    return _as_begun(found[0])
+    if not matches:
+        raise UsageError(_unknown_message(connection, name))
+    return _as_record(matches[0])
 
 
 def number_of(connection: Connection, name: str) -> int:
-    """Of the experiment with exactly this id."""
+    """The number of the experiment with exactly this id."""
     return int(connection.execute(select(experiments.c.number).where(experiments.c.id == name)).scalar_one())
 
 
-def named(connection: Connection, name: str) -> list[str]:
+def ids_of_name(connection: Connection, name: str) -> list[str]:
     """The ids of the experiments of exactly that name, the newest first."""
     query = select(experiments.c.id).where(experiments.c.name == plain(name)).order_by(experiments.c.number.desc())
     return list(connection.execute(query).scalars())
@@ -92,7 +92,7 @@ def named(connection: Connection, name: str) -> list[str]:
 
 def newest(connection: Connection, limit: int) -> list[ExperimentRecord]:
     query = select(experiments).order_by(experiments.c.number.desc()).limit(limit)
-    return [_as_begun(row) for row in connection.execute(query)]
+    return [_as_record(row) for row in connection.execute(query)]
 
 
 def set_experiment(connection: Connection, number: int, experiment: Experiment) -> None:
@@ -100,7 +100,7 @@ def set_experiment(connection: Connection, number: int, experiment: Experiment) 
 
 
 def add_session(connection: Connection, number: int, session: Session) -> int:
-    """Its number within the experiment, from 0."""
+    """Record a session; its number within the experiment, from 0."""
     count = connection.execute(select(func.count()).where(sessions.c.experiment == number)).scalar() or 0
     connection.execute(insert(sessions), {"experiment": number, "number": count, "document": dump(session)})
     return int(count)
@@ -149,11 +149,11 @@ def _as_standing(row: Row[Any]) -> CellState:
     )
 
 
-def _as_begun(row: Row[Any]) -> ExperimentRecord:
+def _as_record(row: Row[Any]) -> ExperimentRecord:
     return ExperimentRecord(row.id, load(Experiment, row.document), datetime.fromtimestamp(row.created, UTC))
 
 
-def _unknown(connection: Connection, name: str) -> str:
+def _unknown_message(connection: Connection, name: str) -> str:
     recent = connection.execute(select(experiments.c.id).order_by(experiments.c.number.desc()).limit(5)).scalars().all()
     there = f"the latest are {', '.join(recent)}" if recent else "there are none yet: kforge bench makes one"
     return f"no experiment is called {name!r}; {there}"

@@ -42,21 +42,21 @@ class Experiments:
         raise StoreError("no free id was found for a new experiment; try again")
 
     def find(self, name: str) -> ExperimentRecord:
-        """By id, name, the beginning of an id, or "last"; UsageError lists what there is."""
+        """The experiment by id, name, the beginning of an id, or "last"; UsageError lists what there is."""
         with self._database.reading() as connection:
             return rows.find(connection, name)
 
-    def named(self, name: str) -> list[str]:
+    def ids_of_name(self, name: str) -> list[str]:
         """The ids of the experiments of exactly that name, the newest first."""
         with self._database.reading() as connection:
-            return rows.named(connection, name)
+            return rows.ids_of_name(connection, name)
 
     def newest(self, limit: int = 20) -> list[ExperimentRecord]:
         with self._database.reading() as connection:
             return rows.newest(connection, limit)
 
     def change(self, name: str, experiment: Experiment) -> None:
-        """What it is from now on; cells that are no longer part of it stay recorded."""
+        """Record what an experiment is from now on; cells that are no longer part of it stay recorded."""
         with self._database.writing() as connection:
             rows.set_experiment(connection, rows.number_of(connection, name), experiment)
 
@@ -67,7 +67,7 @@ class Experiments:
             yield
 
     def add_session(self, name: str, session: Session) -> int:
-        """Its number within the experiment, from 0."""
+        """Record a session; its number within the experiment, from 0."""
         with self._database.writing() as connection:
             return rows.add_session(connection, rows.number_of(connection, name), session)
 

@@ -58,24 +58,24 @@ class Duplicate(StoreError):
 
 
 @contextmanager
-def told(place: StorePlace) -> Iterator[None]:
-    """Within it, faults of the disk and the database become StoreError."""
+def as_store_error(place: StorePlace) -> Iterator[None]:
+    """Within the block, faults of the disk and the database become StoreError."""
     try:
         yield
     except DBAPIError as error:
-        words = place.without_secrets(str(error.orig).strip().split("\n")[0])
-        if isinstance(error, IntegrityError) and "unique" in words.lower():
-            raise Duplicate(f"the store at {place.shown} has that already ({words})") from None
-        raise StoreError(f"the store at {place.shown}: {_advice(place, words)} ({words})") from None
+        message = place.without_secrets(str(error.orig).strip().split("\n")[0])
+        if isinstance(error, IntegrityError) and "unique" in message.lower():
+            raise Duplicate(f"the store at {place.shown} has that already ({message})") from None
+        raise StoreError(f"the store at {place.shown}: {_advice(place, message)} ({message})") from None
     except SQLAlchemyError as error:
-        words = place.without_secrets(str(error).split("\n")[0])
-        raise StoreError(f"the store at {place.shown}: {words}") from None
+        message = place.without_secrets(str(error).split("\n")[0])
+        raise StoreError(f"the store at {place.shown}: {message}") from None
     except OSError as error:
         advice = _FILES.get(error.errno or 0, "a file cannot be used")
         raise StoreError(f"the store at {place.shown}: {advice} ({error.filename or ''}: {error.strerror})") from None
 
 
-def _advice(place: StorePlace, words: str) -> str:
+def _advice(place: StorePlace, message: str) -> str:
     known = _POSTGRES if place.file is None else _SQLITE
-    low = words.lower()
+    low = message.lower()
     return next((advice for mark, advice in known.items() if mark in low), "the database refused")

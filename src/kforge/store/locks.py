@@ -23,7 +23,7 @@ class LockHeld(Exception):
 
 @contextmanager
 def file_lock(path: Path, wait: bool = False) -> Iterator[None]:
-    """Hold the lock file at `path`; Taken if somebody else does and `wait` is false."""
+    """Hold the lock file at `path`; LockHeld if somebody else does and `wait` is false."""
     descriptor = _take(path, wait)
     _descriptors.add(descriptor)
     try:
@@ -70,7 +70,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 @contextmanager
 def server_lock(engine: Engine, name: str) -> Iterator[None]:
-    """Hold PostgreSQL's advisory lock for `name`, on a connection of its own; Taken if somebody else does."""
+    """Hold PostgreSQL's advisory lock for `name`, on a connection of its own; LockHeld if somebody else does."""
     key = int.from_bytes(hashlib.sha256(f"kforge:{name}".encode()).digest()[:8], "big", signed=True)
     connection = engine.connect()
     try:

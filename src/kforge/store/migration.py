@@ -17,8 +17,8 @@ def upgrade(connection: Connection) -> None:
     """Run the missing steps in the open write transaction; StoreError for a store newer than this program."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_KEY})
-    found = version(connection)
-    if found == HEAD:
+    revision = version(connection)
+    if revision == HEAD:
         return
     # Most openings end above: Alembic's 0.2 s of imports are for the few that do not.
     from alembic import command
@@ -28,9 +28,9 @@ def upgrade(connection: Connection) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", "kforge.store:migrations")
     known = {step.revision for step in ScriptDirectory.from_config(config).walk_revisions()}
-    if found is not None and found not in known:
+    if revision is not None and revision not in known:
         raise StoreError(
-            f"the store was written by a newer KForge (its layout is {found}, this program knows up to {HEAD}): "
+            f"the store was written by a newer KForge (its layout is {revision}, this program knows up to {HEAD}): "
             "upgrade KForge, or name another place"
         )
     with _one_at_a_time:  # Alembic keeps what it works on in module globals
@@ -41,5 +41,5 @@ def version(connection: Connection) -> str | None:
     """The last step a store has seen; None for an empty one."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    found = connection.execute(text(f"select version_num from {VERSION_TABLE}")).scalar()
-    return None if found is None else str(found)
+    revision = connection.execute(text(f"select version_num from {VERSION_TABLE}")).scalar()
+    return None if revision is None else str(revision)

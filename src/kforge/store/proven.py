@@ -25,7 +25,7 @@ class Proven:
     chain: int
     step: int
     speedup: float | None
-    """As its run measured it, against that run's baseline; None where no correct program was timed."""
+    """The speedup as its run measured it, against that run's baseline; None where no correct program was timed."""
     attempts: int
     """How many attempts were correct there."""
 
@@ -36,28 +36,30 @@ class Proven:
 
 
 def on_each_platform(connection: Connection, problem_ids: Sequence[str] | None) -> list[Proven]:
-    """By problem, then platform; None is every problem."""
+    """The best program for each problem on each platform, in that order; None is every problem."""
     return _best(connection, [] if problem_ids is None else [runs.c.problem_id.in_(problem_ids)])
 
 
 def of_other_versions(connection: Connection, problem: Problem) -> list[Proven]:
-    """The same for problems of that name with another text."""
+    """The best programs for problems of that name with another text."""
     return _best(connection, [runs.c.problem == plain(problem.name), runs.c.problem_id != problem.id])
 
 
-def program(connection: Connection, found: Proven) -> Candidate:
-    """The text behind a record of this kind."""
+def program(connection: Connection, record: Proven) -> Candidate:
+    """The program that a record is about."""
     query = select(attempts.c.document).join(runs, runs.c.number == attempts.c.run)
-    query = query.where(runs.c.id == found.run, attempts.c.chain == found.chain, attempts.c.step == found.step)
+    query = query.where(runs.c.id == record.run, attempts.c.chain == record.chain, attempts.c.step == record.step)
     document = connection.execute(query).scalar()
     held = candidate(document) if document is not None else None
     if held is None:
-        raise StoreError(f"run {found.run} has no program at step {found.place} any more")
+        raise StoreError(f"run {record.run} has no program at step {record.place} any more")
     return held
 
 
 def _best(connection: Connection, where: Sequence[ColumnElement[Any]]) -> list[Proven]:
-    """Not timed is sure of 0, and so comes last; of equals the first that was recorded is taken."""
+    """The best programs of the runs `where` keeps. One that was not timed has a `sure` of 0, and so comes last; of
+    equals the first that was recorded is taken.
+    """
     group = (runs.c.problem_id, runs.c.platform)
     order = func.row_number().over(partition_by=group, order_by=(attempts.c.sure.desc(), attempts.c.number))
     columns = (*group, runs.c.problem, runs.c.id, attempts.c.chain, attempts.c.step, attempts.c.speedup)

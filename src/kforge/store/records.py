@@ -61,8 +61,8 @@ def unpack(document: str, problem: Problem, blobs: Blobs | None) -> Attempt:
 
 def candidate(document: str) -> Candidate | None:
     """The program in an attempt's document, without anything else of it: no blob is read."""
-    found = _parse(document)["candidate"]
-    return None if found is None else _build(Candidate, found)
+    data = _parse(document)["candidate"]
+    return None if data is None else _build(Candidate, data)
 
 
 def plain(text: str) -> str:

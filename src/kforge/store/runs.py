@@ -47,7 +47,7 @@ class RunSummary:
     state: str
     attempts: int
     best_speedup: float | None
-    """Of the attempts that count; None where there is none, or none was timed."""
+    """The best of the attempts that count; None where there is none, or none was timed."""
     dollars: float
     unpriced: int
     """Replies whose price is not known."""
@@ -80,34 +80,34 @@ def new_id(problem: str) -> str:
 
 
 def short_id(what: str) -> str:
-    """Sortable and short: when (UTC), what, and four digits by chance."""
-    words = re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-")[:24].strip("-") or "problem"
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{words}-{secrets.token_hex(2)}"
+    """An id that is sortable and short: when (UTC), what, and four digits by chance."""
+    slug = re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-")[:24].strip("-") or "problem"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{slug}-{secrets.token_hex(2)}"
 
 
 def look_up(connection: Connection, name: str) -> tuple[int, RunSpec]:
     """The number and the specification of the run with exactly this id."""
     row = connection.execute(select(runs.c.number, runs.c.spec).where(runs.c.id == plain(name))).first()
     if row is None:
-        raise UsageError(_unknown(connection, name))
+        raise UsageError(_unknown_message(connection, name))
     return row.number, load(RunSpec, row.spec)
 
 
 def find(connection: Connection, name: str) -> Run:
-    """By exact id, by the beginning of one, or the `last` one made; UsageError names the candidates otherwise."""
+    """The run by exact id, by the beginning of one, or the `last`; UsageError names the candidates otherwise."""
     newest = select(runs).order_by(runs.c.number.desc())
     if name == "last":
-        found = connection.execute(newest.limit(1)).all()
+        matches = connection.execute(newest.limit(1)).all()
     else:
-        found = list(connection.execute(select(runs).where(runs.c.id == plain(name))))
-        if not found and name:
+        matches = list(connection.execute(select(runs).where(runs.c.id == plain(name))))
+        if not matches and name:
             beginning = runs.c.id.startswith(plain(name), autoescape=True)
-            found = list(connection.execute(newest.where(beginning).limit(10)))
-    if len(found) > 1:
-        raise UsageError(f"{name!r} is the beginning of several runs: {', '.join(row.id for row in found)}")
-    if not found:
-        raise UsageError(_unknown(connection, name))
-    return _as_run(found[0])
+            matches = list(connection.execute(newest.where(beginning).limit(10)))
+    if len(matches) > 1:
+        raise UsageError(f"{name!r} is the beginning of several runs: {', '.join(row.id for row in matches)}")
+    if not matches:
+        raise UsageError(_unknown_message(connection, name))
+    return _as_run(matches[0])
 
 
 def problems(connection: Connection, name: str = "") -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def problems(connection: Connection, name: str = "") -> list[tuple[str, str]]:
     query = select(func.min(runs.c.problem), runs.c.problem_id).group_by(runs.c.problem_id)
     if name:
         query = query.where((runs.c.problem == plain(name)) | (runs.c.problem_id == plain(name)))
-    return sorted((str(found), str(problem_id)) for found, problem_id in connection.execute(query))
+    return sorted((str(problem), str(problem_id)) for problem, problem_id in connection.execute(query))
 
 
 def summaries(connection: Connection, limit: int, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
@@ -179,6 +179,6 @@ def _as_run(row: Row[Any]) -> Run:
     )
 
 
-def _unknown(connection: Connection, name: str) -> str:
+def _unknown_message(connection: Connection, name: str) -> str:
     recent = connection.execute(select(runs.c.id).order_by(runs.c.number.desc()).limit(5)).scalars().all()
     return f"no run is called {name!r}; " + (f"the latest are {', '.join(recent)}" if recent else "there are none yet")

@@ -12,7 +12,7 @@ from kforge.errors import RunBusy, StoreError
 from kforge.store import attempts, calls, locks, proven, runs
 from kforge.store.blobs import Blobs
 from kforge.store.database import Database
-from kforge.store.faults import Duplicate, told
+from kforge.store.faults import Duplicate, as_store_error
 from kforge.store.place import StorePlace, find
 from kforge.store.proven import Proven
 from kforge.store.records import dump, load, pack
@@ -43,9 +43,9 @@ class Store:
 
     @classmethod
     def open_if_there(cls, place: str | Path = "") -> Store | None:
-        """Open what somebody made before; None where nobody did. Makes nothing."""
-        found = find(place)
-        return None if found.file is not None and not found.file.exists() else cls(Database(found))
+        """Open a store that somebody made before; None where nobody did: nothing is made then."""
+        there = find(place)
+        return None if there.file is not None and not there.file.exists() else cls(Database(there))
 
     @property
     def place(self) -> StorePlace:
@@ -58,7 +58,7 @@ class Store:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of how it was opened."""
+        """What a user should know of how the store was opened."""
         return self._database.notes
 
     def create_run(self, spec: RunSpec) -> str:
@@ -74,12 +74,12 @@ class Store:
         raise StoreError("no free id was found for a new run; try again")
 
     def run(self, name: str) -> Run:
-        """By id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
+        """The run by id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
         with self._database.reading() as connection:
             return runs.find(connection, name)
 
     def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
-        """The newest first; of some problems only, where their ids are given."""
+        """Summaries of runs, the newest first; of some problems only, where their ids are given."""
         with self._database.reading() as connection:
             return runs.summaries(connection, limit, problem_ids)
 
@@ -98,14 +98,14 @@ class Store:
             return proven.on_each_platform(connection, problem_ids)
 
     def proven_versions(self, problem: Problem) -> list[Proven]:
-        """The same for problems that have this one's name and another text."""
+        """The best programs for problems that have this one's name and another text."""
         with self._database.reading() as connection:
             return proven.of_other_versions(connection, problem)
 
-    def program(self, found: Proven) -> Candidate:
-        """The program that `proven` found."""
+    def program(self, record: Proven) -> Candidate:
+        """The program behind a record of `proven`."""
         with self._database.reading() as connection:
-            return proven.program(connection, found)
+            return proven.program(connection, record)
 
     @contextmanager
     def hold(self, run: str) -> Iterator[None]:
@@ -127,23 +127,23 @@ class Store:
         """Hold a lock of that name; RunBusy says who else does, and that they work on `what`."""
         with ExitStack() as stack:
             try:
-                with told(self.place):
+                with as_store_error(self.place):
                     if self.place.file is None:
                         stack.enter_context(locks.server_lock(self._database.engine, name))
                     else:
                         stack.enter_context(locks.file_lock(self.place.folder / "locks" / name))
-            except locks.LockHeld as taken:
-                raise RunBusy(f"{taken} is working on {what}: wait for it, or stop it") from None
+            except locks.LockHeld as held:
+                raise RunBusy(f"{held} is working on {what}: wait for it, or stop it") from None
             yield
 
     def set_state(self, run: str, state: str, reason: str = "") -> None:
-        """running, finished, stopped (can be resumed), waiting (for reports) or failed."""
+        """Record a run's state: running, finished, stopped (can be resumed), waiting (for reports) or failed."""
         number, _ = self._known(run)
         with self._database.writing() as connection:
             runs.set_state(connection, number, state, reason)
 
     def set_spec(self, run: str, spec: RunSpec) -> None:
-        """What a run is to do from now on; its problem stays the same."""
+        """Record what a run is to do from now on; its problem stays the same."""
         number, _ = self._known(run)
         with self._database.writing() as connection:
             runs.set_spec(connection, number, spec)
@@ -152,7 +152,7 @@ class Store:
     def add_attempt(self, run: str, attempt: Attempt) -> None:
         """Record an attempt; StoreError if its chain has that step already."""
         number, spec = self._known(run)
-        with told(self.place):
+        with as_store_error(self.place):
             document = pack(attempt, spec.problem, self._blobs)
         try:
             with self._database.writing() as connection:
@@ -175,7 +175,7 @@ class Store:
         The same reply twice is one record; another reply for the same slot is a StoreError.
         """
         number, _ = self._known(run)
-        with told(self.place):
+        with as_store_error(self.place):
             blob = self._blobs.put(dump(prompt).encode()) if prompt is not None else None
         try:
             with self._database.writing() as connection:

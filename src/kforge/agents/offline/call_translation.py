@@ -32,7 +32,7 @@ class CallTranslation:
     functions: list[str] = field(default_factory=list)
     """C functions of our own, as text."""
     families: set[str] = field(default_factory=set)
-    """The families those belong to."""
+    """The families that these functions belong to."""
     called: list[tuple[str, int]] = field(default_factory=list)
     """(name, number of pointers) of each of those functions."""
     library: list[str] = field(default_factory=list)
@@ -81,15 +81,15 @@ class _CallTranslator:
         if isinstance(value, ast.Name):
             self.scope.alias(name, value.id)
             return
-        layout = _asserted(name, following)
+        layout = _layout_asserted_next(name, following)
         if is_view(value):
             layout = self.scope.layout_of(value)
         elif isinstance(value, ast.Call):
             function = ast.unparse(value.func)
             if function in _ALLOCATORS:
-                self._allocate(name, _allocated(value), _ALLOCATORS[function])
+                self._allocate(name, _allocation_layout(value), _ALLOCATORS[function])
                 return
-            if self._replaced(name, value, function, layout):
+            if self._replace(name, value, function, layout):
                 return
             self.made.library.append(function.removeprefix("extern_kernels."))
         self.made.lines.append(f"{name} = {self.scope.text(value)}")
@@ -102,7 +102,7 @@ class _CallTranslator:
     def _call(self, node: ast.Call) -> None:
         function = ast.unparse(node.func)
         if function == "assert_size_stride" and isinstance(node.args[0], ast.Name):
-            self.scope.learn(node.args[0].id, _claimed(node))
+            self.scope.learn(node.args[0].id, _assertion_layout(node))
         elif function in ("assert_size_stride", "assert_alignment"):
             return
         elif function in self._kernels:
@@ -134,14 +134,14 @@ class _CallTranslator:
             self.made.lines.append(text)
 
     def _launch(self, kernel: TritonKernel, node: ast.Call) -> None:
-        given = dict(zip(kernel.parameters, node.args, strict=True))
-        grid = tuple(value_of(given.pop(name)) for name in kernel.parameters if name.startswith("_grid_"))
+        by_parameter = dict(zip(kernel.parameters, node.args, strict=True))
+        grid = tuple(value_of(by_parameter.pop(name)) for name in kernel.parameters if name.startswith("_grid_"))
         launch = launch_of(kernel, grid, self._tuning)
-        arguments = [self.scope.operand(value) for name, value in given.items() if name not in kernel.dropped]
-        words = ", ".join((*arguments, launch.words))
+        arguments = [self.scope.operand(value) for name, value in by_parameter.items() if name not in kernel.dropped]
+        text = ", ".join((*arguments, launch.arguments))
         # To turn a tensor round for the library is no work of its own.
         self.made.kernel_calls += not kernel.only_copies
-        self.made.lines.append(f"{triton_kernel.short_name(kernel.name)}[{launch.grid}]({words})")
+        self.made.lines.append(f"{triton_kernel.short_name(kernel.name)}[{launch.grid}]({text})")
 
     def _library_call(self, operator: str, node: ast.Call) -> None:
         if operator not in _INTO:
@@ -154,13 +154,13 @@ class _CallTranslator:
             if own is not None:
                 self._own_call(own, [*node.args, out])
                 return
-        words = [f"{name}={value!r}" for name, value in options.items() if value != 1]
-        arguments = [*map(self.scope.text, node.args), *words, f"out={self.scope.text(out)}"]
+        settings = [f"{name}={value!r}" for name, value in options.items() if value != 1]
+        arguments = [*map(self.scope.text, node.args), *settings, f"out={self.scope.text(out)}"]
         self.made.library.append(operator)
         self.made.lines.append(f"torch.{operator}({', '.join(arguments)})")
 
-    def _replaced(self, name: str, value: ast.Call, function: str, claimed: DenseLayout | None) -> bool:
-        """Whether a library call that returns its result became a function of our own."""
+    def _replace(self, name: str, value: ast.Call, function: str, claimed: DenseLayout | None) -> bool:
+        """Replace a library call that returns its result by a function of our own; whether there is one."""
         operator = function.removeprefix("torch.ops.aten.").removeprefix("extern_kernels.").removesuffix(".default")
         options = {word.arg or "": value_of(word.value) for word in value.keywords if word.arg != "bias"}
         tensors = list(value.args)
@@ -205,21 +205,21 @@ def allocation(layout: DenseLayout, device: str = "") -> str:
     return f"torch.empty_strided({layout.shape}, {layout.stride}, {form})"
 
 
-def _allocated(node: ast.Call) -> DenseLayout:
+def _allocation_layout(node: ast.Call) -> DenseLayout:
     shape, stride = (tuple(ast.literal_eval(argument)) for argument in node.args[:2])
     return DenseLayout(shape, stride, ast.unparse(node.args[2]).removeprefix("torch."))
 
 
-def _claimed(node: ast.Call) -> DenseLayout:
-    """The layout that an assertion names; the type is not said."""
+def _assertion_layout(node: ast.Call) -> DenseLayout:
+    """The layout that an assertion names, without the type, which it does not say."""
     shape, stride = (tuple(ast.literal_eval(argument)) for argument in node.args[1:3])
     return DenseLayout(shape, stride, "")
 
 
-def _asserted(name: str, following: tuple[ast.stmt, ...]) -> DenseLayout | None:
+def _layout_asserted_next(name: str, following: tuple[ast.stmt, ...]) -> DenseLayout | None:
     """The layout that the next statement claims for a result."""
     for statement in following:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(call, ast.Call) and ast.unparse(call).startswith(f"assert_size_stride({name},"):
-            return _claimed(call)
+            return _assertion_layout(call)
     return None

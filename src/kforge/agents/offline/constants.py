@@ -34,7 +34,7 @@ class Maker:
         if self._loaded.held is not None and held is not None:
             # What was traced has no values.
             value = held.detach().cpu()
-        text = "" if self._drawn(target) else expression(value)
+        text = "" if self._is_drawn(target) else expression(value)
         if not text and self._loaded.source and held is not None:
             self.definitions = self._loaded.source
             text = "reference" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in target.split("."))
@@ -45,8 +45,8 @@ class Maker:
             raise Unliftable(f"the constant {what} is in no state: register it as a buffer of the module")
         self.expressions[name] = text
 
-    def _drawn(self, target: str) -> bool:
-        """Whether the module's constructor drew it at random: then another seed means other values."""
+    def _is_drawn(self, target: str) -> bool:
+        """Whether the module's constructor drew a constant at random: then another seed means other values."""
         value = _reach(self._loaded.values, target)
         if value is None or self._loaded.remake is None:
             return False
@@ -71,12 +71,12 @@ def literal(value: Any) -> str:
 
 
 def _tensor(value: torch.Tensor) -> str:
-    return f"torch.tensor({_nested(value.detach().tolist())}, dtype={value.dtype})"
+    return f"torch.tensor({_list_text(value.detach().tolist())}, dtype={value.dtype})"
 
 
-def _nested(value: Any) -> str:
+def _list_text(value: Any) -> str:
     if isinstance(value, list):
-        return "[" + ", ".join(map(_nested, value)) + "]"
+        return "[" + ", ".join(map(_list_text, value)) + "]"
     return literal(value)
 
 

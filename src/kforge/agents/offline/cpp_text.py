@@ -25,7 +25,7 @@ def cpp_kernels(
     functions = f"library = build(SOURCE)\n\n{skeleton.FUNCTION}\n\n{_functions(kernels, made)}"
     return Kernels(
         where="the CPU",
-        words="The kernels are Inductor's own C++ for exactly these shapes, compiled once when the file is imported.",
+        summary="The kernels are Inductor's own C++ for exactly these shapes, compiled once when the file is imported.",
         imports=skeleton.CPP_IMPORTS,
         sections=(_source(kernels, made, prelude), _flags(flags), skeleton.BUILD, functions),
         names=frozenset(readable_cpp.short_name(kernel.name) for kernel in kernels) | skeleton.CPP_NAMES,

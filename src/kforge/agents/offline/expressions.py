@@ -26,7 +26,7 @@ class Scope:
 
     def __init__(self, inputs: tuple[str, ...], interface: Interface) -> None:
         self._numbers = {
-            name: found.group(1) for name, text in interface.constants.items() if (found := _NUMBER.match(text))
+            name: match.group(1) for name, text in interface.constants.items() if (match := _NUMBER.match(text))
         }
         """Constants that are one number, as text."""
         self._place = {name: name for name in (*inputs, *interface.constants)}
@@ -39,19 +39,19 @@ class Scope:
         """The graph's inputs that were read."""
 
     def bind(self, name: str, layout: DenseLayout | None = None) -> None:
-        """A new variable."""
+        """Note a new variable."""
         self._place[name] = name
         if layout is not None:
             self._layouts[name] = layout
 
     def alias(self, name: str, old: str) -> None:
-        """A variable under another name."""
+        """Note another name for a variable."""
         self._place[name] = self.variable(old)
         if old in self._layouts:
             self._layouts[name] = self._layouts[old]
 
     def learn(self, name: str, layout: DenseLayout) -> None:
-        """A layout, where none is known."""
+        """Note a layout, where none is known."""
         self._layouts.setdefault(name, layout)
 
     def release(self, name: str) -> str:
@@ -136,27 +136,27 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         function = ast.unparse(node.func)
         if function == VIEW:
-            return _parsed(self._scope.view_text(node))
+            return _parse(self._scope.view_text(node))
         if function == "extern_kernels.convolution":
             return self._convolution(node)
         number = self._scope.number(node)
         if number:
-            return _parsed(number)
+            return _parse(number)
         if function == "device":
-            return _parsed(f"torch.{ast.unparse(node)}")
+            return _parse(f"torch.{ast.unparse(node)}")
         if not function.startswith(NAMESPACES):
             raise Unliftable(f"the generated code calls {function}, which is not understood")
-        node.func = _parsed(f"torch.ops.{function}" if function.startswith("aten.") else function)
+        node.func = _parse(f"torch.ops.{function}" if function.startswith("aten.") else function)
         node.args = [self.visit(argument) for argument in node.args]
         node.keywords = [ast.keyword(word.arg, self.visit(word.value)) for word in node.keywords]
         return node
 
     def _convolution(self, node: ast.Call) -> ast.AST:
-        words = {word.arg: word.value for word in node.keywords}
-        tensors = [*node.args, *([words["bias"]] if "bias" in words else [])]
+        options = {word.arg: word.value for word in node.keywords}
+        tensors = [*node.args, *([options["bias"]] if "bias" in options else [])]
         names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-        arguments = [*map(self.visit, tensors), *(words[name] for name in names)]
-        return ast.Call(_parsed("torch.convolution"), arguments, [])
+        arguments = [*map(self.visit, tensors), *(options[name] for name in names)]
+        return ast.Call(_parse("torch.convolution"), arguments, [])
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         text = ast.unparse(node)
@@ -166,7 +166,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id in ("inf", "nan") and not self._scope.knows(node.id):
-            return _parsed(f'float("{node.id}")')
+            return _parse(f'float("{node.id}")')
         return ast.Name(self._scope.variable(node.id))
 
 
@@ -182,7 +182,7 @@ def value_of(node: ast.expr) -> Any:
         return ast.unparse(node)
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 

@@ -39,7 +39,7 @@ class Exported:
 def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
     """Trace the module, with what `apart` names taken apart; Unliftable with the tracer's reason where it cannot."""
     try:
-        program = _traced(loaded, apart)
+        program = _trace(loaded, apart)
     except Exception as error:
         raise Unliftable(f"torch.export cannot trace it: {first_line(error)}") from error
     signature = program.graph_signature
@@ -72,7 +72,7 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
     return Exported(graph, interface)
 
 
-def _traced(loaded: Loaded, apart: tuple[str, ...]) -> torch.export.ExportedProgram:
+def _trace(loaded: Loaded, apart: tuple[str, ...]) -> torch.export.ExportedProgram:
     from torch._inductor import config
     from torch._inductor.decomposition import select_decomp_table
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -159,30 +159,30 @@ def _inputs(
 ) -> tuple[Input, ...]:
     specs = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     leaves, _ = pytree.tree_flatten_with_path(loaded.inputs)
-    found = []
+    inputs = []
     for spec, (path, value) in zip(specs, leaves, strict=True):
         first = path[0]
         assert isinstance(first, pytree.SequenceKey)
         access = parameters[first.idx] + "".join(map(str, path[1:]))
         if isinstance(spec, TensorArgument):
-            found.append(Input(spec.name, access, layout_of(value)))
+            inputs.append(Input(spec.name, access, layout_of(value)))
         elif isinstance(spec, ConstantArgument) and isinstance(value, (bool, int, float, str, type(None))):
-            found.append(Input(spec.name, access, None, constants.literal(value)))
+            inputs.append(Input(spec.name, access, None, constants.literal(value)))
         else:
             raise Unliftable(f"forward takes a {type(value).__name__}")
-    return tuple(found)
+    return tuple(inputs)
 
 
 def _state(module: torch.nn.Module) -> tuple[StateTensor, ...]:
     first: dict[int, str] = {}
-    found = []
+    tensors = []
     for name, value in module.state_dict(keep_vars=True).items():
         if not isinstance(value, torch.Tensor):
             raise Unliftable(f"the module's state holds {name!r}, which is no tensor")
         leader = first.setdefault(id(value), name)
         parameter = isinstance(value, torch.nn.Parameter)
-        found.append(StateTensor(name, layout_of(value), parameter, leader if leader != name else ""))
-    return tuple(found)
+        tensors.append(StateTensor(name, layout_of(value), parameter, leader if leader != name else ""))
+    return tuple(tensors)
 
 
 def _result(spec: Any, results: list[Any]) -> str:

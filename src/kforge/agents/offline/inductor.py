@@ -55,7 +55,7 @@ class _Written(BaseException):
 
 
 def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> Generated:
-    """Lower a graph that `exporting.export` made; Unliftable where Inductor gives up."""
+    """Lower a graph that `graph_export.export` made; Unliftable where Inductor gives up."""
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx, config
 
@@ -70,7 +70,7 @@ def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> Generated:
             torch.no_grad(),
             config.patch(known),
             tracing(TracingContext(modes[0])),
-            _stopped_before_compiling(),
+            _stop_before_compiling(),
             chosen,
         ):
             if recipe.row_limit:
@@ -91,13 +91,13 @@ def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> Generated:
 
 
 @contextmanager
-def _stopped_before_compiling() -> Iterator[None]:
+def _stop_before_compiling() -> Iterator[None]:
     from torch._inductor.graph import GraphLowering
 
     def stop(lowering: Any, wrapper: Any) -> Any:
         raise _Written(wrapper.value, dict(lowering.constants))
 
-    with _replaced(GraphLowering, "_compile_to_module_lines", stop):
+    with _replace_attribute(GraphLowering, "_compile_to_module_lines", stop):
         yield
 
 
@@ -114,7 +114,7 @@ def _rows_in_registers(limit: int) -> Iterator[None]:
             return int(length) <= limit
         return original(features, cooperative_reduction)
 
-    with _replaced(InductorChoices, "should_use_persistent_reduction", staticmethod(decide)):
+    with _replace_attribute(InductorChoices, "should_use_persistent_reduction", staticmethod(decide)):
         yield
 
 
@@ -127,22 +127,22 @@ def _one_tile(tile: tuple[int, ...]) -> Iterator[None]:
     originally_prepare = BaseConfigHeuristic.preprocess_mm_configs
     originally_select = AlgorithmSelectorCache.__call__
 
-    def prepare(self: Any, m: int, n: int, k: int, configs: list[Any], **words: Any) -> Any:
-        chosen = type(configs[0])(*_spread(tile, m, n))
-        return originally_prepare(self, m, n, k, configs=[chosen], **words)
+    def prepare(self: Any, m: int, n: int, k: int, configs: list[Any], **options: Any) -> Any:
+        chosen = type(configs[0])(*_cut_tile(tile, m, n))
+        return originally_prepare(self, m, n, k, configs=[chosen], **options)
 
-    def select(self: Any, name: str, choices: list[Any], *rest: Any, **words: Any) -> Any:
+    def select(self: Any, name: str, choices: list[Any], *rest: Any, **options: Any) -> Any:
         own: list[Any] = [choice for choice in choices if isinstance(choice, TritonTemplateCaller)]
-        return originally_select(self, name, (own or choices)[:1], *rest, **words)
+        return originally_select(self, name, (own or choices)[:1], *rest, **options)
 
     with (
-        _replaced(BaseConfigHeuristic, "preprocess_mm_configs", prepare),
-        _replaced(AlgorithmSelectorCache, "__call__", select),
+        _replace_attribute(BaseConfigHeuristic, "preprocess_mm_configs", prepare),
+        _replace_attribute(AlgorithmSelectorCache, "__call__", select),
     ):
         yield
 
 
-def _spread(tile: tuple[int, ...], rows: int, columns: int) -> tuple[int, ...]:
+def _cut_tile(tile: tuple[int, ...], rows: int, columns: int) -> tuple[int, ...]:
     """The block, cut until there are enough of it for the device's multiprocessors."""
     height, width, *rest = tile
     while (-(-int(rows) // height)) * (-(-int(columns) // width)) < _ENOUGH_PROGRAMS and max(height, width) > 32:
@@ -151,7 +151,7 @@ def _spread(tile: tuple[int, ...], rows: int, columns: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def _replaced(owner: type, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: type, name: str, value: Any) -> Iterator[None]:
     original = owner.__dict__[name]
     setattr(owner, name, value)
     try:

@@ -96,17 +96,17 @@ def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
 
 def _cpp(lifted: _Lifted, recipe: Recipe) -> Kernels:
     kernels = lifted.wrapper.kernels
-    written = tuple(replace(kernel, text=_rewritten(kernel.text, recipe.rewrites)) for kernel in kernels)
+    written = tuple(replace(kernel, text=_rewrite(kernel.text, recipe.rewrites)) for kernel in kernels)
     prelude = recipe.prelude if written != kernels else ""
     return cpp_kernels(written, lifted.translation, (*lifted.generated.flags, *recipe.flags), prelude)
 
 
 def _triton(lifted: _Lifted, recipe: Recipe) -> Kernels:
     kernels = lifted.wrapper.triton
-    return triton_kernels(tuple(replace(kernel, text=_rewritten(kernel.text, recipe.rewrites)) for kernel in kernels))
+    return triton_kernels(tuple(replace(kernel, text=_rewrite(kernel.text, recipe.rewrites)) for kernel in kernels))
 
 
-def _rewritten(text: str, rewrites: dict[str, str]) -> str:
+def _rewrite(text: str, rewrites: dict[str, str]) -> str:
     for old, new in rewrites.items():
         text = text.replace(old, new)
     return text

@@ -26,13 +26,13 @@ class Loaded:
     module: torch.nn.Module
     inputs: tuple[Any, ...]
     source: str = ""
-    """Its file with the sizes in place; empty for a live module."""
+    """The problem's file with the sizes in place; empty for a live module."""
     remake: Callable[[int], torch.nn.Module] | None = None
     """Constructs the module again under a seed; None for a live module."""
     held: torch.nn.Module | None = None
     """The module with its values, where the one to be traced has none."""
     phantoms: Phantoms | None = None
-    """Who made module and inputs, where those are without memory."""
+    """The maker of module and inputs, where those are without memory."""
 
     @property
     def values(self) -> torch.nn.Module:
@@ -44,7 +44,7 @@ def load(problem: Problem, device_class: str) -> Loaded:
     """The problem's module and one set of inputs; Unliftable if it cannot be run."""
     try:
         if problem.payload:
-            loaded = _live(problem, device_class)
+            loaded = _from_live_module(problem, device_class)
         else:
             loaded = _from_file(problem, device_class)
     except Exception as error:
@@ -81,10 +81,10 @@ def _from_file(problem: Problem, device_class: str) -> Loaded:
     return Loaded(module, tuple(namespace.get_inputs()), source, remake)
 
 
-def _live(problem: Problem, device_class: str) -> Loaded:
+def _from_live_module(problem: Problem, device_class: str) -> Loaded:
     module, inputs = live_module.restore(problem.payload, problem.payload_hash)
     if language_of(device_class) == TRITON:
         phantoms = Phantoms()
-        return Loaded(phantoms.module(module), phantoms.moved(tuple(inputs)), held=module, phantoms=phantoms)
+        return Loaded(phantoms.module(module), phantoms.move(tuple(inputs)), held=module, phantoms=phantoms)
     # Two arguments that are one tensor here will not be so in every call.
     return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, inputs)))

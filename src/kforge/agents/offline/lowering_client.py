@@ -24,7 +24,7 @@ _LONGEST_LINE = 64 << 20
 
 
 def _environment() -> dict[str, str]:
-    """What the process needs of ours; its folder is another, so paths are made whole."""
+    """What the process needs of our environment; its folder is another, so paths are made whole."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     if kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
@@ -32,7 +32,7 @@ def _environment() -> dict[str, str]:
 
 
 class Lowering:
-    """Makes products; one order at a time."""
+    """The lowering process, as its user sees it: it makes programs, one order at a time."""
 
     def __init__(self, timeout_seconds: float = 180.0) -> None:
         self._timeout = timeout_seconds
@@ -43,7 +43,7 @@ class Lowering:
     async def make(self, order: LoweringRequest) -> LoweringResult:
         """The answer to an order; a crash or a time-out is a reason, and the next order gets a new process."""
         async with self._turn:
-            process = await self._started()
+            process = await self._running_process()
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -60,7 +60,7 @@ class Lowering:
                 await self._kill()
                 raise
             if not line:
-                return LoweringResult(None, await self._epitaph())
+                return LoweringResult(None, await self._death_reason())
             try:
                 return decode(LoweringResult, json.loads(line))
             except (json.JSONDecodeError, WireError) as error:
@@ -74,7 +74,7 @@ class Lowering:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    async def _started(self) -> asyncio.subprocess.Process:
+    async def _running_process(self) -> asyncio.subprocess.Process:
         if self._process is not None and self._process.returncode is None:
             return self._process
         if self._folder is None:
@@ -92,16 +92,16 @@ class Lowering:
             )
         return self._process
 
-    async def _epitaph(self) -> str:
-        """Why it died, from its own words."""
+    async def _death_reason(self) -> str:
+        """Why the process died, from its own last line."""
         process, folder = self._process, self._folder
         await self._kill()
-        words = ""
+        last = ""
         if folder is not None:
             lines = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            words = f": {lines[-1][:300]}" if lines else ""
+            last = f": {lines[-1][:300]}" if lines else ""
         code = process.returncode if process else None
-        return f"the lowering process ended with status {code}{words}"
+        return f"the lowering process ended with status {code}{last}"
 
     async def _kill(self) -> None:
         process, self._process = self._process, None

@@ -15,7 +15,7 @@ from kforge.agents.offline.interface import DenseLayout, row_major
 _FOLDER = Path(__file__).parent / "own"
 _C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half"}
 _COMPUTED = {"float64": "double"}
-"""What is computed with, where that is not float."""
+"""The C type that is computed with, where that is not float."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LibraryCall:
 
 @dataclass(frozen=True)
 class Own:
-    """A function that does the same."""
+    """A function of our own that does what a library call does."""
 
     family: str
     parameters: str
@@ -87,8 +87,12 @@ def _matrix_product(call: LibraryCall) -> Own | None:
     rows, columns = call.result.shape[-2:]
     depth = left.shape[-1]
     offsets = ["", "", "", ""]
-    parts = [_batched(left), _batched(right), _batched(_expanded(bias, call.result)) if bias else (0, 0, 0)]
-    parts.append(_batched(call.result))
+    parts = [
+        _batch_strides(left),
+        _batch_strides(right),
+        _batch_strides(_expand(bias, call.result)) if bias else (0, 0, 0),
+    ]
+    parts.append(_batch_strides(call.result))
     loop, indent = "", ""
     if len(call.result.shape) == 3:
         loop, indent = f"    for (int64_t i = 0; i < {call.result.shape[0]}; ++i) {{\n", "    "
@@ -102,12 +106,12 @@ def _matrix_product(call: LibraryCall) -> Own | None:
     return Own("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
 
 
-def _batched(layout: DenseLayout) -> tuple[int, int, int]:
+def _batch_strides(layout: DenseLayout) -> tuple[int, int, int]:
     batch = layout.stride[0] if len(layout.shape) == 3 and layout.shape[0] > 1 else 0
     return batch, layout.stride[-2], layout.stride[-1]
 
 
-def _expanded(bias: DenseLayout, result: DenseLayout) -> DenseLayout:
+def _expand(bias: DenseLayout, result: DenseLayout) -> DenseLayout:
     """The bias with the result's shape: a missing or single dimension has stride 0."""
     missing = len(result.shape) - len(bias.shape)
     shape = (1,) * missing + bias.shape

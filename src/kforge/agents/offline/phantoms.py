@@ -18,7 +18,7 @@ _DEVICE = "cuda:0"
 
 
 class Phantoms:
-    """Makes them; all that meet in one graph must come from one maker."""
+    """A maker of tensors without memory; all that meet in one graph must come from one maker."""
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
@@ -29,23 +29,23 @@ class Phantoms:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_DEVICE)
 
     def inputs(self, make: Callable[[], Sequence[Any]]) -> tuple[Any, ...]:
-        """What a problem's maker of inputs makes; with its numbers, where it looks at them."""
+        """The inputs that a problem makes; made with their numbers, where the problem looks at them."""
         try:
             with self.mode:
                 made = tuple(make())
         except Exception:
             made = tuple(make())
-        return tuple(self.moved(made))
+        return tuple(self.move(made))
 
-    def moved(self, values: Any) -> Any:
-        """The same structure with every tensor on the GPU."""
+    def move(self, values: Any) -> Any:
+        """The values with every tensor on the GPU."""
         return pytree.tree_map_only(torch.Tensor, self.tensor, values)
 
     def module(self, module: torch.nn.Module) -> torch.nn.Module:
         """A copy of the module on the GPU: parameters, buffers, and tensors that are plain attributes."""
         made = copy.deepcopy(module)
         moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """By identity of the old one, which is kept so that no other takes its place."""
+        """Old and new tensors by the identity of the old one, which is kept so that no other takes its place."""
         for part in made.modules():
             tables: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part.__dict__)
             for held in tables:
@@ -60,10 +60,10 @@ class Phantoms:
 
     def shared(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> list[bool]:
         """For each tensor that forward returns, whether it lies in memory that was there before."""
-        arguments = self.moved(inputs)
+        arguments = self.move(inputs)
         before = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         before += list(module.state_dict().values())
         with self.mode, torch.no_grad():
             outputs = pytree.tree_leaves(module(*arguments))
-        taken = {tensor.untyped_storage()._cdata for tensor in before}
-        return [isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in taken for leaf in outputs]
+        storages = {tensor.untyped_storage()._cdata for tensor in before}
+        return [isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in storages for leaf in outputs]

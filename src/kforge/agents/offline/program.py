@@ -18,14 +18,14 @@ class Kernels:
     """What a program's kernels look like in its file."""
 
     where: str
-    """What they run on, in words."""
-    words: str
-    """What they are, for the header."""
+    """What the kernels run on, as a text."""
+    summary: str
+    """What the kernels are, for the header."""
     imports: str
     sections: tuple[str, ...]
     """Texts between the imports and the class."""
     names: frozenset[str]
-    """Names that those define."""
+    """Names that the sections define."""
     device: str
     """torch's word for where the tensors must be."""
 
@@ -76,7 +76,7 @@ def _header(parts: Parts) -> str:
         f'"""{parts.title} on {parts.kernels.where}, lifted from PyTorch\'s compiler: '
         f"Inductor of torch {parts.torch_version}.",
         "",
-        parts.kernels.words,
+        parts.kernels.summary,
     ]
     if own:
         lines.append(f"Written by hand instead of a library call: {own}.")
@@ -90,11 +90,11 @@ def _imports(parts: Parts) -> str:
     interface, imports = parts.interface, parts.kernels.imports
     if not interface.definitions:
         return imports
-    taken = parts.kernels.names | skeleton.NAMES
+    reserved = parts.kernels.names | skeleton.NAMES
     for node in ast.walk(ast.parse(interface.definitions)):
         name = node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else ""
         name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else name
-        if name in taken:
+        if name in reserved:
             raise Unliftable(f"the problem's file defines {name!r}, a name that the program needs")
     why = "# The reference's own definitions, for the constants that its module computes."
     return f"{imports}\n{why}\n{interface.definitions}"
@@ -137,23 +137,23 @@ def _forward(parts: Parts) -> str:
             lines.append(f"same({item.access}, {quoted(item.access)}, {item.value})")
         elif item.name in made.used:
             layout = item.layout
-            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {_described(layout)})")
+            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {_layout_text(layout)})")
     lines += _gradient_lines(interface)
     held = {item.name: item.layout for item in interface.state}
     for name, target in interface.reads.items():
         if name in made.used:
             # A library call into memory that is there takes no tensor that wants a gradient.
             detached = ".detach()" if made.library else ""
-            checked = f"module_tensor({reach(target)}, {quoted(target)}, {_described(held[target])})"
+            checked = f"module_tensor({reach(target)}, {quoted(target)}, {_layout_text(held[target])})"
             lines.append(f"{names[name]} = {checked}{detached}")
     for name in interface.constants:
         if name in made.used:
-            described = _described(interface.constant_layouts[name])
+            described = _layout_text(interface.constant_layouts[name])
             lines.append(f"{names[name]} = module_tensor(self.{name}, {quoted(name)}, {described})")
-    lines += [_renamed(line, names) for line in made.lines]
+    lines += [_rename(line, names) for line in made.lines]
     outputs = []
     for index, text in enumerate(made.outputs):
-        text = _renamed(text, names)
+        text = _rename(text, names)
         is_input = any(re.search(rf"\b{re.escape(names[name])}\b", text) for name in made.used)
         outputs.append(f"{text}.clone()" if is_input and index in interface.copied else text)
     lines.append(f"return {interface.result.format(*outputs)}")
@@ -161,30 +161,32 @@ def _forward(parts: Parts) -> str:
 
 
 def _gradient_lines(interface: Interface) -> list[str]:
-    """Refuse a call that autograd would follow."""
+    """Lines that refuse a call that autograd would follow."""
     tensors = [item.access for item in interface.inputs if item.layout is not None and "float" in item.layout.dtype]
     tensors += ["*self.parameters()"] if any(item.parameter for item in interface.state) else []
     return ["if torch.is_grad_enabled():", f"    refuse_gradients({', '.join(tensors)})"] if tensors else []
 
 
-def _described(layout: DenseLayout) -> str:
+def _layout_text(layout: DenseLayout) -> str:
     return f"{layout.shape}, {layout.stride}, torch.{layout.dtype}"
 
 
 def _local_names(parts: Parts) -> dict[str, str]:
     """Short names for what the graph reads: p_norm_weight -> norm_weight, where that is free."""
     interface = parts.interface
-    taken = {item.name for item in interface.inputs} | set(interface.parameters) | skeleton.NAMES | parts.kernels.names
+    reserved = (
+        {item.name for item in interface.inputs} | set(interface.parameters) | skeleton.NAMES | parts.kernels.names
+    )
     names = {item.name: item.name for item in interface.inputs}
     for name in (*interface.reads, *interface.constants):
         short = re.sub(r"^[pbc]_", "", name)
-        free = short not in taken and short.isidentifier() and not keyword.iskeyword(short)
+        free = short not in reserved and short.isidentifier() and not keyword.iskeyword(short)
         names[name] = short if free and not re.fullmatch(r"(buf|gemm_|scan_|convolution_)\d+", short) else name
-        taken.add(names[name])
+        reserved.add(names[name])
     return names
 
 
-def _renamed(line: str, names: dict[str, str]) -> str:
+def _rename(line: str, names: dict[str, str]) -> str:
     changed = {old: new for old, new in names.items() if old != new}
     if not changed:
         return line

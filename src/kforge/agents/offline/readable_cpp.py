@@ -27,20 +27,20 @@ def short_name(name: str) -> str:
 
 def unit(kernels: tuple[GeneratedKernel, ...]) -> str:
     """The kernels one after the other."""
-    return "\n".join(_cleaned(kernel) for kernel in kernels)
+    return "\n".join(_clean(kernel) for kernel in kernels)
 
 
 def divides_integers(kernel: GeneratedKernel) -> bool:
-    """Whether it may meet a division by zero; it then returns 1 for one."""
+    """Whether a kernel may meet a division by zero; it then returns 1 for one."""
     return any(name in kernel.text for name in _INTEGER_DIVISION)
 
 
-def _bare(found: re.Match[str]) -> str:
-    index = found.group(1)
+def _bare_index(match: re.Match[str]) -> str:
+    index = match.group(1)
     return f"({index})" if " " in index or "*" in index else index
 
 
-def _cleaned(kernel: GeneratedKernel) -> str:
+def _clean(kernel: GeneratedKernel) -> str:
     text = _INCLUDE.sub("", kernel.text).strip("\n")
     if not _ENTRY.search(text):
         raise Unliftable(f"kernel {kernel.name} has no entry of the usual form")
@@ -52,7 +52,7 @@ def _cleaned(kernel: GeneratedKernel) -> str:
     else:
         text = _DIVISION.sub("", text)
     text = _CAST.sub(r"\1L", text)
-    text = _INDEX.sub(_bare, text)
+    text = _INDEX.sub(_bare_index, text)
     head = text[: text.index('extern "C"')].strip()
     if head:
         # Helpers of two kernels may share a name.

@@ -44,16 +44,16 @@ class Recipe:
     rewrites: dict[str, str] = field(default_factory=dict)
     """Words of the generated kernels to write otherwise."""
     prelude: str = ""
-    """C++ that those need."""
+    """C++ that the rewritten kernels need."""
     tuning: dict[str, int] = field(default_factory=dict)
-    """How Triton kernels are launched: what `launching.Tuning` has, by name."""
+    """How Triton kernels are launched: what `triton_launch.Tuning` has, by name."""
     row_limit: int = 0
     """Rows up to this length stay in registers; 0: as Inductor sees fit."""
     tile: tuple[int, ...] = ()
     """Rows, columns and depth of a matrix product's block, its stages and its warps."""
 
     def __add__(self, more: Recipe) -> Recipe:
-        """Both; where they disagree on an option or a word, the second is followed."""
+        """Both recipes in one; where they disagree on an option or a word, the second is followed."""
         return Recipe(
             {**self.options, **more.options},
             self.flags + more.flags,

@@ -73,12 +73,12 @@ def possible(situation: Situation) -> tuple[RankedMove, ...]:
     bad = _harmful(situation)
     language = language_of(situation.target.device_class)
     by_bound = {reading.bound: reading for reading in reversed(readings(parent, language))}
-    found = []
+    moves = []
     for variant in variants.of(language):
         new = not variant.repair and variant.name not in {*variants.moves_in(start), *bad}
         if new and variants.combined(start, variant.name) not in done and _fits(variant, parent.candidate.source):
-            found.append(RankedMove(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
-    return tuple(found)
+            moves.append(RankedMove(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
+    return tuple(moves)
 
 
 def _fits(variant: Variant, source: str) -> bool:
@@ -93,42 +93,42 @@ def readings(parent: Attempt, language: str = CPP) -> tuple[Reading, ...]:
 def _on_gpu(parent: Attempt) -> tuple[Reading, ...]:
     """The limiter, then what the digest names beside it, then where the program is on the roofline."""
     signals = parent.digest.signals if parent.digest else ()
-    found = []
+    result = []
     for signal in signals:
-        words = signal.words.removeprefix("also: ")
-        if signal.name == "limiter" or signal.words != words:
-            kind = _LIMITERS.get(words.split(" ")[0], "latency")
-            found.append(Reading(kind, f"{signal.name}: {words}"))
-    kind = _words(parent, "bound").split(" ")[0]
-    if kind in _LIMITERS.values() and kind not in {reading.bound for reading in found}:
-        found.append(Reading(kind, f"bound: {_words(parent, 'bound')}"))
-    return tuple(found)
+        text = signal.words.removeprefix("also: ")
+        if signal.name == "limiter" or signal.words != text:
+            kind = _LIMITERS.get(text.split(" ")[0], "latency")
+            result.append(Reading(kind, f"{signal.name}: {text}"))
+    kind = _signal_text(parent, "bound").split(" ")[0]
+    if kind in _LIMITERS.values() and kind not in {reading.bound for reading in result}:
+        result.append(Reading(kind, f"bound: {_signal_text(parent, 'bound')}"))
+    return tuple(result)
 
 
 def _on_cpu(parent: Attempt) -> tuple[Reading, ...]:
-    found: list[Reading] = []
+    result: list[Reading] = []
     overhead = _signal(parent, "call_overhead_share")
     roofline = _signal(parent, "roofline_share")
     if overhead is not None and overhead >= _OVERHEAD_SHARE:
-        found.append(Reading("overhead", f"call_overhead_share: {overhead:.0%} of a call is spent around the kernels"))
-    elif _words(parent, "bound").startswith("overhead"):
-        found.append(Reading("overhead", f"bound: {_words(parent, 'bound')}"))
+        result.append(Reading("overhead", f"call_overhead_share: {overhead:.0%} of a call is spent around the kernels"))
+    elif _signal_text(parent, "bound").startswith("overhead"):
+        result.append(Reading("overhead", f"bound: {_signal_text(parent, 'bound')}"))
     elif (spent := _nanoseconds(parent)) is not None and spent < _SHORT_CALL_NS:
-        found.append(Reading("overhead", f"a call takes only {spent / 1000:.0f} µs, so starting threads weighs"))
+        result.append(Reading("overhead", f"a call takes only {spent / 1000:.0f} µs, so starting threads weighs"))
     traffic = _signal(parent, "bytes_ratio")
-    bound = _words(parent, "bound")
+    bound = _signal_text(parent, "bound")
     kind = bound.split(" ")[0]
     memory = kind == "memory" or (traffic is not None and traffic > 1.2)
     if memory:
         detail = f"bytes_ratio: it moves {traffic:.1f} times the least" if traffic is not None else f"bound: {bound}"
         if roofline is not None and roofline < _GOOD_ROOFLINE:
             detail += f"; roofline_share: {roofline:.0%} of the machine's ceiling"
-        found.append(Reading("memory", detail))
+        result.append(Reading("memory", detail))
     loops = _signal(parent, "unvectorised_loops")
     if kind == "compute" or loops:
         detail = f"bound: {bound}" if kind == "compute" else f"unvectorised_loops: {loops:.0f}"
-        found.append(Reading("compute", detail))
-    return tuple(found)
+        result.append(Reading("compute", detail))
+    return tuple(result)
 
 
 def _harmful(situation: Situation) -> set[str]:
@@ -150,7 +150,7 @@ def _signal(parent: Attempt, name: str) -> float | None:
     return parent.digest.value(name) if parent.digest else None
 
 
-def _words(parent: Attempt, name: str) -> str:
+def _signal_text(parent: Attempt, name: str) -> str:
     signals = parent.digest.signals if parent.digest else ()
     return next((signal.words for signal in signals if signal.name == name), "")
 

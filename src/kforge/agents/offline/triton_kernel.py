@@ -76,32 +76,34 @@ def read(name: str, code: str) -> TritonKernel:
     heuristics = _heuristics(main)
     assert heuristics is not None
     kind = ast.unparse(heuristics.func).removeprefix(_DECORATOR)
-    words = {word.arg or "": word.value for word in heuristics.keywords}
-    meta = _entries(words.get("inductor_meta"))
-    signature = ast.literal_eval(_entries(words["triton_meta"])["signature"])
+    options = {word.arg or "": word.value for word in heuristics.keywords}
+    meta = _entries(options.get("inductor_meta"))
+    signature = ast.literal_eval(_entries(options["triton_meta"])["signature"])
     lines = code.splitlines()
     constants = _constants(main)
-    fixed = _entries(_entries(words["triton_meta"]).get("constants"))
+    fixed = _entries(_entries(options["triton_meta"]).get("constants"))
     blocks = tuple(word for word, form in signature.items() if form == "constexpr" and word not in fixed)
-    given = [argument.arg for argument in main.args.args if argument.arg not in blocks]
-    given += ast.literal_eval(meta["extra_launcher_args"]) if "extra_launcher_args" in meta else []
-    dropped = frozenset(parameter for parameter in given if parameter in constants)
+    parameters = [argument.arg for argument in main.args.args if argument.arg not in blocks]
+    parameters += ast.literal_eval(meta["extra_launcher_args"]) if "extra_launcher_args" in meta else []
+    dropped = frozenset(parameter for parameter in parameters if parameter in constants)
     numels = {
-        found: constants[f"{found}numel"] for found in ("x", "y", "z", "r0_", "r1_") if f"{found}numel" in constants
+        dimension: constants[f"{dimension}numel"]
+        for dimension in ("x", "y", "z", "r0_", "r1_")
+        if f"{dimension}numel" in constants
     }
     return TritonKernel(
         name=name,
         kind=kind,
-        text=_cleaned(main, lines, dropped),
+        text=_clean(main, lines, dropped),
         helpers=tuple(_text(node, lines) for node in functions if node is not main),
-        parameters=tuple(given),
+        parameters=tuple(parameters),
         dropped=dropped,
         blocks=blocks,
         numels=numels,
         unmasked=frozenset(block for block in blocks if f"tl.full([{block}], True, tl.int1)" in code),
         grid=ast.literal_eval(meta["grid_type"]) if "grid_type" in meta else "",
-        reduction=ast.unparse(words["reduction_hint"]).rpartition(".")[2] if "reduction_hint" in words else "",
-        launch=(_number(words.get("num_warps")), _number(words.get("num_stages"))),
+        reduction=ast.unparse(options["reduction_hint"]).rpartition(".")[2] if "reduction_hint" in options else "",
+        launch=(_number(options.get("num_warps")), _number(options.get("num_stages"))),
     )
 
 
@@ -129,22 +131,22 @@ def _number(node: ast.expr | None) -> int:
 
 def _constants(function: ast.FunctionDef) -> dict[str, int]:
     """Names that the body sets to a number before anything else."""
-    found = {}
+    numbers = {}
     for node in function.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_integer(node.value):
-            found[node.targets[0].id] = ast.literal_eval(node.value)
-    return found
+            numbers[node.targets[0].id] = ast.literal_eval(node.value)
+    return numbers
 
 
 def _is_integer(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is int
 
 
-def _cleaned(function: ast.FunctionDef, lines: list[str], dropped: frozenset[str]) -> str:
+def _clean(function: ast.FunctionDef, lines: list[str], dropped: frozenset[str]) -> str:
     """The function's text without decorators, without parameters it sets itself, without what nothing reads."""
     arguments = [argument for argument in function.args.args if argument.arg not in dropped]
     gone: set[int] = set()
-    for node in _dead(function):
+    for node in _dead_assignments(function):
         gone |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     kept = [
         lines[number - 1].rstrip()
@@ -163,22 +165,22 @@ def _without_double_blanks(lines: list[str]) -> list[str]:
     return [line for place, line in enumerate(lines) if line or (place and lines[place - 1])]
 
 
-def _dead(function: ast.FunctionDef) -> list[ast.stmt]:
+def _dead_assignments(function: ast.FunctionDef) -> list[ast.stmt]:
     """Assignments whose result nothing reads, and those that only fed them."""
-    found: list[ast.stmt] = []
+    dead: list[ast.stmt] = []
     while True:
-        read_names = _names_read(function, found)
+        read_names = _names_read(function, dead)
         more = [
             node
             for node in ast.walk(function)
             if isinstance(node, (ast.Assign, ast.AnnAssign))
-            and node not in found
+            and node not in dead
             and not (_names_set(node) & read_names)
             and not _EFFECTS.search(ast.unparse(node))
         ]
         if not more:
-            return found
-        found += more
+            return dead
+        dead += more
 
 
 def _names_set(node: ast.Assign | ast.AnnAssign) -> set[str]:
@@ -188,15 +190,15 @@ def _names_set(node: ast.Assign | ast.AnnAssign) -> set[str]:
 
 def _names_read(function: ast.FunctionDef, without: list[ast.stmt]) -> set[str]:
     skipped = {id(part) for node in without for part in ast.walk(node)}
-    found = set()
+    names = set()
     for node in ast.walk(function):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
-    return found
+            names.add(node.target.id)
+    return names
 
 
 def _text(function: ast.FunctionDef, lines: list[str]) -> str:

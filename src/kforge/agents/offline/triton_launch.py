@@ -35,7 +35,7 @@ class Launch:
     """How far loads run ahead in a template's loop; 0: as the compiler does it."""
 
     @property
-    def words(self) -> str:
+    def arguments(self) -> str:
         """The arguments in a call's brackets."""
         parts = [f"{name}={size}" for name, size in self.blocks.items()]
         parts.append(f"num_warps={self.warps}")
@@ -47,15 +47,17 @@ def launch_of(kernel: TritonKernel, fixed_grid: tuple[int, ...], tuning: Tuning)
     """The launch of a kernel; `fixed_grid` is what the generated code gives where Inductor chose the grid."""
     if kernel.kind == "template":
         warps, stages = kernel.launch
-        return Launch(_trimmed(fixed_grid), {}, warps, stages)
-    rule = {"pointwise": _pointwise, "reduction": _reduction, "persistent_reduction": _persistent}.get(kernel.kind)
+        return Launch(_trim(fixed_grid), {}, warps, stages)
+    rule = {"pointwise": _pointwise, "reduction": _reduction, "persistent_reduction": _persistent_reduction}.get(
+        kernel.kind
+    )
     if rule is None:
         raise Unliftable(f"the graph has a kernel of the kind {kernel.kind}")
     blocks, warps = rule(kernel, tuning)
     unknown = set(kernel.blocks) - set(blocks)
     if unknown:
         raise Unliftable(f"a kernel leaves {', '.join(sorted(unknown))} to its launch")
-    blocks = {name: _fitting(kernel, name, blocks[name]) for name in kernel.blocks}
+    blocks = {name: _fit(kernel, name, blocks[name]) for name in kernel.blocks}
     warps = max(1, min(16, warps << tuning.warps if tuning.warps >= 0 else warps >> -tuning.warps))
     return Launch(grid_of(kernel, blocks), blocks, warps)
 
@@ -71,7 +73,7 @@ def grid_of(kernel: TritonKernel, blocks: dict[str, int]) -> tuple[int, ...]:
         return (x, y, z)
     if kernel.grid == "Grid2DWithYZOverflow":
         layers = -(-y // _WIDEST_Y_GRID)
-        return _trimmed((x, -(-y // layers), layers), 2)
+        return _trim((x, -(-y // layers), layers), 2)
     raise Unliftable(f"a kernel's grid is a {kernel.grid}")
 
 
@@ -79,13 +81,13 @@ def _programs(kernel: TritonKernel, dimension: str, blocks: dict[str, int]) -> i
     return -(-kernel.numels.get(dimension, 1) // blocks.get(f"{dimension.upper()}BLOCK", 1))
 
 
-def _trimmed(grid: tuple[int, ...], least: int = 1) -> tuple[int, ...]:
+def _trim(grid: tuple[int, ...], least: int = 1) -> tuple[int, ...]:
     while len(grid) > least and grid[-1] == 1:
         grid = grid[:-1]
     return grid
 
 
-def _fitting(kernel: TritonKernel, name: str, size: int) -> int:
+def _fit(kernel: TritonKernel, name: str, size: int) -> int:
     """The block, no larger than its dimension needs, and dividing it where the kernel has no mask for it."""
     length = kernel.numels[name.removesuffix("BLOCK").lower()]
     size = max(1, min(size, _LARGEST[name], _power_of_two(length)))
@@ -98,7 +100,7 @@ def _pointwise(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], in
     total = 1
     for length in kernel.numels.values():
         total *= length
-    budget = _shifted(1024 if total >= _MANY else 256, tuning.block)
+    budget = _shift(1024 if total >= _MANY else 256, tuning.block)
     if len(kernel.numels) == 1:
         return {"XBLOCK": budget}, max(1, min(8, budget // 256))
     # A tile: square, unless a side is shorter than that.
@@ -120,7 +122,7 @@ def _reduction(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], in
     long = 1
     for length in reduced.values():
         long *= length
-    budget = _shifted(2048, tuning.block)
+    budget = _shift(2048, tuning.block)
     if kernel.reduction == "INNER" or rows == 1:
         depth = min(_power_of_two(long), budget)
         width = min(_power_of_two(rows), max(1, budget // 4 // depth))
@@ -135,12 +137,12 @@ def _reduction(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], in
     return {**blocks, "R0_BLOCK": depth}, _warps(width * depth, 512)
 
 
-def _persistent(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], int]:
+def _persistent_reduction(kernel: TritonKernel, tuning: Tuning) -> tuple[dict[str, int], int]:
     """Whole rows in registers: short ones several at a time, long ones spread over more warps."""
     long = 1
     for name, length in kernel.numels.items():
         long *= _power_of_two(length) if name.startswith("r") else 1
-    budget = _shifted(1024, tuning.block)
+    budget = _shift(1024, tuning.block)
     width = max(1, min(64, budget // long))
     if kernel.reduction not in ("INNER", ""):
         width = max(width, min(32, 8192 // long, _power_of_two(kernel.numels.get("x", 1))))
@@ -152,7 +154,7 @@ def _warps(elements: int, per_warp: int) -> int:
     return max(1, min(16, elements // per_warp))
 
 
-def _shifted(size: int, by: int) -> int:
+def _shift(size: int, by: int) -> int:
     return size << by if by >= 0 else size >> -by
 
 

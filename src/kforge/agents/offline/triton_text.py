@@ -19,15 +19,15 @@ def triton_kernels(kernels: tuple[TritonKernel, ...]) -> Kernels:
     texts: dict[str, str] = {}
     for kernel in kernels:
         for helper in kernel.helpers:
-            _add(texts, _plain(helper))
-        _add(texts, _plain(kernel.text))
+            _add(texts, _without_helpers(helper))
+        _add(texts, _without_helpers(kernel.text))
     sections = [*functions, *(f"@triton.jit\n{text}" for text in texts.values())]
     imports = skeleton.TRITON_IMPORTS
     if any("libdevice." in section for section in sections):
         imports += skeleton.LIBDEVICE
     return Kernels(
         where="an NVIDIA GPU",
-        words="The kernels are Inductor's own Triton code for exactly these shapes, each with one fixed launch.",
+        summary="The kernels are Inductor's own Triton code for exactly these shapes, each with one fixed launch.",
         imports=imports,
         sections=tuple(sections),
         names=frozenset(_DEFINED.findall("\n".join(sections))) | skeleton.TRITON_NAMES,
@@ -36,16 +36,16 @@ def triton_kernels(kernels: tuple[TritonKernel, ...]) -> Kernels:
 
 
 def _add(texts: dict[str, str], text: str) -> None:
-    """A function under its name; two of one name must be the same."""
-    found = _DEFINED.search(text)
-    assert found is not None
-    if texts.setdefault(found.group(1), text) != text:
-        raise Unliftable(f"two kernels define {found.group(1)} in different ways")
+    """Add a function under its name; two of one name must be the same."""
+    definition = _DEFINED.search(text)
+    assert definition is not None
+    if texts.setdefault(definition.group(1), text) != text:
+        raise Unliftable(f"two kernels define {definition.group(1)} in different ways")
 
 
-def _plain(text: str) -> str:
-    """A function that names nothing of Inductor's."""
-    text = HELPER.sub(lambda found: triton_functions.own_name(found.group(1)), text)
+def _without_helpers(text: str) -> str:
+    """A function's text, naming nothing of Inductor's."""
+    text = HELPER.sub(lambda match: triton_functions.own_name(match.group(1)), text)
     text = text.replace("tl_math.", "tl.math.")
     left = _FOREIGN.search(text)
     if left:

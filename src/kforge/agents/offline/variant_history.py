@@ -32,19 +32,19 @@ class Tried:
 
 def tried(situation: Situation) -> tuple[Tried, ...]:
     """Every variant written so far, in order."""
-    found = []
+    judged = []
     for attempt in situation.past:
         name = variants.variant_of(attempt.candidate.source) if attempt.candidate else None
         if name is not None:
-            found.append(Tried(name, attempt))
-    return tuple(found)
+            judged.append(Tried(name, attempt))
+    return tuple(judged)
 
 
 def spent(situation: Situation) -> set[str]:
     """Names that need not be written again: tried, or known to change nothing or to be out of reach."""
     names = {item.name for item in tried(situation)}
     for attempt in situation.past:
-        names |= {found.group(1) for note in attempt.notes if (found := _USELESS.match(note))}
+        names |= {match.group(1) for note in attempt.notes if (match := _USELESS.match(note))}
     return names
 
 

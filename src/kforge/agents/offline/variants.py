@@ -54,7 +54,7 @@ class Variant:
     excludes: tuple[str, ...] = ()
     """Moves it makes no sense with."""
     repair: bool = False
-    """For mending, not for speed."""
+    """Whether the move is for mending, not for speed."""
     language: str = CPP
     """What the kernels it is for are written in."""
 
@@ -282,16 +282,16 @@ def repairs(language: str, own_work: bool) -> tuple[str, ...]:
 
 def moves_in(name: str) -> tuple[str, ...]:
     """The moves of a variant's name, in the order of their declaration; unknown words are dropped."""
-    words = set(name.split("+"))
-    return tuple(variant for variant in VARIANTS if variant in words)
+    names = set(name.split("+"))
+    return tuple(variant for variant in VARIANTS if variant in names)
 
 
 def combined(parent: str, action: str) -> str:
     """The name of a parent's variant with an action's moves added; what those exclude goes."""
     added = moves_in(action)
     kept = [move for move in moves_in(parent) if not any(_clash(move, other) for other in added)]
-    words = {*kept, *added}
-    return "+".join(move for move in VARIANTS if move in words) or DEFAULT
+    moves = {*kept, *added}
+    return "+".join(move for move in VARIANTS if move in moves) or DEFAULT
 
 
 def recipe(name: str, language: str = CPP) -> Recipe:
@@ -302,8 +302,8 @@ def recipe(name: str, language: str = CPP) -> Recipe:
 
 def variant_of(source: str) -> str | None:
     """The variant a program's header names; None if it is no lifted program."""
-    found = _HEADER.search(source)
-    return found.group(1) if found else None
+    header = _HEADER.search(source)
+    return header.group(1) if header else None
 
 
 def _clash(one: str, other: str) -> bool:

@@ -11,7 +11,7 @@ from kforge.agents.offline.recipe import Unliftable
 from kforge.agents.offline.triton_kernel import TritonKernel
 
 _BOOKKEEPING = ("args.clear()", "torch.cuda.set_device(")
-"""What `call` says to the machine around it."""
+"""Beginnings of statements by which `call` only speaks to the machine around it."""
 _BOOKKEEPING_CALLS = ("get_raw_stream", "copy_if_misaligned")
 
 
@@ -35,7 +35,7 @@ class GeneratedModule:
     inputs: tuple[str, ...]
     """The graph's inputs as `call` unpacks them."""
     body: tuple[ast.stmt, ...]
-    """What it does with them."""
+    """The statements of `call` that work on them."""
     outputs: tuple[ast.expr, ...]
     triton: tuple[TritonKernel, ...] = ()
     """Kernels in Triton's language, where those are not C++."""
@@ -44,15 +44,15 @@ class GeneratedModule:
 def take_apart(code: str) -> GeneratedModule:
     """Read a generated module; Unliftable if it has parts that are not understood."""
     tree = ast.parse(code)
-    found = [kernel for node in tree.body if (kernel := _kernel(node)) is not None]
-    kernels = tuple(kernel for kernel in found if isinstance(kernel, GeneratedKernel))
-    triton = tuple(kernel for kernel in found if isinstance(kernel, TritonKernel))
+    every = [kernel for node in tree.body if (kernel := _kernel(node)) is not None]
+    kernels = tuple(kernel for kernel in every if isinstance(kernel, GeneratedKernel))
+    triton = tuple(kernel for kernel in every if isinstance(kernel, TritonKernel))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "call"]
     if len(calls) != 1:
         raise Unliftable("the generated module has no single entry")
     inputs: tuple[str, ...] = ()
     body: list[ast.stmt] = []
-    for statement in _flat(calls[0].body):
+    for statement in _flatten(calls[0].body):
         if isinstance(statement, ast.Assign) and ast.unparse(statement.value) == "args":
             inputs = tuple(node.id for node in ast.walk(statement.targets[0]) if isinstance(node, ast.Name))
         elif _is_bookkeeping(statement):
@@ -66,11 +66,11 @@ def take_apart(code: str) -> GeneratedModule:
     raise Unliftable("the generated module returns nothing")
 
 
-def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def _flatten(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements in order, those under a choice of device among them."""
     for statement in statements:
         if isinstance(statement, ast.With) and ast.unparse(statement.items[0]).startswith("torch.cuda._DeviceGuard("):
-            yield from _flat(statement.body)
+            yield from _flatten(statement.body)
         else:
             yield statement
 

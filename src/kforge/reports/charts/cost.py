@@ -23,7 +23,8 @@ class Price:
 
     name: str
     per_problem: Callable[[Summary], float | None]
-    words: Callable[[float | None], str]
+    text: Callable[[float | None], str]
+    """The cost as a reader sees it."""
     marks: tuple[float, ...] = ()
     """Where its axis may be marked; empty: at round numbers."""
 
@@ -47,7 +48,7 @@ PRICES = (
 
 
 def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> Markup | None:
-    """One platform's configurations; None where none of them has such a cost."""
+    """The chart of one platform's configurations; None where none of them has such a cost."""
     faster = timed(summaries, "eager")
     points = [
         (summary.configuration, paid, share)
@@ -59,10 +60,10 @@ def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> 
     low, high = around([paid for _, paid, _ in points], margin=1.4, least=3.0)
     along, up = Log(low, high, _LEFT, _RIGHT), Linear(0.0, 1.0, _BOTTOM, _TOP)
     figure = "correct and faster than eager" if faster else "correct"
-    said = ", ".join(
-        f"{name} {price.words(paid)} for {number_format.percent(share.value)}" for name, paid, share in points
+    points_text = ", ".join(
+        f"{name} {price.text(paid)} for {number_format.percent(share.value)}" for name, paid, share in points
     )
-    drawing = Drawing(_WIDTH, _HEIGHT, f"Cost against quality: {said}")
+    drawing = Drawing(_WIDTH, _HEIGHT, f"Cost against quality: {points_text}")
     _axes(drawing, along, up, price)
     _points(drawing, points, (along, up), series)
     drawing.text((_LEFT, _TOP - 12), f"share of problems {figure}", "axis")
@@ -71,14 +72,14 @@ def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> 
 
 
 def free(summaries: Sequence[Summary], price: Price) -> str:
-    """Which of them cost nothing: a log axis has no place for those. Empty where there are none."""
+    """Which configurations cost nothing: a log axis has no place for those. Empty where there are none."""
     faster = timed(summaries, "eager")
-    found = [
+    costless = [
         f"{summary.configuration}, {number_format.share(share)}"
         for summary in summaries
         if price.per_problem(summary) == 0 and (share := _quality(summary, faster))
     ]
-    return f"Cost nothing, so not drawn: {'; '.join(found)}." if found else ""
+    return f"Cost nothing, so not drawn: {'; '.join(costless)}." if costless else ""
 
 
 def _quality(summary: Summary, faster: bool) -> Share | None:
@@ -92,7 +93,7 @@ def _axes(drawing: Drawing, along: Log, up: Linear, price: Price) -> None:
     marks = [mark for mark in price.marks if along.low <= mark <= along.high] if price.marks else along.ticks(5)
     for mark in marks[:: 1 + len(marks) // 6]:
         drawing.line((along(mark), _BOTTOM), (along(mark), _BOTTOM + 4), "base")
-        drawing.text((along(mark), _BOTTOM + 16), price.words(mark), "tick", "middle")
+        drawing.text((along(mark), _BOTTOM + 16), price.text(mark), "tick", "middle")
 
 
 def _points(

@@ -33,7 +33,7 @@ class _Plot:
 
 
 def fast_curves(summaries: Sequence[Summary], against: Against, series: dict[str, int]) -> Markup | None:
-    """One platform's configurations; None where none of them was timed."""
+    """The chart of one platform's configurations; None where none of them was timed."""
     curves = {
         summary.configuration: sorted(summary.fast[against], key=lambda point: point.p)
         for summary in summaries
@@ -45,7 +45,7 @@ def fast_curves(summaries: Sequence[Summary], against: Against, series: dict[str
     low, high = _ends(list(curves.values()))
     plot = _Plot(left, Log(low, high, left + _ZERO, _RIGHT), Linear(0.0, 1.0, _BOTTOM, _TOP))
     baseline = "eager PyTorch" if against == "eager" else "the fastest baseline"
-    drawing = Drawing(_WIDTH, _HEIGHT, f"fast_p against {baseline}: " + ", ".join(map(_said, curves.items())))
+    drawing = Drawing(_WIDTH, _HEIGHT, f"fast_p against {baseline}: " + ", ".join(map(_curve_text, curves.items())))
     _axes(drawing, plot)
     for name, points in curves.items():
         band = [*_steps(points, plot, "high"), *reversed(_steps(points, plot, "low"))]
@@ -58,7 +58,7 @@ def fast_curves(summaries: Sequence[Summary], against: Against, series: dict[str
 
 
 def _ends(curves: list[list[Point]]) -> tuple[float, float]:
-    """From where curves begin to fall to where they end; 0.5 and 2 are always there."""
+    """The axis's ends, from where curves begin to fall to where they end; 0.5 and 2 are always there."""
     top = max((point.p for points in curves for point in points if point.share.value > 0), default=2.0)
     fallen = [
         point.p
@@ -87,7 +87,7 @@ def _axes(drawing: Drawing, plot: _Plot) -> None:
 
 
 def _steps(points: list[Point], plot: _Plot, edge: str = "value") -> list[tuple[float, float]]:
-    """The share holds from one p to the next, where it falls."""
+    """A curve's corners: the share holds from one p to the next, where it falls."""
     places: list[tuple[float, float]] = []
     for point in points:
         if point.p > plot.along.high * 1.001:
@@ -113,7 +113,7 @@ def _labels(drawing: Drawing, curves: dict[str, list[Point]], plot: _Plot, serie
         drawing.text((plot.left - 11, y + 4), share, "worth", "end")
 
 
-def _said(curve: tuple[str, list[Point]]) -> str:
+def _curve_text(curve: tuple[str, list[Point]]) -> str:
     name, points = curve
     at = number_format.at(points, 1.0)
     return f"{name} {number_format.percent(points[0].share.value)} correct, {number_format.share(at)} faster"

@@ -12,7 +12,7 @@ _MANTISSAS = (
     (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
     (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0, 8.0, 9.0),
 )
-"""From few marks to many; the last for small effects."""
+"""Mantissas of marks, from few to many; the last for small effects."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Log:
         """Round values, as many as there is room for."""
         best: list[float] = []
         for mantissas in _MANTISSAS:
-            found = self._marks(mantissas)
-            if len(found) > most:
+            marks = self._marks(mantissas)
+            if len(marks) > most:
                 break
-            best = found
+            best = marks
         powers = self._marks((1.0,))
         return best or powers[:: math.ceil(len(powers) / most) or 1]
 

@@ -32,21 +32,21 @@ class SpreadRow:
 
 
 def spread_dots(rows: list[SpreadRow], against: str) -> Markup | None:
-    """None where nothing was timed."""
+    """The chart of all rows; None where nothing was timed."""
     values = [speedup for row in rows for _, speedup in row.speedups]
     if not values:
         return None
     low, high = around([*values, 1.0])
     along = Log(low, high, _LEFT + 4, _RIGHT - 4)
     radius = 3.4 if len(values) <= 60 * len(rows) else 2.2
-    stacks = [_stacked(row, along, radius) for row in rows]
+    stacks = [_stack(row, along, radius) for row in rows]
     heights = [
         _HEAD + max(18.0, min(_MOST, max((level for *_, level in stack), default=0) * radius * 2 + 10))
         for stack in stacks
     ]
     bottom = _TOP + sum(heights)
     baseline = "eager PyTorch" if against == "eager" else "the fastest baseline"
-    drawing = Drawing(_WIDTH, bottom + 40, f"Speedups of correct programs against {baseline}: " + _said(rows))
+    drawing = Drawing(_WIDTH, bottom + 40, f"Speedups of correct programs against {baseline}: " + _means_text(rows))
     _axis(drawing, along, bottom)
     floor = _TOP
     for row, stack, height in zip(rows, stacks, heights, strict=True):
@@ -61,15 +61,15 @@ def spread_dots(rows: list[SpreadRow], against: str) -> Markup | None:
     return drawing.finish()
 
 
-def _stacked(row: SpreadRow, along: Log, radius: float) -> list[tuple[str, float, float, int]]:
+def _stack(row: SpreadRow, along: Log, radius: float) -> list[tuple[str, float, float, int]]:
     """Problem, speedup, place and how many dots lie below it."""
-    taken: Counter[int] = Counter()
-    found = []
+    heights: Counter[int] = Counter()
+    dots = []
     for problem, speedup in sorted(row.speedups, key=lambda item: item[1]):
         column = round(along(speedup) / (radius * 2))
-        found.append((problem, speedup, column * radius * 2, taken[column]))
-        taken[column] += 1
-    return found
+        dots.append((problem, speedup, column * radius * 2, heights[column]))
+        heights[column] += 1
+    return dots
 
 
 def _axis(drawing: Drawing, along: Log, bottom: float) -> None:
@@ -93,5 +93,5 @@ def _row(drawing: Drawing, row: SpreadRow, ends: tuple[float, float], along: Log
         )
 
 
-def _said(rows: list[SpreadRow]) -> str:
+def _means_text(rows: list[SpreadRow]) -> str:
     return ", ".join(f"{row.name} mean {number_format.mean(row.mean)}" for row in rows)

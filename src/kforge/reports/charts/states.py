@@ -21,8 +21,10 @@ def states(summary: Summary, own: bool) -> Markup | None:
     if not columns:
         return None
     counts = {iteration.number: sum(iteration.own.values()) for iteration in summary.iterations}
-    said = ", ".join(f"{number}: {number_format.percent(shares.get('correct', 0.0))}" for number, shares in columns)
-    drawing = Drawing(_WIDTH, _HEIGHT, f"correct after program {said}")
+    shares_text = ", ".join(
+        f"{number}: {number_format.percent(shares.get('correct', 0.0))}" for number, shares in columns
+    )
+    drawing = Drawing(_WIDTH, _HEIGHT, f"correct after program {shares_text}")
     up = Linear(0.0, 1.0, _BOTTOM, _TOP)
     for share in (0.0, 0.5, 1.0):
         drawing.line((_LEFT, up(share)), (_RIGHT, up(share)), "base" if share == 0 else "grid")
@@ -54,8 +56,8 @@ def _column(drawing: Drawing, up: Linear, middle: float, width: float, shares: d
         if share <= 0:
             continue
         top, bottom = up(floor + share), up(floor)
-        words = f"{number_format.state(state)}: {number_format.percent(share)}"
-        drawing.box((middle - width / 2, top), (width, max(bottom - top - 0.7, 0.4)), f"state {state}", words)
+        hint = f"{number_format.state(state)}: {number_format.percent(share)}"
+        drawing.box((middle - width / 2, top), (width, max(bottom - top - 0.7, 0.4)), f"state {state}", hint)
         if state == "correct" and bottom - top > 15 and width > 24:
             drawing.text((middle, top + 12), f"{100 * share:.0f}", "inside", "middle")
         floor += share

@@ -10,10 +10,10 @@ from markupsafe import Markup
 class Drawing:
     """Shapes in the order they are drawn."""
 
-    def __init__(self, width: float, height: float, words: str) -> None:
+    def __init__(self, width: float, height: float, label: str) -> None:
         self.width, self.height = width, height
         self._parts = [
-            Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(number(width), number(height), words)
+            Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(number(width), number(height), label)
         ]
 
     def line(self, start: tuple[float, float], end: tuple[float, float], kind: str) -> None:
@@ -26,37 +26,37 @@ class Drawing:
             way = "M" + "L".join(f"{number(x)},{number(y)}" for x, y in points) + ("Z" if closed else "")
             self._parts.append(Markup('<path d="{}" class="{}"/>').format(way, kind))
 
-    def box(self, corner: tuple[float, float], size: tuple[float, float], kind: str, words: str = "") -> None:
-        """A rectangle; `words` are shown to who points at it."""
+    def box(self, corner: tuple[float, float], size: tuple[float, float], kind: str, hint: str = "") -> None:
+        """A rectangle; `hint` is shown to who points at it."""
         x, y, width, height = (number(value) for value in (*corner, *size))
         self._parts.append(
             Markup('<rect x="{}" y="{}" width="{}" height="{}" class="{}">{}</rect>').format(
-                x, y, width, height, kind, _hint(words)
+                x, y, width, height, kind, _hint(hint)
             )
         )
 
-    def dot(self, place: tuple[float, float], radius: float, kind: str, words: str = "", problem: str = "") -> None:
-        """A circle; with a problem, a click opens that."""
+    def dot(self, place: tuple[float, float], radius: float, kind: str, hint: str = "", problem: str = "") -> None:
+        """A circle; with a problem, a click opens the problem."""
         link = Markup(' data-open="{}"').format(problem) if problem else ""
         self._parts.append(
             Markup('<circle cx="{}" cy="{}" r="{}" class="{}"{}>{}</circle>').format(
-                number(place[0]), number(place[1]), number(radius), kind, link, _hint(words)
+                number(place[0]), number(place[1]), number(radius), kind, link, _hint(hint)
             )
         )
 
-    def text(self, place: tuple[float, float], words: str, kind: str = "", anchor: str = "start") -> None:
+    def text(self, place: tuple[float, float], content: str, kind: str = "", anchor: str = "start") -> None:
         self._parts.append(
             Markup('<text x="{}" y="{}" text-anchor="{}" class="{}">{}</text>').format(
-                number(place[0]), number(place[1]), anchor, kind, words
+                number(place[0]), number(place[1]), anchor, kind, content
             )
         )
 
-    def label(self, place: tuple[float, float], words: str, kind: str, room: int, anchor: str = "start") -> None:
+    def label(self, place: tuple[float, float], content: str, kind: str, room: int, anchor: str = "start") -> None:
         """A text of at most `room` characters; who points at it sees all of it."""
-        shown = words if len(words) <= room else words[: room - 1] + "…"
+        shown = content if len(content) <= room else content[: room - 1] + "…"
         self._parts.append(
             Markup('<text x="{}" y="{}" text-anchor="{}" class="{}">{}{}</text>').format(
-                number(place[0]), number(place[1]), anchor, kind, shown, _hint(words if shown != words else "")
+                number(place[0]), number(place[1]), anchor, kind, shown, _hint(content if shown != content else "")
             )
         )
 
@@ -65,7 +65,7 @@ class Drawing:
 
 
 def number(value: float) -> str:
-    """At most one digit after the point: finer than anyone sees."""
+    """A number with at most one digit after the point: finer than anyone sees."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -84,5 +84,5 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
-def _hint(words: str) -> Markup:
-    return Markup("<title>{}</title>").format(words) if words else Markup("")
+def _hint(text: str) -> Markup:
+    return Markup("<title>{}</title>").format(text) if text else Markup("")

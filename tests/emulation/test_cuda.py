@@ -33,12 +33,12 @@ template <typename T> __global__ void twice(const T* x, T* y) { y[threadIdx.x] =
 @pytest.fixture(autouse=True)
 def unchecked_afterwards() -> Iterator[None]:
     yield
-    cuda.check(False)
+    cuda.set_checked(False)
 
 
 def run(entry: Entry, checked: bool) -> tuple[Any, Any]:
     """What the program gives and what torch gives."""
-    cuda.check(checked)
+    cuda.set_checked(checked)
     with cuda.installed():
         spec = importlib.util.spec_from_file_location(f"corpus_{entry.name}", entry.path)
         assert spec is not None
@@ -246,7 +246,7 @@ def test_names_that_kernels_use(checked: bool) -> None:
             && __funnelshift_l(0x80000000u, 1u, 1) == 3u && (reinterpret_cast<uintptr_t>(u) & 15) == 0;
         y[t] = right ? copied : -1.0f;
     }"""
-    cuda.check(checked)
+    cuda.set_checked(checked)
     with cuda.installed():
         x = torch.arange(32.0, device="cuda")
         assert torch.equal(run_one(source, x), x)
@@ -268,7 +268,7 @@ def test_names_that_kernels_use(checked: bool) -> None:
 def test_what_a_gpu_would_not_do_is_said_with_the_line(line: str, words: str) -> None:
     source = f'extern "C" __global__ void k(const float* x, float* y) {{\n{line}\n}}'
     for checked in (True, False):
-        cuda.check(checked)
+        cuda.set_checked(checked)
         with cuda.installed():
             x = torch.zeros(32, device="cuda")
             with pytest.raises(KernelFault) as error:

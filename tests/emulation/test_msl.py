@@ -31,11 +31,11 @@ def programs(request: pytest.FixtureRequest) -> Iterator[Callable[[corpus_readin
     """The module of an entry, built for both modes. The compiler runs ahead of the tests, on every core."""
     here = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
     wanted = {item.callspec.params["entry"].path: item.callspec.params["entry"] for item in here}
-    metal.check(True)
+    metal.set_checked(True)
     with metal.installed(), ThreadPoolExecutor(os.cpu_count()) as builders:
         built: dict[Path, Future[Any]] = {path: builders.submit(_program, entry) for path, entry in wanted.items()}
         yield lambda entry: built[entry.path].result()
-    metal.check(False)
+    metal.set_checked(False)
 
 
 def _program(entry: corpus_reading.Entry) -> Any:
@@ -62,12 +62,12 @@ def outcome(module: Any, checked: bool) -> tuple[list[Any], list[Any]]:
     torch.manual_seed(1)
     inputs = module.get_inputs()
     given = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
-    metal.check(checked)
+    metal.set_checked(checked)
     try:
         with torch.no_grad():
             return _flat(program(*given)), _flat(reference(*inputs))
     finally:
-        metal.check(True)
+        metal.set_checked(True)
 
 
 def _flat(value: Any) -> list[Any]:

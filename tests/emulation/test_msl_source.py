@@ -828,7 +828,7 @@ y[i] += sign(-2.0f) + clamp(x[i], 0.0f, 0.0f);
 @pytest.fixture(autouse=True)
 def unchecked() -> Iterator[None]:
     yield
-    metal.check(False)
+    metal.set_checked(False)
 
 
 @functools.cache
@@ -851,7 +851,7 @@ def all_cases() -> Any:
 
 def computed(kernel: Any, checked: bool) -> Any:
     y = torch.zeros(64)
-    metal.check(checked)
+    metal.set_checked(checked)
     kernel(GIVEN.clone(), y, threads=64, group_size=64)
     return y
 
@@ -1009,12 +1009,12 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_fault_names_its_line_whatever_stands_before(name: str) -> None:
     source = HEAD + LINES[name].format(fault="y[100] = 1; // here")
-    metal.check(True)
+    metal.set_checked(True)
     try:
         with pytest.raises(KernelFault) as caught:
             library(source).k(torch.zeros(1), threads=1, group_size=1)
     finally:
-        metal.check(False)
+        metal.set_checked(False)
 
     line = next(number for number, text in enumerate(source.splitlines(), 1) if "// here" in text)
     assert f"line {line}:" in str(caught.value)

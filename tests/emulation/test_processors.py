@@ -30,7 +30,7 @@ BEYOND = [0.5, -0.5, 1.9, -1.9, 3e9, -3e9, 5e9, 1e30, -1e30, INFINITE, -INFINITE
 @pytest.fixture(autouse=True)
 def unchecked() -> Iterator[None]:
     yield
-    metal.check(False)
+    metal.set_checked(False)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def run(language: str, body: str, given: Any, *outputs: Any, before: str = "", c
     """A kernel over the elements of x, with outputs y and z."""
     names = [f"{_KINDS[tensor.dtype]}* {name}" for tensor, name in zip(outputs, "yz", strict=False)]
     kind = _KINDS[given.dtype]
-    metal.check(checked)
+    metal.set_checked(checked)
     if language == "metal":
         parameters = ", ".join(f"device {name}" for name in names)
         source = (
@@ -402,7 +402,7 @@ def test_a_long_double_is_a_double() -> None:
 @BOTH
 def test_a_misaligned_atomic_operation(checked: bool) -> None:
     source = 'extern "C" __global__ void k(char* y) { atomicAdd((unsigned*)(y + 2), 1u); }'
-    cuda.check(checked)
+    cuda.set_checked(checked)
     with cuda.installed():
         kernel = cuda.Program(source).compile().get_kernel("k")
         y = torch.zeros(16, dtype=torch.int8, device="cuda")

@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("checked", [True, False], ids=["checked", "fast"]
 @pytest.fixture(autouse=True)
 def unchecked() -> Iterator[None]:
     yield
-    metal.check(False)
+    metal.set_checked(False)
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def kernel(body: str, parameters: str = ONE, before: str = "") -> str:
 
 
 def run(source: str, *arguments: Any, threads: Any = 64, group: Any = 64, checked: bool = True) -> None:
-    metal.check(checked)
+    metal.set_checked(checked)
     library(source).k(*arguments, threads=threads, group_size=group)
 
 
@@ -480,7 +480,7 @@ def test_strides_are_ignored() -> None:
 def test_nothing_to_do(checked: bool) -> None:
     empty = torch.empty(0)
 
-    metal.check(checked)
+    metal.set_checked(checked)
     library(kernel("y[i] = 1;")).k(empty)
     run(kernel("if (x[0] > 0) y[i] = 1;", TWO), torch.zeros(4), torch.ones(1), threads=0, group=4, checked=checked)
 
@@ -617,7 +617,7 @@ def test_launches_from_several_threads_take_turns(checked: bool) -> None:
     source = kernel(
         "threadgroup float s[64]; s[t] = 1; threadgroup_barrier(mem_flags::mem_threadgroup); y[i] += s[63 - t];"
     )
-    metal.check(checked)
+    metal.set_checked(checked)
     tensors = [torch.zeros(4096) for _ in range(4)]
 
     def work(y: Any) -> None:

@@ -28,7 +28,7 @@ def copying() -> Any:
 def on_cuda() -> Iterator[Any]:
     """As a judged program finds it, with an input."""
     x = torch.arange(32.0).view(4, 8)
-    storage_marks.bring([x])
+    storage_marks.mark_on_device([x])
     with torch_patches.installed(torch_cuda.stands()), cuda.surroundings(), torch.no_grad():
         yield x
 
@@ -36,7 +36,7 @@ def on_cuda() -> Iterator[Any]:
 @contextlib.contextmanager
 def on_mps() -> Iterator[Any]:
     x = torch.arange(32.0).view(4, 8)
-    storage_marks.bring([x])
+    storage_marks.mark_on_device([x])
     with torch_patches.installed(torch_mps.stands()), metal.surroundings(), torch.no_grad():
         yield x
 
@@ -224,9 +224,9 @@ def test_a_result_is_followed_to_the_kernels_that_made_it(body: str, why: str) -
     library = copying()
     with on_mps() as x:
         known = {"torch": torch, "nn": nn, "x": x, "y": torch.zeros_like(x), "library": library}
-        launch_trace.follow([x])
+        launch_trace.begin_dataflow_trace([x])
         exec(body, known)
-        found = launch_trace.followed([known["y"]])
+        found = launch_trace.end_dataflow_trace([known["y"]])
     assert found == why
 
 
@@ -239,10 +239,10 @@ def test_kernels_of_one_source_may_hand_things_on_in_variables_of_their_own() ->
     config = cuda.LaunchConfig(grid=1, block=1)
     with on_cuda() as x:
         y = torch.empty(1, device="cuda")
-        launch_trace.follow([x])
+        launch_trace.begin_dataflow_trace([x])
         cuda.launch_kernel(None, config, program.get_kernel("take"), x.data_ptr())
         cuda.launch_kernel(None, config, program.get_kernel("give"), y.data_ptr())
-        assert launch_trace.followed([y]) == ""
+        assert launch_trace.end_dataflow_trace([y]) == ""
         assert y.item() == 3
 
 
@@ -250,10 +250,10 @@ def test_kernels_of_one_source_may_hand_things_on_in_variables_of_their_own() ->
 def test_a_judged_program_cannot_switch_checked_mode() -> None:
     library = copying()
     with on_mps(), pytest.raises(KernelFault, match="not the program's"):
-        metal.check(False)
+        metal.set_checked(False)
     with pytest.raises(AttributeError):
         library._launch = print
     with metal.installed():
-        metal.check(True)
-    assert launch_trace.checking()
-    metal.check(False)
+        metal.set_checked(True)
+    assert launch_trace.is_checked()
+    metal.set_checked(False)

@@ -166,8 +166,8 @@ def test_a_kernel_that_is_given_nothing_of_the_inputs_is_refused(judges: dict[st
 @pytest.mark.parametrize(
     "switch",
     [
-        "sys.modules[type(library).__module__].check(False)",
-        "setattr(sys.modules[type(library).__module__].supervised, '_checked', False)",
+        "sys.modules[type(library).__module__].set_checked(False)",
+        "setattr(sys.modules[type(library).__module__].launch_trace, '_checked', False)",
     ],
 )
 def test_checked_mode_is_not_the_programs_to_switch_off(judges: dict[str, Any], switch: str) -> None:
@@ -201,7 +201,7 @@ def test_a_program_that_builds_an_extension_is_told_so_before_it_runs() -> None:
 
 @pytest.mark.pure
 def test_a_program_that_names_the_emulator_is_refused() -> None:
-    (found,) = static_rules.scan("import sys\nsys.modules['kforge.emulation.metal'].check(False)\n")
+    (found,) = static_rules.scan("import sys\nsys.modules['kforge.emulation.metal'].set_checked(False)\n")
     assert (found.rule, found.line) == ("introspection", 2)
 
 

@@ -31,7 +31,7 @@ from kforge.emulation.cuda_source import CudaKernelSource, translate, without_in
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
 from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
-from kforge.emulation.launch_trace import check as check
+from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.tokens import SourceError
 from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS, PROPERTIES
 
@@ -134,7 +134,7 @@ class ObjectCode:
             native_build.needed(source)
             ready = native_build.preprocess(without_includes(source), _NAME, (*_DEFINITIONS, *definitions))
             self._translation = translate(ready, instances, source)
-            self._build(launch_trace.checking())
+            self._build(launch_trace.is_checked())
         except SourceError as error:
             raise CompilationFailed(f"{_NAME}: {error}") from None
         except native_build.CompilerRefused as error:

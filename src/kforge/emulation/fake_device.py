@@ -47,9 +47,9 @@ class FakeDevice(TorchFunctionMode):
         self._start = "cpu" if judged else device
         self._answers: dict[Any, Callable[..., Any]] = {
             torch.Tensor.device: self._where,
-            getattr(torch.Tensor, f"is_{device}"): storage_marks.is_there,
-            torch.Tensor.is_cpu: lambda tensor: tensor.device.type == "cpu" and not storage_marks.is_there(tensor),
-            torch.Tensor.get_device: lambda tensor: 0 if storage_marks.is_there(tensor) else tensor.get_device(),
+            getattr(torch.Tensor, f"is_{device}"): storage_marks.is_on_device,
+            torch.Tensor.is_cpu: lambda tensor: tensor.device.type == "cpu" and not storage_marks.is_on_device(tensor),
+            torch.Tensor.get_device: lambda tensor: 0 if storage_marks.is_on_device(tensor) else tensor.get_device(),
             torch.Tensor.data_ptr: self._address,
             torch.Tensor.numpy: self._to_numpy,
             torch.Tensor.__array__: self._to_array,
@@ -97,7 +97,7 @@ class FakeDevice(TorchFunctionMode):
             func, kwargs = torch.Tensor.to, {**kwargs, "device": "cpu"}
         wanted, kwargs = self._wanted(kwargs)
         if func is torch.Tensor.type_as:
-            wanted = storage_marks.is_there(args[1])
+            wanted = storage_marks.is_on_device(args[1])
         from_values = name in _FROM_VALUES and not (args and isinstance(args[0], torch.Tensor))
         operands = [] if from_values else list(storage_marks.tensors_in((args, kwargs)))
         known = [(tensor, storage_marks.mark_of(storage_marks.storage_of(tensor))) for tensor in operands]
@@ -139,7 +139,7 @@ class FakeDevice(TorchFunctionMode):
         return (
             storage is not None
             and any(storage_marks.storage_of(operand) is storage for operand in operands)
-            and storage_marks.is_there(result) is not wanted
+            and storage_marks.is_on_device(result) is not wanted
         )
 
     def _refuse_mixture(
@@ -148,8 +148,8 @@ class FakeDevice(TorchFunctionMode):
         if name in _MAY_MIX or not any(mark is not None and mark.there for _, mark in known):
             return
         if name == "__getitem__":
-            if not storage_marks.is_there(args[0]) and any(
-                storage_marks.is_there(item) for item in storage_marks.tensors_in(args[1])
+            if not storage_marks.is_on_device(args[0]) and any(
+                storage_marks.is_on_device(item) for item in storage_marks.tensors_in(args[1])
             ):
                 raise RuntimeError(
                     "indices should be either on cpu or on the same device as the indexed tensor (cpu): the tensor is "
@@ -199,7 +199,7 @@ class FakeDevice(TorchFunctionMode):
         first = rest[0] if rest else kwargs.get("other")
         if isinstance(first, torch.Tensor):
             kwargs.pop("other", None)
-            given = [self.device if storage_marks.is_there(first) else first.device, first.dtype, *rest[1:]]
+            given = [self.device if storage_marks.is_on_device(first) else first.device, first.dtype, *rest[1:]]
         elif isinstance(first, (str, torch.device, int)) and not isinstance(first, bool):
             given = rest
         else:
@@ -210,30 +210,31 @@ class FakeDevice(TorchFunctionMode):
     # -- what tensors say of themselves ------------------------------------------------------------------------------
 
     def _where(self, tensor: torch.Tensor, *_: Any) -> torch.device:
-        return self.device if storage_marks.is_there(tensor) else tensor.device
+        return self.device if storage_marks.is_on_device(tensor) else tensor.device
 
     def _type(self, tensor: torch.Tensor, *wanted: Any, **how: Any) -> Any:
         if wanted or how:
             return self._run(torch.Tensor.type, (tensor, *wanted), how)
         name = tensor.type()
-        return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_there(tensor) else name
+        return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_on_device(tensor) else name
 
     def _address(self, tensor: torch.Tensor) -> int:
         self._asked(tensor)
-        return storage_marks.device_address(tensor.data_ptr()) if storage_marks.is_there(tensor) else tensor.data_ptr()
+        address = tensor.data_ptr()
+        return storage_marks.device_address(address) if storage_marks.is_on_device(tensor) else address
 
     def _to_cuda(self, tensor: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> Any:
         return self._run(torch.Tensor.to, (tensor,), {"device": self.device if device is None else device})
 
     def _to_numpy(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             if not force:
                 self._refuse_numpy()
             return tensor.detach().clone().numpy()
         return tensor.numpy(force=force)
 
     def _to_array(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             self._refuse_numpy()
         return tensor.__array__(dtype=dtype)  # type: ignore[no-untyped-call]
 
@@ -244,7 +245,7 @@ class FakeDevice(TorchFunctionMode):
         )
 
     def _to_dlpack(self, tensor: torch.Tensor, **how: Any) -> Any:
-        if storage_marks.is_there(tensor):
+        if storage_marks.is_on_device(tensor):
             raise RuntimeError(f"DLPack of a tensor on {self.device} is not emulated: take .cpu() first")
         return tensor.__dlpack__(**how)
 

@@ -17,11 +17,11 @@ UNREAD, UNFED = "unread", "unfed"
 _checked = False
 _unchecked = 0
 _call = 0
-_following = False
+_tracing = False
 _fed_sources: set[str] = set()
 
 
-def check(yes: bool) -> None:
+def set_checked(yes: bool) -> None:
     """From now on launches are checked, or are not: slower, and with every access looked at."""
     global _checked, _unchecked
     if fake_device.inside():
@@ -29,13 +29,13 @@ def check(yes: bool) -> None:
     _checked, _unchecked = yes, 0
 
 
-def checking() -> bool:
+def is_checked() -> bool:
     """Whether launches are checked."""
     return _checked
 
 
-def unchecked() -> int:
-    """How many launches were not checked since `check` was called."""
+def unchecked_launches() -> int:
+    """How many launches were not checked since `set_checked` was called."""
     return _unchecked
 
 
@@ -49,17 +49,17 @@ def launch(
     global _unchecked
     _unchecked += not _checked
     given = list({id(storage): storage for storage in storages}.values())
-    before = [_sum(storage) for storage in given] if _following else []
+    before = [_sum(storage) for storage in given] if _tracing else []
     kernel_launch.launch(built(_checked), replace(order, checked=_checked), source)
-    if _following:
+    if _tracing:
         written = [storage for storage, sum in zip(given, before, strict=True) if _sum(storage) != sum]
         _note(source, given, written)
 
 
-def follow(tensors: Iterable[torch.Tensor]) -> None:
+def begin_dataflow_trace(tensors: Iterable[torch.Tensor]) -> None:
     """A call begins: these are what it works on."""
-    global _following, _call
-    _following, _call = True, _call + 1
+    global _tracing, _call
+    _tracing, _call = True, _call + 1
     _fed_sources.clear()
     for tensor in tensors:
         storage = storage_marks.storage_of(tensor)
@@ -67,10 +67,10 @@ def follow(tensors: Iterable[torch.Tensor]) -> None:
             storage_marks.marked(storage).fed = _call
 
 
-def followed(tensors: Iterable[torch.Tensor]) -> str:
+def end_dataflow_trace(tensors: Iterable[torch.Tensor]) -> str:
     """It has ended with these: empty where a kernel worked on what it was given and they hold something of that."""
-    global _following
-    _following = False
+    global _tracing
+    _tracing = False
     marks = [mark for mark in map(storage_marks.mark_of, map(storage_marks.storage_of, tensors)) if mark is not None]
     if any(mark.worked == _call for mark in marks):
         return ""

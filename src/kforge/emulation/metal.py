@@ -18,7 +18,7 @@ from kforge.emulation import fake_device, launch_trace, native_build, torch_mps,
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
 from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
-from kforge.emulation.launch_trace import check as check
+from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.msl_source import MslKernelSource, translate, without_includes
 from kforge.emulation.tokens import SourceError
 
@@ -54,7 +54,7 @@ class ShaderLibrary:
             self._translation = translate(ready)
             self._built: dict[bool, native_build.Built] = {}
             # A source that does not compile is found now, as on a Mac.
-            self._build(launch_trace.checking())
+            self._build(launch_trace.is_checked())
         except SourceError as error:
             raise SyntaxError(f"{_NAME}: {error}") from None
         except native_build.CompilerRefused as error:

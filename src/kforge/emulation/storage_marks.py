@@ -60,7 +60,7 @@ def marked(storage: Any) -> StorageMark:
     return mark
 
 
-def bring(tensors: Iterable[torch.Tensor]) -> None:
+def mark_on_device(tensors: Iterable[torch.Tensor]) -> None:
     """These are on the device from now on."""
     for tensor in tensors:
         storage = storage_of(tensor)
@@ -68,7 +68,7 @@ def bring(tensors: Iterable[torch.Tensor]) -> None:
             marked(storage).there = True
 
 
-def is_there(tensor: torch.Tensor) -> bool:
+def is_on_device(tensor: torch.Tensor) -> bool:
     """Whether a tensor is on the device."""
     mark = mark_of(storage_of(tensor))
     return mark is not None and mark.there

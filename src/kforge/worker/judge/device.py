@@ -42,7 +42,7 @@ class Device:
     @cached_property
     def supports_ipc(self) -> bool:
         """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
-        return self.torch_device.type == "cuda" and not device_memory.unavailable_reason(self.number)
+        return self.platform.supports_ipc and not device_memory.unavailable_reason(self.number)
 
     @cached_property
     def clock(self) -> DeviceClock:
@@ -69,8 +69,8 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait until what this process launched on the device is done."""
-        if self.torch_device.type == "cuda":
-            torch.cuda.synchronize(self.torch_device)
+        if self.has_own_memory:
+            self.platform.synchronize_device(self.number)
 
     def is_scarce(self, size: int) -> bool:
         """Whether memory for things of this size must be shared out with care."""
@@ -78,18 +78,14 @@ class Device:
 
     def give_back(self, size: int) -> None:
         """Return memory this process keeps for later to the device, where `size` bytes are a good part of it."""
-        if self.torch_device.type == "cuda" and self.is_scarce(size):
-            free, _total = torch.cuda.mem_get_info(self.torch_device)
-            if free < 3 * size:
-                torch.cuda.empty_cache()
+        if self.is_scarce(size) and self.platform.free_bytes(self.number) < 3 * size:
+            self.platform.empty_cache()
 
     def free_bytes(self) -> int:
         """What could still be allocated on the device; its whole memory where that is the host's."""
-        if self.torch_device.type != "cuda":
+        if not self.has_own_memory:
             return self.memory_bytes
-        free, _total = torch.cuda.mem_get_info(self.torch_device)
-        kept = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
-        return int(free + kept)
+        return self.platform.free_bytes(self.number) + self.platform.cached_bytes(self.number)
 
     @contextmanager
     def as_default(self) -> Iterator[None]:
@@ -97,7 +93,6 @@ class Device:
         if not self.has_own_memory:
             yield
             return
-        if self.torch_device.type == "cuda":
-            torch.cuda.set_device(self.torch_device)
+        self.platform.select_device(self.number)
         with self.torch_device:
             yield

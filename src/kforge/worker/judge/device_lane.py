@@ -321,8 +321,9 @@ class DeviceLane(HeldLane):
         output, strides = super()._read_output(item)
         if self.copies:
             return output, strides
+        own = self._device.torch_device.type
         leaves = tuple(
-            leaf if leaf.device.startswith("cuda") else replace(leaf, usual_layout=False, delivered=False)
+            leaf if leaf.device.startswith(own) else replace(leaf, usual_layout=False, delivered=False)
             for leaf in output.leaves
         )
         return SlotOutput(output.tree, leaves), strides

@@ -455,23 +455,21 @@ class Evaluation:
             seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            other = self._timed_inputs.watched_arguments(number + 1) if self._cases.device.has_own_memory else None
+            recorded = self._platform.records_kernels
+            other = self._timed_inputs.watched_arguments(number + 1) if recorded else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             reply = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
                 self._check_recorded(lane, reply, number, other, seeds[4])
-        on_host = not self._cases.device.has_own_memory
-        native = integrity.own_native(runner.native_code(), self._known) if on_host else ()
+        native = () if recorded else integrity.own_native(runner.native_code(), self._known)
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
             what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
             raise Refused(Outcome.REJECTED, what, "foreign_code")
         with sensible():
-            self._found.observed = integrity.read_observation(
-                reply, native, self._cases.device.has_own_memory, self._platform.notes_launches
-            )
-        if self._cases.device.has_own_memory:
+            self._found.observed = integrity.read_observation(reply, native, recorded, self._platform.notes_launches)
+        if recorded:
             loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
             usual = self._baselines.lane("eager").runner.native_code()
             self._found.observed = with_libraries(self._found.observed, loaded, usual)

@@ -17,6 +17,7 @@ import torch
 from kforge import registry
 from kforge.cache_folder import cache_folder
 from kforge.errors import HarnessError, KForgeError, PluginAbsent, ProblemError
+from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
@@ -50,7 +51,8 @@ class Judge:
         if number not in devices:
             raise PluginAbsent(f"platform {platform}: no device {number}; there are: {', '.join(map(str, devices))}")
         self._device = Device(self._platform, number)
-        self._refuse_unknown_architecture()
+        with platform_method(platform, "enter_judge"):
+            self._platform.enter_judge(number)
         self._nurseries: dict[str, RunnerPool] = {}
         self._trusted = RunnerPool(platform, "process", _trusted_environment(), number)
         self._builders: dict[str, Builds] = {}
@@ -263,26 +265,6 @@ class Judge:
             return None
         name = self._platform.identity(self._device.number)
         return Path(tempfile.gettempdir()) / f"kforge-lease-{name.replace('/', '_')}"
-
-    def _refuse_unknown_architecture(self) -> None:
-        """A torch that has no code for this GPU fails at the first operator, with words that help nobody."""
-        if self._device.torch_device.type != "cuda":
-            return
-        try:
-            major, minor = torch.cuda.get_device_capability(self._device.torch_device)
-        except RuntimeError as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PluginAbsent(f"platform {self._platform.name}: torch cannot use the GPU: {said}") from None
-        # The tolerance rests on eager in full precision.
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        known = torch.cuda.get_arch_list()
-        numbers = [int("".join(filter(str.isdigit, name))) for name in known if name.startswith(("sm_", "compute_"))]
-        if numbers and not any(number // 10 == major and number <= 10 * major + minor for number in numbers):
-            has = ", ".join(known)
-            raise PluginAbsent(
-                f"platform {self._platform.name}: this torch has no code for compute capability {major}.{minor} "
-                f"(it has {has}): install a torch built for this GPU"
-            )
 
 
 def _trusted_environment() -> dict[str, str]:

@@ -14,11 +14,12 @@ pytest.importorskip("torch")
 import torch
 
 import kforge.worker
-from kforge import registry
+from kforge import Candidate, Outcome, Settings, registry
 from kforge.platforms.base import Platform
 from kforge.worker.arena import Arena
 from kforge.worker.judge import integrity
 from kforge.worker.judge.device import Device
+from kforge.worker.judge.judge import Judge
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.library_kernels import with_libraries
 from kforge.worker.judge.timed_inputs import TimedInputs
@@ -103,6 +104,24 @@ def test_its_calls_are_timed_in_its_runners(kind: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lane, "__init__", lambda self, runner, sets, *rest: made.append(sets))
         assert type(inputs.lane(SimpleNamespace(), 1.0)) is Lane  # type: ignore[arg-type]
+
+
+@pytest.mark.toolchain
+@pytest.mark.quiet
+def test_a_candidate_is_judged_and_timed_by_way_of_the_hosts_memory(
+    scale_relu: Any, honest: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor, taken for a device that nobody can map: no function of CUDA's is called."""
+    monkeypatch.setattr(Device, "has_own_memory", property(lambda self: True))
+    for name in ("synchronize", "current_stream", "mem_get_info", "empty_cache", "set_device", "Stream", "Event"):
+        monkeypatch.delattr(torch.cuda, name)
+    with Judge("cpu") as judge:
+        verdict = judge.evaluate(scale_relu, honest, Settings(compile_baseline=False, timing_seconds=0.1))
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.timing is not None
+    assert verdict.custom_share
+    assert verdict.evidence is not None
+    assert "inputs and outputs went through the host" in " ".join(verdict.evidence.unchecked)
 
 
 @pytest.fixture

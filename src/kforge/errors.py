@@ -19,6 +19,7 @@ A bad candidate is data (a `Verdict`); only a broken harness, a bad problem or a
     ├── WireError               a value cannot cross a process boundary, or a record cannot be read back
     ├── ReportAwaited           no fault: a job is in other hands and has no report yet (execution/base.py)
     └── HarnessError            KForge's own fault or the machine's: the judge could not do its work
+        └── PlatformFault       a method of a platform raised: names the platform, the method and where
 """
 
 from __future__ import annotations
@@ -97,3 +98,7 @@ class WireError(KForgeError):
 
 class HarnessError(KForgeError):
     """The judge itself failed; nothing is said about the candidate."""
+
+
+class PlatformFault(HarnessError):
+    """A method of a platform raised; the message names both, with the last lines of the traceback."""

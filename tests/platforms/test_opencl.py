@@ -182,7 +182,7 @@ _TORCH = "return torch.nn.functional.leaky_relu(x, self.slope) * self.scale"
         ("float v = x[i];", "float v = x[j];", Outcome.COMPILATION_FAILURE, "undeclared identifier 'j'"),
         (', "leaky_relu_scale")', ', "another")', Outcome.COMPILATION_FAILURE, "INVALID_KERNEL_NAME"),
         (", None, *arguments", ", (columns, 1 << 20), *arguments", Outcome.RUNTIME_ERROR, "INVALID_WORK_GROUP_SIZE"),
-        ("x = x.contiguous()", _TORCH, Outcome.REJECTED, "no native code of its own"),
+        ("x = x.contiguous()", _TORCH, Outcome.REJECTED, "no kernel of its own was launched"),
     ],
     ids=["syntax", "name", "group", "torch"],
 )

@@ -24,7 +24,7 @@ from kforge.profilers import digest as digesting
 from kforge.profilers.base import NothingSeen, Profiler
 from kforge.profilers.perf import Perf
 from kforge.profilers.perf import read as read_perf
-from kforge.types import Image, Job, Profile, Report
+from kforge.types import ErrorNorm, Image, Job, Profile, Report, Verdict
 from kforge.worker.judge import profiling_context
 from kforge.worker.judge.lane import NONSENSE
 
@@ -625,6 +625,34 @@ def test_operators_are_shown_where_they_matter():
     many = torch_profiler.table(torch_profiler.read(reply | {"operators": [["aten::mm", "[[8, 8]]", 1, 4e5], row]}))
     assert "40 %" in many.splitlines()[0]
     assert many.splitlines()[-1].split() == ["40", "%", "400", "µs", "1", "aten::mm", "[[8,", "8]]"]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("platform", ["opencl", "metal", "triton"])
+def test_kernels_that_a_library_launches_are_not_taken_for_nothing(platform):
+    """Foreign functions are all that is timed in the runner: of a vendor's launches nothing is known."""
+    reply = {
+        "calls": 17,
+        "wall_ns": 1e6,
+        "native_share": 0.0,
+        "profiled_ns": 1e6,
+        "profiled_native_ns": 0.0,
+        "library_ns": 1e5,
+        "operator_ns": 0.0,
+        "operator_calls": 2,
+        "allocated_bytes": 4096,
+        "operators": [],
+    }
+    bench = SimpleNamespace(platform=registry.load("platforms", platform), ask=lambda request: reply)
+    seen = torch_profiler.PLUGIN.collect(bench)
+    assert "native code" not in seen.text
+    assert seen.text.startswith("10 % of the time is in torch's operators; of the rest it cannot be told here")
+    assert seen.metrics["library_share"] == pytest.approx(0.1)
+    assert not seen.metrics.keys() & {"custom_share", "overhead_share"}
+    verdict = Verdict(Outcome.CORRECT, "right", errors=(ErrorNorm("natural", 0.0, 1.0, 0.0),), custom_share=0.9)
+    signals = digesting.digest((seen,), verdict).signals
+    assert any(signal.words == "90 % of the time is in the program's own code" for signal in signals)
+    assert not any("native code" in signal.words for signal in signals)
 
 
 @pytest.mark.cpu

@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 from kforge import registry
 from kforge.cli.platform_commands import app
 from kforge.cli.platform_new import make
-from kforge.errors import UnknownPlugin, UsageError
+from kforge.errors import PlatformFault, UnknownPlugin, UsageError
 from kforge.platforms.base import Platform
-from kforge.types import Outcome
+from kforge.types import Candidate, Outcome, Settings
 
 pytest.importorskip("torch")
 
 from kforge.testing import CLAUSES, Broken, ClauseState, Contract, broken_variants
+from kforge.worker.judge.judge import Judge
 
 PLATFORMS = [
     pytest.param("cpu", marks=pytest.mark.toolchain),
@@ -174,6 +175,44 @@ def test_what_is_no_platform_is_refused_in_a_sentence(tmp_path: Path) -> None:
         Contract("cpu").finding("beauty")
 
 
+_RAISES = """
+    def facts(self, number=0):
+        return {{"processor": "odd"}}
+
+    def {method}:
+        return self.adapter.name
+"""
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("method", ["enter_runner(self)", "stopwatch(self)", "enter_judge(self, number)"])
+def test_what_a_platform_raises_is_told_once_with_its_place(tmp_path: Path, method: str) -> None:
+    name = method.partition("(")[0]
+    folder = platform_folder(tmp_path / "odd", _RAISES.format(method=method))
+    done = command("check", folder, "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)["clauses"]
+    (broken,) = [item for item in found if item["mark"] == "broken"]
+    first, *trace = broken["said"].splitlines()
+    assert first == f"platform odd: {name} raised AttributeError: 'Odd' object has no attribute 'adapter'"
+    assert any("platform.py" in line and f"in {name}" in line for line in trace)
+    assert any("return self.adapter.name" in line for line in trace)
+    later = [item for item in found if item["mark"] == "skipped"]
+    assert {item["said"] for item in later} == {f"the platform raised an error: see {broken['clause']}"}
+    assert [item["clause"] for item in later] == list(CLAUSES)[list(CLAUSES).index(broken["clause"]) + 1 :]
+    shown = command("check", folder)
+    assert shown.stdout.count(f"{name} raised") == 1
+    assert "absent" not in shown.stdout
+
+
+@pytest.mark.cpu
+def test_a_judge_says_which_method_of_a_platform_raised(tmp_path: Path, scale_relu: Any) -> None:
+    members = "    def environment(self, number=0):\n        return {'ACME': self.adapter}\n"
+    registry.load("platforms", str(platform_folder(tmp_path / "odd", members)))
+    with Judge("odd") as judge, pytest.raises(PlatformFault, match="platform odd: environment raised AttributeError"):
+        judge.evaluate(scale_relu, Candidate("class ModelNew: pass", "odd"), Settings(timing_seconds=0))
+
+
 # -- broken variants ----------------------------------------------------------------------------------------------
 
 
@@ -276,3 +315,21 @@ def test_check_ends_with_1_where_a_clause_is_broken(tmp_path: Path) -> None:
     assert found["absent"] == "gone"
     assert {"clause": "facts", "mark": "kept", "said": "none where it is absent"} in found["clauses"]
     assert [item["clause"] for item in found["clauses"] if item["mark"] == "broken"] == ["absence"]
+
+
+@pytest.mark.cpu
+def test_check_says_that_a_name_is_the_installed_platform_and_not_the_folder_here(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    absent = _ABSENT.format(code="return 'no odd device (buy {kind} odd device)'") + _FACTS.format(facts="{}")
+    (tmp_path / "installed").mkdir()
+    registry.load("platforms", str(platform_folder(tmp_path / "installed" / "odd", absent.replace("{kind}", "one"))))
+    platform_folder(tmp_path / "odd", absent.replace("{kind}", "another"))
+    monkeypatch.chdir(tmp_path)
+    named = command("check", "odd")
+    assert "buy one odd device" in named.stdout
+    assert "odd is the platform of that name that is installed, not the folder ./odd" in named.stderr
+    assert "kforge platform check ./odd" in named.stderr
+    by_path = command("check", "./odd")
+    assert "buy another odd device" in by_path.stdout
+    assert "note:" not in by_path.stderr

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +49,29 @@ def test_the_page_has_every_step():
     text = "\n".join(blocks())
     for command in ("kforge platform new", "kforge platform check", "kforge evaluate", INSTALLING):
         assert command in text
+
+
+@pytest.mark.pure
+def test_launches_are_noted_as_the_page_shows(monkeypatch):
+    (text,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    ran = []
+
+    class Queue:
+        def launch(self, kernel, count, *, wait=False):
+            ran.append((kernel.name, count, wait))
+            return "done"
+
+    monkeypatch.setitem(sys.modules, "acme", SimpleNamespace(Queue=Queue))
+    known = {}
+    exec(text, known)
+    platform = known["Acme"]()
+    platform.enter_runner()
+    assert platform.notes_launches
+    assert platform.launched() == []
+    assert Queue().launch(SimpleNamespace(name="gelu"), 64, wait=True) == "done"
+    assert ran == [("gelu", 64, True)]
+    assert platform.launched() == ["gelu"]
+    assert platform.launched() == []
 
 
 @needs_cc

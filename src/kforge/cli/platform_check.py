@@ -25,9 +25,18 @@ def run(names: Iterable[str], as_json: bool) -> int:
 
 
 def _place(name: str) -> str:
-    """A registered name as it is; otherwise the folder of that name here, if there is one."""
-    known = os.sep in name or name in registry.names("platforms")
-    return name if known or not (Path(name) / "platform.py").is_file() else os.path.join(os.curdir, name)
+    """A registered name as it is, with a note where a folder here has it too; else the folder, if there is one."""
+    if os.sep in name or not (Path(name) / "platform.py").is_file():
+        return name
+    folder = os.path.join(os.curdir, name)
+    if name not in registry.names("platforms"):
+        return folder
+    note = (
+        f"note: {name} is the platform of that name that is installed, not the folder {folder}; to check the folder: "
+        f"kforge platform check {folder}"
+    )
+    Screen(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
+    return name
 
 
 def _check(name: str, as_json: bool) -> int:
@@ -39,7 +48,7 @@ def _check(name: str, as_json: bool) -> int:
             with Screen(stderr=True).status(clause):
                 found.append(contract.finding(clause))
             if not as_json:
-                console.print(_row(found[-1]))
+                console.print(_row(found[-1], bool(contract.absent)))
     marks = Counter(finding.mark for finding in found)
     if as_json:
         clauses = [{"clause": item.clause, "mark": item.mark.value, "said": item.said} for item in found]
@@ -50,13 +59,15 @@ def _check(name: str, as_json: bool) -> int:
     return 1 if marks[ClauseState.BROKEN] else 0
 
 
-def _row(finding: ClauseResult) -> Table:
+def _row(finding: ClauseResult, absent: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=1)
     table.add_column(width=max(map(len, CLAUSES)))
     table.add_column(overflow="fold")
-    # Why a platform is absent is said once, by its clause.
-    said = "skipped: it is absent here" if finding.mark is ClauseState.SKIPPED else finding.said
+    said = finding.said
+    if finding.mark is ClauseState.SKIPPED:
+        # Why a platform is absent is said once, by its clause.
+        said = "skipped: it is absent here" if absent else f"skipped: {finding.said}"
     style = "" if finding.mark is ClauseState.BROKEN else "[dim]"
     table.add_row(_MARKS[finding.mark], finding.clause, style + escape(said))
     return table

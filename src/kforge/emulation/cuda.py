@@ -51,7 +51,9 @@ class CompilationFailed(RuntimeError):
     """A program does not compile; the message is as NVRTC's."""
 
 
-class Device:
+class CudaDevice:
+    """As cuda.core's `Device`, under which name programs find it."""
+
     def __init__(self, device_id: int = 0) -> None:
         self.device_id = device_id
         self.arch = "90"
@@ -335,7 +337,7 @@ def _install_modules() -> None:
 
 _MODULES = ("cuda", "cuda.core", "cuda.core.experimental", "cuda.bindings", "cuda.bindings.driver")
 _FACE = {
-    "Device": Device,
+    "Device": CudaDevice,
     "LaunchConfig": LaunchConfig,
     "Program": Program,
     "ProgramOptions": ProgramOptions,

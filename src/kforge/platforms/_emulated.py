@@ -6,12 +6,11 @@ import functools
 import importlib
 import os
 import shutil
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from kforge.cache_folder import cache_folder
 from kforge.emulation import kernel_launch, native_build
+from kforge.platforms._emulated_runtime import EmulatedRuntime
 from kforge.platforms.base import Platform
 
 _TOOLS = ("g++", "clang++", "ld", "as", "addr2line")
@@ -26,8 +25,8 @@ class Emulated(Platform):
     address_space_limited = False
     notes_launches = True
 
-    emulator = ""
-    """The module that stands in for the vendor's."""
+    stand_in = ""
+    """The module in place of the vendor's."""
 
     def unavailable_reason(self) -> str:
         try:
@@ -48,43 +47,16 @@ class Emulated(Platform):
         return {native_build.RUNTIME_VARIABLE: str(_runtime())}
 
     def enter_runner(self) -> None:
-        self._module().install()
+        importlib.import_module(self.stand_in).install()
 
     def launched(self) -> list[str]:
         return kernel_launch.take_launched()
 
-    def surroundings(self) -> AbstractContextManager[Any]:
-        return self._module().surroundings()  # type: ignore[no-any-return]
+    def emulator(self) -> EmulatedRuntime:
+        # Imports torch, which the command line's fast path does without.
+        from kforge.platforms._torch_emulator import TorchEmulator
 
-    def bring(self, tensors: list[Any]) -> None:
-        """These are on the emulated device from now on."""
-        self._part("storage_marks").mark_on_device(tensors)
-
-    def where(self, tensor: Any) -> str:
-        """The device a tensor is on."""
-        return f"{self.hardware().device}:0" if self._part("storage_marks").is_on_device(tensor) else str(tensor.device)
-
-    def set_checked(self, yes: bool) -> None:
-        self._module().set_checked(yes)
-
-    def unchecked_launches(self) -> int:
-        """Launches that were not looked at closely since `set_checked`."""
-        return int(self._part("launch_trace").unchecked_launches())
-
-    def follow(self, tensors: list[Any]) -> None:
-        """A call begins that works on these."""
-        self._part("launch_trace").begin_dataflow_trace(tensors)
-
-    def followed(self, tensors: list[Any]) -> str:
-        """It gave these: why the program's kernels have no part in them; empty if they have."""
-        return str(self._part("launch_trace").end_dataflow_trace(tensors))
-
-    def _module(self) -> Any:
-        """Imports torch, which the command line's fast path does without."""
-        return importlib.import_module(self.emulator)
-
-    def _part(self, name: str) -> Any:
-        return importlib.import_module(f"kforge.emulation.{name}")
+        return TorchEmulator(self.stand_in, self.hardware().device)
 
 
 @functools.cache

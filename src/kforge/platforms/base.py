@@ -11,6 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from kforge.platforms import _torch_backend
+from kforge.platforms._emulated_runtime import EmulatedRuntime
+
 _clock = time.perf_counter_ns
 _launched: list[str] = []
 """Kernels that a runner's program launched."""
@@ -55,6 +58,10 @@ class Platform:
     """Ways of running the reference that are timed here."""
     warm_imports: tuple[str, ...] = ()
     """Modules that programs are likely to import: loaded once, before runners are forked."""
+    supports_ipc = False
+    """Whether processes can map each other's memory of the device, by CUDA's driver; else it goes through the host."""
+    records_kernels = False
+    """Whether torch's profiler names every kernel that a call runs on the device, with its time, by CUPTI."""
     notes_launches = False
     """Whether a program's own kernels are what `launched` names, and not the native code its process has loaded."""
     builds_apart = False
@@ -114,9 +121,29 @@ class Platform:
         """Memory of the device that inputs and outputs live in."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
+    def free_bytes(self, number: int = 0) -> int:
+        """Memory of the device that no process holds; all of it where that cannot be told."""
+        free = _torch_backend.free_bytes(self.device_name(number))
+        return self.memory_bytes(number) if free is None else free
+
+    def cached_bytes(self, number: int = 0) -> int:
+        """Memory of the device that this process holds and only keeps for later."""
+        return _torch_backend.cached_bytes(self.device_name(number))
+
     def held_bytes(self, number: int, pid: int) -> int:
         """Device memory that a process of this machine holds; 0 where that cannot be told."""
         return 0
+
+    def enter_judge(self, number: int) -> None:
+        """Called in the judge before anything runs on the device; PluginAbsent where its torch cannot use it."""
+
+    def select_device(self, number: int) -> None:
+        """In the judge: make a device the current one of the calling thread."""
+        _torch_backend.select(self.device_name(number))
+
+    def synchronize_device(self, number: int) -> None:
+        """In the judge: wait until everything that it launched on a device has finished."""
+        _torch_backend.synchronize(self.device_name(number))
 
     def enter_runner(self) -> None:
         """Called in a runner before any program is imported."""
@@ -137,15 +164,21 @@ class Platform:
 
         return noted
 
-    def surroundings(self) -> AbstractContextManager[Any]:
-        """What an emulated program's own code runs inside."""
-        return nullcontext()
-
-    def set_checked(self, yes: bool) -> None:
-        """From now on an emulated program's calls are looked at closely, or are not."""
+    def emulator(self) -> EmulatedRuntime | None:
+        """What runs programs in a runner where the device is emulated; None where it is real."""
+        return None
 
     def synchronize(self) -> None:
-        """Wait until everything launched on the device has finished."""
+        """In a runner: wait until everything launched on the device has finished."""
+        _torch_backend.synchronize(self.device)
+
+    def empty_cache(self) -> None:
+        """Give memory of the device that this process only keeps for later back to it."""
+        _torch_backend.empty_cache(self.device)
+
+    def profiled_range(self) -> AbstractContextManager[Any]:
+        """What the one call happens inside that a profiler in front of the whole process is to look at."""
+        return nullcontext()
 
     def stopwatch(self) -> Stopwatch:
         """How a call is timed here."""

@@ -85,11 +85,12 @@ def _bytes_ratio(facts: Facts) -> Found:
 
 
 def _custom_share(facts: Facts) -> Found:
-    share = facts.number("torch_profiler", "custom_share", 1.0)
-    share = facts.verdict.custom_share if share is None else share
+    share, code = facts.number("torch_profiler", "custom_share", 1.0), "native code"
+    if share is None:
+        share, code = facts.verdict.custom_share, "code"
     if share is None or not 0.02 <= share <= 0.98:
         return None
-    return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own native code", share)
+    return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own {code}", share)
 
 
 def _library_share(facts: Facts) -> Found:

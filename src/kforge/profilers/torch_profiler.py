@@ -29,7 +29,9 @@ class TorchProfiler(Profiler):
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
 
     def collect(self, bench: ProfilingContext) -> Profile:
-        seen = read(bench.ask({"seconds": _SECONDS}))
+        # Kernels that a library launches on a device are no foreign functions of the program's.
+        sees_own_code = not (bench.platform.notes_launches or bench.platform.records_kernels)
+        seen = read(bench.ask({"seconds": _SECONDS}), sees_own_code)
         return Profile(self.name, metrics(seen), table(seen))
 
 
@@ -61,6 +63,8 @@ class Seen:
     operator_calls: float
     allocated_bytes: float
     rows: tuple[OperatorRow, ...]
+    sees_own_code: bool = True
+    """Whether the program's own code runs in foreign functions, so that what is left is Python and allocation."""
 
     def shares(self) -> tuple[float, float, float]:
         """Of a call's time: the program's own native code, torch's operators, and what is left: Python, allocation."""
@@ -72,7 +76,7 @@ class Seen:
         return own, library, max(0.0, 1.0 - own - library)
 
 
-def read(reply: dict[str, Any]) -> Seen:
+def read(reply: dict[str, Any], sees_own_code: bool = True) -> Seen:
     """The reply as numbers that make sense; ValueError, KeyError or TypeError if they do not."""
     rows = []
     for name, shapes, times, spent in list(reply["operators"])[:_ROWS]:
@@ -82,7 +86,7 @@ def read(reply: dict[str, Any]) -> Seen:
     values = {name: _number(reply[name]) for name in (*names, "operator_calls", "allocated_bytes")}
     if values["wall_ns"] <= 0 or values["profiled_ns"] <= 0:
         raise ValueError("a call takes no time")
-    return Seen(**values, rows=tuple(rows))
+    return Seen(**values, rows=tuple(rows), sees_own_code=sees_own_code)
 
 
 def metrics(seen: Seen) -> dict[str, float]:
@@ -90,9 +94,8 @@ def metrics(seen: Seen) -> dict[str, float]:
     found = {
         "calls": seen.calls,
         "wall_ns": seen.wall_ns,
-        "custom_share": own,
         "library_share": library,
-        "overhead_share": left,
+        **({"custom_share": own, "overhead_share": left} if seen.sees_own_code else {}),
         "operator_calls": seen.operator_calls,
         "allocated_bytes": seen.allocated_bytes,
     }
@@ -104,17 +107,10 @@ def metrics(seen: Seen) -> dict[str, float]:
 
 def table(seen: Seen) -> str:
     """As a person would read it: shares, since a call under a profiler takes longer than one that is timed."""
-    own, library, left = seen.shares()
     rows = [row for row in seen.rows if row.self_ns >= _worth(row) * seen.profiled_ns]
     what = "operator" if seen.operator_calls == 1 else "operators"
     each = f"a call allocates {size(seen.allocated_bytes)} and runs {seen.operator_calls:.3g} torch {what}"
-    if library < _WORTH_A_ROW and not rows:
-        return f"{percent(own)} of the time is in its own native code; the rest is allocation and Python\n{each}"
-    lines = [
-        f"{percent(own)} of the time is in the program's own native code, {percent(library)} in torch's operators, "
-        f"{percent(left)} in Python, dispatch and allocation",
-        each,
-    ]
+    lines = [_where_time_goes(seen, bool(rows)), each]
     if rows:
         lines.append(f"in {seen.calls:.0f} profiled calls, each operator itself, per call:")
         lines.append(f"{'share':>6} {'time':>8} {'times':>6}  operator, input shapes")
@@ -122,6 +118,21 @@ def table(seen: Seen) -> str:
         share = percent(min(1.0, row.self_ns / seen.profiled_ns))
         lines.append(f"{share:>6} {time(row.self_ns):>8} {row.times:>6.3g}  {row.name} {row.shapes}".rstrip())
     return "\n".join(lines)
+
+
+def _where_time_goes(seen: Seen, rows: bool) -> str:
+    own, library, left = seen.shares()
+    if not seen.sees_own_code:
+        return (
+            f"{percent(library)} of the time is in torch's operators; of the rest it cannot be told here what is in "
+            "the program's kernels and what in Python, dispatch and allocation"
+        )
+    if library < _WORTH_A_ROW and not rows:
+        return f"{percent(own)} of the time is in its own native code; the rest is allocation and Python"
+    return (
+        f"{percent(own)} of the time is in the program's own native code, {percent(library)} in torch's operators, "
+        f"{percent(left)} in Python, dispatch and allocation"
+    )
 
 
 def _worth(row: OperatorRow) -> float:

@@ -70,7 +70,9 @@ def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     `profiling` is left out: what it means depends on the platform.
     """
     # A list is what a file or a store has for a tuple.
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    plain: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
     left = {name: value for name, value in plain.items() if name != "profiling"}
     # Both Settings and RunSpec have profilers; the option is the run's, None being the platform's own.
     values: dict[str, Any] = {"profilers": left.pop("profilers", None)}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kforge.errors import PlatformFault
+
 Subject = TypeVar("Subject")
 
 
@@ -46,11 +48,13 @@ class Clause(Generic[Subject]):
 
 
 def ask(clause: Clause[Subject], subject: Subject) -> ClauseResult:
-    """What came of one clause. Whatever is raised is a finding, too."""
+    """What came of one clause. Whatever is raised is a finding, too, but for a fault of the platform's own code."""
     try:
         return ClauseResult(clause.name, ClauseState.KEPT, clause.look(subject))
     except Broken as broken:
         return ClauseResult(clause.name, ClauseState.BROKEN, str(broken))
+    except PlatformFault:
+        raise
     except Exception as error:
         said = " ".join(str(error).split())[:600]
         return ClauseResult(clause.name, ClauseState.BROKEN, f"it raised {type(error).__name__}: {said}")

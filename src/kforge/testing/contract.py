@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kforge import registry
-from kforge.errors import KForgeError, UsageError
+from kforge.errors import KForgeError, PlatformFault, UsageError
 from kforge.platforms.base import Platform
 from kforge.testing import judged_clauses, static_clauses
 from kforge.testing.clauses import ClauseResult, ClauseState, ask
@@ -30,6 +30,8 @@ class Contract:
         self.absent = _absence(self.platform)
         """Why programs cannot be run here; their clauses are then skipped."""
         self._bench: judged_clauses.ContractJudge | None = None
+        self._faulty_at = ""
+        """The clause at which the platform's own code raised in the judge or a runner: no later one can be asked."""
 
     def findings(self) -> Iterator[ClauseResult]:
         """Every clause, one after the other."""
@@ -43,9 +45,20 @@ class Contract:
             return ClauseResult(name, ClauseState.SKIPPED, f"platform {self.platform.name}: {self.absent}")
         if name in _ON_PAPER:
             return ask(_ON_PAPER[name], self.platform)
+        if self._faulty_at not in ("", name):
+            return ClauseResult(name, ClauseState.SKIPPED, f"the platform raised an error: see {self._faulty_at}")
+        try:
+            return self._judged(name)
+        except PlatformFault as fault:
+            self._faulty_at = name
+            return ClauseResult(name, ClauseState.BROKEN, str(fault))
+
+    def _judged(self, name: str) -> ClauseResult:
         if self._bench is None:
             try:
                 self._bench = judged_clauses.ContractJudge(self.platform)
+            except PlatformFault:
+                raise
             except Exception as error:
                 return ClauseResult(name, ClauseState.BROKEN, f"there can be no judge: {type(error).__name__}: {error}")
         return ask(_BEFORE_JUDGE[name], self._bench)

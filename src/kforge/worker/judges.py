@@ -10,6 +10,7 @@ from types import TracebackType
 
 from kforge import registry
 from kforge.errors import PluginAbsent
+from kforge.platforms.base import Platform
 from kforge.types import Job, Report
 from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
@@ -20,7 +21,7 @@ class Judges:
 
     def __init__(self, platform: str, devices: tuple[int, ...] = ()) -> None:
         """`devices` are numbers; empty for all there are. Each judge starts with its first job."""
-        self._platform = registry.load("platforms", platform)
+        self._platform: Platform = registry.load("platforms", platform)
         reason = self._platform.unavailable_reason()
         if reason:
             raise PluginAbsent(f"platform {platform}: {reason}")

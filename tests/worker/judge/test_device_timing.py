@@ -173,7 +173,7 @@ class Memory:
 def outputs_in(memory: Memory, shape: tuple[int, ...]) -> DeviceOutputs:
     outputs = DeviceOutputs.__new__(DeviceOutputs)
     outputs.__dict__.update(
-        _site=SimpleNamespace(device=torch.device("cpu"), number=0),
+        _device=SimpleNamespace(torch_device=torch.device("cpu"), number=0),
         _expected=[torch.empty(shape, device="meta")],
         _mirror=memory,
         delivered=[],

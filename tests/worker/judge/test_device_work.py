@@ -51,6 +51,17 @@ def test_without_any_kernel_torch_did_the_work() -> None:
     assert "no native code" in what
 
 
+def test_where_launches_are_noted_it_is_kernels_that_are_missed() -> None:
+    reply = {"operators": [["aten.relu", "compute", 4096, 300]], "launched": [], "custom_effect": False}
+    noted = integrity.read_observation(reply, ("/usr/lib/libvendor.so",), noted=True)
+    assert integrity.judge_work(noted, REFERENCE, "hybrid") == (
+        "no_custom_kernel",
+        "no kernel of its own was launched; torch did the work (aten.relu)",
+    )
+    assert "C++" not in explain.comply("no_custom_kernel")
+    assert "native" not in explain.comply("no_custom_kernel")
+
+
 def test_a_kernel_without_effect_is_decoration() -> None:
     rule, _ = integrity.judge_work(observed(OWN, effect=False), REFERENCE, "hybrid")
     assert rule == "decorative_kernel"

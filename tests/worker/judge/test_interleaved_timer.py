@@ -45,7 +45,7 @@ def samples_of(
 
 
 def measurement(apart: bool = False, found: EvaluationFindings | None = None) -> Measurement:
-    cases = SimpleNamespace(site=SimpleNamespace(apart=apart), seed=1)
+    cases = SimpleNamespace(device=SimpleNamespace(has_own_memory=apart), seed=1)
     session: Any = SimpleNamespace(cases=cases, baselines=None, timed_inputs=None)
     return Measurement(session, QUICK, Tolerance({}), found or EvaluationFindings(), lambda _: None)
 

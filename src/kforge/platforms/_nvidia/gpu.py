@@ -10,8 +10,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from kforge.errors import PluginAbsent
 from kforge.platforms._nvidia import driver, monitor
 from kforge.platforms._nvidia.stopwatch import EventStopwatch
 from kforge.platforms.base import Platform, Stopwatch
@@ -36,6 +39,8 @@ class NvidiaGpu(Platform):
     builds_apart = True
     address_space_limited = False
     flushes_cache = True
+    supports_ipc = True
+    records_kernels = True
     # Calls of the driver that fail are no fault by themselves: libraries ask it what it has in this way.
     sanitizers = tuple(
         (tool, ("compute-sanitizer", "--tool", tool, "--error-exitcode", "86", "--print-limit", "5", *more))
@@ -123,6 +128,26 @@ class NvidiaGpu(Platform):
         names["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}{'a' if major >= 9 else ''}"
         return names
 
+    def enter_judge(self, number: int) -> None:
+        """A torch that has no code for this GPU fails at the first operator, with words that help nobody."""
+        import torch
+
+        try:
+            major, minor = torch.cuda.get_device_capability(self.device_name(number))
+        except RuntimeError as error:
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginAbsent(f"platform {self.name}: torch cannot use the GPU: {said}") from None
+        # The tolerance rests on eager in full precision.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        known = torch.cuda.get_arch_list()
+        numbers = [int("".join(filter(str.isdigit, name))) for name in known if name.startswith(("sm_", "compute_"))]
+        if numbers and not any(arch // 10 == major and arch <= 10 * major + minor for arch in numbers):
+            has = ", ".join(known)
+            raise PluginAbsent(
+                f"platform {self.name}: this torch has no code for compute capability {major}.{minor} "
+                f"(it has {has}): install a torch built for this GPU"
+            )
+
     def enter_runner(self) -> None:
         import torch
 
@@ -144,6 +169,15 @@ class NvidiaGpu(Platform):
 
     def stopwatch(self) -> Stopwatch:
         return EventStopwatch()
+
+    @contextlib.contextmanager
+    def profiled_range(self) -> Iterator[None]:
+        import torch
+
+        profiler: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        profiler.cudaProfilerStart()
+        yield
+        profiler.cudaProfilerStop()
 
     def peak_bytes(self) -> int:
         import torch

@@ -17,7 +17,7 @@ class Cuda(NvidiaGpu):
 
 class EmulatedCuda(Emulated):
     name = "cuda"
-    emulator = "kforge.emulation.cuda"
+    stand_in = "kforge.emulation.cuda"
 
     def hardware(self) -> Platform:
         return Cuda()

@@ -91,7 +91,7 @@ class _Noting:
 
 class EmulatedMetal(Emulated):
     name = "metal"
-    emulator = "kforge.emulation.metal"
+    stand_in = "kforge.emulation.metal"
 
     def hardware(self) -> Platform:
         return Metal()

@@ -82,7 +82,7 @@ class Baselines:
 
         What fails here fails again when it is measured, and is said then.
         """
-        if self._cases.site.is_scarce(self._cases.set_bytes):
+        if self._cases.device.is_scarce(self._cases.set_bytes):
             return
         for name in wanted:
             if name in _MODES and name not in self._ratios:
@@ -136,7 +136,7 @@ class Baselines:
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
         if self._self_deviation is None:
-            least = _LEAST_DEVIATION if self._cases.site.apart else 0.0
+            least = _LEAST_DEVIATION if self._cases.device.has_own_memory else 0.0
             self._self_deviation = max(least, self.measure_itself())
         return self._self_deviation
 
@@ -195,7 +195,7 @@ class Baselines:
             samples = self._timer(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
             self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
-            if self._cases.site.apart:
+            if self._cases.device.has_own_memory:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)
             return self._ratios[name]
@@ -256,15 +256,15 @@ class Baselines:
 
     def _comes_to_rest(self, seconds: float) -> bool:
         """Whether the device has nothing to do, once what goes on beside is waited for; others on it excuse it."""
-        site = self._cases.site
-        if site.clock.rest(seconds):
+        device = self._cases.device
+        if device.clock.rest(seconds):
             return True
-        with site.background.quiet() as rests:
-            return not rests or site.clock.rest(seconds) or bool(site.platform.busy_because(site.number))
+        with device.background.quiet() as rests:
+            return not rests or device.clock.rest(seconds) or bool(device.platform.busy_because(device.number))
 
     def rest(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
-        if self._cases.site.is_scarce(self._cases.set_bytes):
+        if self._cases.device.is_scarce(self._cases.set_bytes):
             lane.release(60.0)
 
     def _checker(self, limits: Tolerance) -> claimed_timer.Check:

@@ -58,7 +58,7 @@ class DeviceLane(HeldLane):
         calls are launched, for problems of which a part can be computed from what is known then.
         """
         self._source = source
-        self._site = source.site
+        self._device = source.device
         self._watched = watched
         self._turns = self._failed = self._blocks = 0
         self.most_ahead = len(source.tensors)
@@ -66,7 +66,7 @@ class DeviceLane(HeldLane):
         self.at_a_time = self.most_ahead
         """How many it is to launch ahead; none where the judge's clock runs from the moment they are asked for."""
         # Who is trusted may read the judge's own memory, where there is little of it.
-        alone = runner.trusted and self._site.is_scarce(source.arena.size)
+        alone = runner.trusted and self._device.is_scarce(source.arena.size)
         super().__init__(runner, source if alone else source.twin(), expected, seconds, copies=False)
         runner.at_end.append(self._outputs.forget_memory)
         if copies:
@@ -75,7 +75,7 @@ class DeviceLane(HeldLane):
 
     @property
     def _timer(self) -> DeviceClock:
-        return self._site.clock
+        return self._device.clock
 
     def _connect(self, slots_bytes: int) -> None:
         self._slots_bytes = slots_bytes
@@ -83,12 +83,12 @@ class DeviceLane(HeldLane):
             [torch.empty_strided(spec.shape, spec.stride, dtype=named_dtype(spec.dtype), device="meta") for spec in row]
             for row in self.specs
         ]
-        self._outputs = DeviceOutputs(self._site, self.slots[0])
-        words = self._site.arena(WORDS_BYTES)
+        self._outputs = DeviceOutputs(self._device, self.slots[0])
+        words = self._device.arena(WORDS_BYTES)
         assert isinstance(words, DeviceArena)
         words.bytes.zero_()
         self._words = words
-        self._site.synchronize()
+        self._device.synchronize()
         try:
             self.runner.ask({"op": "forget"}, self._seconds)
             request = {**self._mapping(None), "words": words.size}
@@ -100,7 +100,7 @@ class DeviceLane(HeldLane):
 
     def bring_inputs(self) -> None:
         self._write_inputs(range(len(self.slots)))
-        torch.cuda.current_stream(self._site.device).synchronize()
+        torch.cuda.current_stream(self._device.torch_device).synchronize()
 
     def warm_up(self, seeds: list[int | None]) -> None:
         self.bring_inputs()
@@ -321,8 +321,9 @@ class DeviceLane(HeldLane):
         output, strides = super()._read_output(item)
         if self.copies:
             return output, strides
+        own = self._device.torch_device.type
         leaves = tuple(
-            leaf if leaf.device.startswith("cuda") else replace(leaf, usual_layout=False, delivered=False)
+            leaf if leaf.device.startswith(own) else replace(leaf, usual_layout=False, delivered=False)
             for leaf in output.leaves
         )
         return SlotOutput(output.tree, leaves), strides
@@ -393,12 +394,12 @@ class DeviceLane(HeldLane):
 
     def _copy_from_now_on(self, reason: str) -> None:
         """Have the runner copy what it returns to memory of the judge's, in its own time."""
-        arena = self._site.arena(self._slots_bytes)
+        arena = self._device.arena(self._slots_bytes)
         try:
             assert isinstance(arena, DeviceArena)
             arena.poison()
             delivered = [[arena.tensor(spec) for spec in row] for row in self.specs]
-            self._site.synchronize()
+            self._device.synchronize()
             slots = [[spec.to_json() for spec in row] for row in self.specs]
             self.runner.ask({"op": "slots", "size": arena.size, "slots": slots}, self._seconds, (arena.fd,))
         finally:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 
 from kforge.worker.cuda_driver import NotShareable
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.held_lane import Part, Parts
 from kforge.worker.judge.lane import SlotOutput
 from kforge.worker.judge.mirrored_memory import MirroredMemory
-from kforge.worker.judge.site import Site
 
 _COPIED_BYTES = 1 << 20
 """An output up to this size is copied whole; a larger one that is asked for whole is read where it lies."""
@@ -79,11 +79,11 @@ class CopiedElements:
 class DeviceOutputs:
     """Of one runner: its memory as far as it is mapped here, or the judge's own where it copies what it returns."""
 
-    def __init__(self, site: Site, expected: list[torch.Tensor]) -> None:
+    def __init__(self, device: Device, expected: list[torch.Tensor]) -> None:
         """`expected`: an output of each number, for its shape, dtype and strides."""
-        self._site = site
+        self._device = device
         self._expected = expected
-        self._mirror = MirroredMemory(site.number)
+        self._mirror = MirroredMemory(device.number)
         self.delivered: list[list[torch.Tensor]] = []
         """Slot -> the tensors copied there, where the runner copies them."""
 
@@ -123,7 +123,7 @@ class DeviceOutputs:
         """An output where it lies, as the program laid it out."""
         expected = self._expected[number]
         if not expected.numel():
-            return torch.empty(expected.shape, dtype=expected.dtype, device=self._site.device)
+            return torch.empty(expected.shape, dtype=expected.dtype, device=self._device.torch_device)
         if self.delivered:
             return self.delivered[slot][number]
         usual = given.output.leaves[number].usual_layout
@@ -148,7 +148,7 @@ class DeviceOutputs:
             length = sum(count for _, count in wanted) * sizes[key]
             places[key] = (total, total + length)
             total += -(-length // _ALIGNED) * _ALIGNED
-        copied = torch.zeros(total, dtype=torch.uint8, device=self._site.device)
+        copied = torch.zeros(total, dtype=torch.uint8, device=self._device.torch_device)
         into: list[torch.Tensor] = []
         out_of: list[torch.Tensor] = []
         for (slot, number), wanted in pieces.items():
@@ -196,4 +196,4 @@ class DeviceOutputs:
     def forget_memory(self) -> None:
         """Unmap what the runner sent: memory that is mapped here is not given back to the device."""
         self._mirror.close()
-        self._mirror = MirroredMemory(self._site.number)
+        self._mirror = MirroredMemory(self._device.number)

@@ -16,7 +16,7 @@ from kforge.worker.judge.problem_cases import ProblemCases
 
 def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
     """What a program was verified for. Tensors of its module that its own calls change are left out."""
-    platform = cases.site.platform
+    platform = cases.device.platform
     (tree, tensors), (other_tree, others) = (_argument_layouts(cases, number) for number in (0, 1))
     return Domain(
         arguments=_common(tree, other_tree, tensors == others),

@@ -199,7 +199,8 @@ class Evaluation:
         self._progress("building")
         with self._explained(runner, "load"):
             self._load(runner)
-        held, all_of_it = self._platform.held_bytes(self._cases.site.number, runner.pid), self._cases.site.memory_bytes
+        device = self._cases.device
+        held, all_of_it = self._platform.held_bytes(device.number, runner.pid), device.memory_bytes
         if held > all_of_it // 2:
             words = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
             raise Refused(Outcome.RUNTIME_ERROR, words)
@@ -293,22 +294,22 @@ class Evaluation:
 
     def _refuse_hoarder(self, runner: RunnerHandle, phase: str) -> None:
         """Where somebody found too little of the device's memory: was it the candidate who had it?"""
-        if not self._cases.site.apart:
+        if not self._cases.device.has_own_memory:
             return
         held = self._memory_given_back(runner)
-        if held > self._cases.site.memory_bytes // 4:
+        if held > self._cases.device.memory_bytes // 4:
             words = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
             raise Refused(Outcome.RUNTIME_ERROR, words) from None
 
     def _memory_given_back(self, runner: RunnerHandle) -> int:
         """What is free on the device once the runner is gone, and was not before."""
-        before = self._cases.site.free_bytes()
+        before = self._cases.device.free_bytes()
         runner.kill()
         deadline = time.monotonic() + _LETTING_GO_SECONDS
         gained = 0
-        while time.monotonic() < deadline and gained <= self._cases.site.memory_bytes // 4:
+        while time.monotonic() < deadline and gained <= self._cases.device.memory_bytes // 4:
             time.sleep(0.1)
-            gained = self._cases.site.free_bytes() - before
+            gained = self._cases.device.free_bytes() - before
         return gained
 
     def _refuse_findings(self, runner: RunnerHandle) -> None:
@@ -364,12 +365,13 @@ class Evaluation:
     def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
         """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        with contextlib.closing(InputSets([case.arguments], self._cases.site)) as sets:
+        with contextlib.closing(InputSets([case.arguments], self._cases.device)) as sets:
             self._check_calls(runner, case, sets, closely)
 
     def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets, closely: bool) -> None:
         lane = Lane(runner, sets, self._cases.outputs, self._seconds())
-        ways = [[True]] if self._cases.site.is_scarce(self._cases.set_bytes) else [[True], [True, False], [False, True]]
+        scarce = self._cases.device.is_scarce(self._cases.set_bytes)
+        ways = [[True]] if scarce else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
             block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
             self._refuse_findings(runner)
@@ -384,7 +386,7 @@ class Evaluation:
                 raise Unsettled
             for slot in lane.slots[0]:
                 slot.zero_()
-            self._cases.site.synchronize()
+            self._cases.device.synchronize()
 
     def _check_structure(self, output: SlotOutput, case: Case) -> None:
         with sensible():
@@ -453,22 +455,21 @@ class Evaluation:
             seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            other = self._timed_inputs.watched_arguments(number + 1) if self._cases.site.apart else None
+            recorded = self._platform.records_kernels
+            other = self._timed_inputs.watched_arguments(number + 1) if recorded else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             reply = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
                 self._check_recorded(lane, reply, number, other, seeds[4])
-        native = integrity.own_native(runner.native_code(), self._known) if not self._cases.site.apart else ()
+        native = () if recorded else integrity.own_native(runner.native_code(), self._known)
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
             what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
             raise Refused(Outcome.REJECTED, what, "foreign_code")
         with sensible():
-            self._found.observed = integrity.read_observation(
-                reply, native, self._cases.site.apart, self._platform.notes_launches
-            )
-        if self._cases.site.apart:
+            self._found.observed = integrity.read_observation(reply, native, recorded, self._platform.notes_launches)
+        if recorded:
             loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
             usual = self._baselines.lane("eager").runner.native_code()
             self._found.observed = with_libraries(self._found.observed, loaded, usual)
@@ -498,7 +499,7 @@ class Evaluation:
     def _compare_watched(self, runner: RunnerHandle) -> None:
         """Whoever does other work when watched than when timed shows it in the time on the device."""
         timed = self._found.timing
-        if timed is None or not self._cases.site.apart or self._settings.policy == "any":
+        if timed is None or not self._cases.device.has_own_memory or self._settings.policy == "any":
             return
         usual = statistics.median(list(timed.candidate_ns))
         for _ in range(_WATCHED_AGAIN):
@@ -510,7 +511,7 @@ class Evaluation:
             return
         watched = self._found.observed.busy_ns if self._found.observed is not None else 0
         what = f"its kernels take {watched / 1e3:.0f} µs when they are watched, and {usual / 1e3:.0f} µs when timed"
-        if not self._platform.busy_because(self._cases.site.number):
+        if not self._platform.busy_because(self._cases.device.number):
             raise Refused(Outcome.REJECTED, what, "decorative_kernel")
         self._found.notes.append(f"{what}, beside others on the device: measure again when nobody else uses it")
 

@@ -36,7 +36,7 @@ def make_evidence(
     cases: ProblemCases, candidate: Candidate, settings: Settings, level: str, found: EvaluationFindings
 ) -> Evidence:
     """Everything needed to believe a verdict, or to run it again."""
-    platform = cases.site.platform
+    platform = cases.device.platform
     counted: dict[str, int] = {}
     for operator in found.observed.operators if found.observed else ():
         counted[operator.name] = counted.get(operator.name, 0) + 1
@@ -44,7 +44,7 @@ def make_evidence(
         problem=cases.problem,
         candidate=candidate,
         settings=replace(settings, seed=cases.seed),
-        device=platform.facts(cases.site.number),
+        device=platform.facts(cases.device.number),
         versions=machine.versions(platform.compilers()),
         distributions=tuple(error.distribution for error in found.errors),
         parameters=tuple(map(str, found.matches)),
@@ -60,14 +60,14 @@ def _unchecked(cases: ProblemCases, level: str, found: EvaluationFindings) -> li
     unchecked = [*cases.unchecked, *levels.shortcomings(level)]
     if found.observed is not None:
         unchecked.append("operators and custom share: as the runner's own process reported them")
-    site = cases.site
-    if site.platform.emulated:
+    device = cases.device
+    if device.platform.emulated:
         unchecked.append("the hardware: it ran on an emulator; the real compiler may refuse it, and round differently")
-    if found.timing is not None and not site.platform.flushes_cache:
+    if found.timing is not None and not device.platform.flushes_cache:
         unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
-    if site.apart and not site.shares:
+    if device.has_own_memory and not device.supports_ipc:
         unchecked.append("memory: the driver cannot share device memory; inputs and outputs went through the host")
-    if site.platform.sanitizers and not found.sanitized:
+    if device.platform.sanitizers and not found.sanitized:
         unchecked.append("memory faults and races that leave no trace in the outputs (--sanitize looks for them)")
     if cases.reference.training and any("running" in name for name in cases.initial_state):
         unchecked.append("state: whether forward updates running statistics as the reference does")

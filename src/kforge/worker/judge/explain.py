@@ -48,8 +48,8 @@ _MORE_ERRORS = 5
 _LONGEST = 4000
 
 RULES = {
-    "no_custom_kernel": "write the computation in native code of your own (C++ or kernels compiled at run time), or "
-    "evaluate with --policy any",
+    "no_custom_kernel": "write the computation in a kernel of your own, compiled at run time and called from forward, "
+    "or evaluate with --policy any",
     "decorative_kernel": "let the custom kernel do work that torch then no longer does",
     "library_compute": "do the work in the kernel; policy strict allows no torch operator that computes, policy hybrid "
     "no library that computes past torch's operators",

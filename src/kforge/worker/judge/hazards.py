@@ -47,7 +47,7 @@ class HazardTrial:
         """In which of the calls that were tried it is silently wrong, a clause each."""
         cases = self._cases
         arguments = cases.reference.inputs(cases.derive("misuse", 0))
-        with contextlib.closing(InputSets([arguments], cases.site)) as sets:
+        with contextlib.closing(InputSets([arguments], cases.device)) as sets:
             lane = Lane(self._runner, sets, cases.outputs, self._seconds)
             found = self._changed_state(lane)
             return found + (self._gradient(arguments) if self._alive else [])
@@ -59,7 +59,7 @@ class HazardTrial:
         for how in ("stride", "dtype") if self.layouts else ():
             for slot in lane.slots[0]:
                 slot.zero_()
-            self._cases.site.synchronize()
+            self._cases.device.synchronize()
             try:
                 wrong = self._ask_changed(how) and not _agree(usual, lane.slots[0])
             except RunnerLost:

@@ -54,6 +54,8 @@ class Observation:
     """How long the call took; 0 where only time on the device counts."""
     apart: str = ""
     """On an emulated device: why the kernels it launched have no part in the result."""
+    noted: bool = False
+    """Whether its own code is what the platform saw launched, and not what its process has loaded."""
 
     def all_device_ns(self) -> int:
         """Time on the device in all kernels of the call."""
@@ -97,7 +99,7 @@ def read_observation(
     busy = int(reply.get("device_ns", 0)) if on_device else 0
     effect, apart = reply["custom_effect"] is True, _APART.get(str(reply.get("apart", "")), "")
     took = int(reply.get("call_ns", 0))
-    return Observation(operators, effect, (*native, *launched), kernels, busy, took, apart)
+    return Observation(operators, effect, (*native, *launched), kernels, busy, took, apart, noted)
 
 
 def own_native(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ def brought_along(native: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def custom_share(observed: Observation, call_ns: float) -> float:
-    """Share of a call's time outside torch's operators; 0 where no native code of its own was loaded."""
+    """Share of a call's time outside torch's operators; 0 where no code of its own ran."""
     if not observed.native or not observed.custom_effect or observed.apart:
         return 0.0
     if observed.kernels:
@@ -130,7 +132,8 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         if observed.kernels:
             ran = ", ".join(sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels})[:3])
             return "no_custom_kernel", f"no kernel of its own ran on the device; the library's did ({ran})"
-        return "no_custom_kernel", f"no native code of its own was loaded; torch did the work ({names})"
+        missing = "kernel of its own was launched" if observed.noted else "native code of its own was loaded"
+        return "no_custom_kernel", f"no {missing}; torch did the work ({names})"
     if observed.apart:
         return "decorative_kernel", observed.apart
     if not observed.custom_effect:

@@ -17,17 +17,18 @@ import torch
 from kforge import registry
 from kforge.cache_folder import cache_folder
 from kforge.errors import HarnessError, KForgeError, PluginAbsent, ProblemError
+from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.profiling_context import Workshop
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
-from kforge.worker.judge.site import Site
 from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
@@ -49,8 +50,9 @@ class Judge:
         number = devices[0] if device is None else device
         if number not in devices:
             raise PluginAbsent(f"platform {platform}: no device {number}; there are: {', '.join(map(str, devices))}")
-        self._site = Site(self._platform, number)
-        self._refuse_unknown_architecture()
+        self._device = Device(self._platform, number)
+        with platform_method(platform, "enter_judge"):
+            self._platform.enter_judge(number)
         self._nurseries: dict[str, RunnerPool] = {}
         self._trusted = RunnerPool(platform, "process", _trusted_environment(), number)
         self._builders: dict[str, Builds] = {}
@@ -98,7 +100,7 @@ class Judge:
                 return self._concluded(evaluation)
         try:
             evaluation.build()
-            with self._site.background.working():
+            with self._device.background.working():
                 evaluation.prepare()
                 if not evaluation.refused and settings.timing_seconds > 0:
                     progress("building the baselines")
@@ -117,7 +119,7 @@ class Judge:
 
     def _out_of_memory(self) -> HarnessError:
         self._close_idle_sessions(0)
-        free, total = self._site.free_bytes() / (1 << 30), self._site.memory_bytes / (1 << 30)
+        free, total = self._device.free_bytes() / (1 << 30), self._device.memory_bytes / (1 << 30)
         return HarnessError(
             f"the device ran out of memory while judging ({free:.0f} of {total:.0f} GiB are free now): end other work "
             "on it, or give the problem smaller sizes for this device class"
@@ -187,17 +189,17 @@ class Judge:
 
     def _make_room(self) -> None:
         """Forget what is idle: all but a few problems, and more where the device's memory is short."""
-        if not self._site.apart:
+        if not self._device.has_own_memory:
             self._close_idle_sessions(_KEPT_SESSIONS)
             return
         self._close_idle_sessions(_KEPT_ON_DEVICE)
-        if self._site.free_bytes() < self._site.memory_bytes // 3:
+        if self._device.free_bytes() < self._device.memory_bytes // 3:
             self._close_idle_sessions(_KEPT_SESSIONS)
 
     def _read(self, problem: Problem, settings: Settings, seed: int) -> ProblemSession:
         try:
             with self.lease.hold():
-                session = ProblemSession(problem, self._site, self._trusted, settings, seed)
+                session = ProblemSession(problem, self._device, self._trusted, settings, seed)
                 if self._platform.builds_apart and settings.timing_seconds > 0:
                     # Baselines are then built beside the device's other work.
                     session.timed_inputs.sets()
@@ -244,7 +246,7 @@ class Judge:
                 if level == "process":
                     # Nothing but this keeps a process of the same user from reading our memory and environment.
                     _close_to_others()
-                self._nurseries[level] = RunnerPool(self._platform.name, level, device=self._site.number)
+                self._nurseries[level] = RunnerPool(self._platform.name, level, device=self._device.number)
             self._nurseries[level].launch()
             return self._nurseries[level]
 
@@ -252,37 +254,17 @@ class Judge:
         """Builders at the same sandbox level, without sight of the device."""
         with self._turn:
             if level not in self._builders:
-                runner_pool = RunnerPool(self._platform.name, level, device=self._site.number, blind=True)
+                runner_pool = RunnerPool(self._platform.name, level, device=self._device.number, blind=True)
                 self._blind.append(runner_pool)
                 self._builders[level] = Builds(runner_pool)
             return self._builders[level]
 
     def _lease_file(self) -> Path | None:
         """Where the turns of all processes on this machine are kept, for a device that they would share."""
-        if not self._site.apart:
+        if not self._device.has_own_memory:
             return None
-        name = self._platform.identity(self._site.number)
+        name = self._platform.identity(self._device.number)
         return Path(tempfile.gettempdir()) / f"kforge-lease-{name.replace('/', '_')}"
-
-    def _refuse_unknown_architecture(self) -> None:
-        """A torch that has no code for this GPU fails at the first operator, with words that help nobody."""
-        if self._site.device.type != "cuda":
-            return
-        try:
-            major, minor = torch.cuda.get_device_capability(self._site.device)
-        except RuntimeError as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PluginAbsent(f"platform {self._platform.name}: torch cannot use the GPU: {said}") from None
-        # The tolerance rests on eager in full precision.
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        known = torch.cuda.get_arch_list()
-        numbers = [int("".join(filter(str.isdigit, name))) for name in known if name.startswith(("sm_", "compute_"))]
-        if numbers and not any(number // 10 == major and number <= 10 * major + minor for number in numbers):
-            has = ", ".join(known)
-            raise PluginAbsent(
-                f"platform {self._platform.name}: this torch has no code for compute capability {major}.{minor} "
-                f"(it has {has}): install a torch built for this GPU"
-            )
 
 
 def _trusted_environment() -> dict[str, str]:

@@ -14,9 +14,9 @@ import torch
 from kforge.worker import trees
 from kforge.worker.arena import Arena, ArenaLayout, Spec
 from kforge.worker.device_memory import DeviceArena
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
-from kforge.worker.judge.site import Site
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
 """What reading a reply that makes no sense may raise."""
@@ -29,8 +29,8 @@ _PROBES = 64
 class InputSets:
     """Argument lists in shared memory. On the processor both sides of a measurement read the same bytes."""
 
-    def __init__(self, sets: list[list[Any]], site: Site, read_only: bool = False, ahead_ns: int = 0) -> None:
-        self.site = site
+    def __init__(self, sets: list[list[Any]], device: Device, read_only: bool = False, ahead_ns: int = 0) -> None:
+        self.device = device
         self.ahead_ns = ahead_ns
         self.read_only = read_only
         """Whether runners may only read: then no side can spoil the other's inputs."""
@@ -43,7 +43,7 @@ class InputSets:
             start = layout.size
             specs.append([layout.place(tensor) for tensor in tensors])
             self.spans.append((start, layout.size))
-        self.arena = site.arena(layout.size)
+        self.arena = device.arena(layout.size)
         self.arena.poison()
         self._fences = layout.fences
         self.tensors = [[self.arena.tensor(spec) for spec in row] for row in specs]
@@ -51,7 +51,7 @@ class InputSets:
         for places, (_, tensors) in zip(self.tensors, packed, strict=True):
             for place, tensor in zip(places, tensors, strict=True):
                 place.copy_(tensor)
-        site.synchronize()
+        device.synchronize()
         if read_only:
             self.arena.seal_against_others()
         self.described = [
@@ -61,7 +61,7 @@ class InputSets:
     def twin(self) -> InputSets:
         """Memory of the same layout, for who is not to share it with others. Its content is to be written."""
         twin = copy.copy(self)
-        twin.arena = self.site.arena(self.arena.size)
+        twin.arena = self.device.arena(self.arena.size)
         twin.arena.poison()
         twin.tensors = [[twin.arena.tensor(Spec.from_json(item)) for item in row] for _, row in self.described]
         return twin
@@ -70,7 +70,7 @@ class InputSets:
         """Give a set other content, of the same shapes."""
         for place, tensor in zip(self.tensors[number], trees.pack(arguments)[1], strict=True):
             place.copy_(tensor)
-        self.site.synchronize()
+        self.device.synchronize()
 
     def fences_hold(self) -> bool:
         """Whether nothing was written behind the end of an input."""
@@ -162,12 +162,12 @@ class Lane:
             arena.close()
 
     def _made_slots(self, size: int) -> Arena | DeviceArena:
-        arena = self.sets.site.arena(size)
+        arena = self.sets.device.arena(size)
         if isinstance(arena, DeviceArena):
             # Nothing of an earlier result is left where a runner can read it.
             arena.poison()
         self.slots = [[arena.tensor(spec) for spec in row] for row in self.specs]
-        self.sets.site.synchronize()
+        self.sets.device.synchronize()
         return arena
 
     def _mapping(self, slots: Arena | DeviceArena | None) -> dict[str, Any]:
@@ -176,8 +176,8 @@ class Lane:
         return {
             "op": "inputs",
             "sizes": [sets.arena.size, slots.size if slots is not None else 0],
-            "read_only": sets.read_only or sets.site.shares,
-            "shared": sets.site.shares,
+            "read_only": sets.read_only or sets.device.supports_ipc,
+            "shared": sets.device.supports_ipc,
             "ahead_ns": sets.ahead_ns,
             "sets": sets.described,
             "slots": [[spec.to_json() for spec in row] for row in self.specs] if slots is not None else [],

@@ -37,9 +37,10 @@ def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[
     """The observation with kernels of loaded libraries named as such.
 
     `loaded` are the libraries, all from outside the program's own folder, and `usual` those that the reference has too.
+    Kernels whose launches were noted, and that were not recorded on a device, stay the program's own.
     """
     suspects = [path for path in loaded if path not in usual and not os.path.basename(path).startswith(_COMPILERS)]
-    if not suspects:
+    if not suspects or not observed.kernels:
         return observed
     costliest = sorted(
         (kernel for kernel in observed.kernels if kernel.whose == "own"), key=lambda one: -one.nanoseconds

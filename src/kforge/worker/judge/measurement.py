@@ -50,7 +50,7 @@ class Measurement:
     ) -> None:
         self._session = session
         self._cases = session.cases
-        self._site = session.cases.site
+        self._device = session.cases.device
         self._baselines = session.baselines
         self._timed_inputs = session.timed_inputs
         self._settings = settings
@@ -64,7 +64,7 @@ class Measurement:
         # Baselines are measured on their own.
         runner.stop()
         tell("preparing baselines")
-        baselines = self._baselines.ratios(wanted_baselines(self._settings, self._site.platform))
+        baselines = self._baselines.ratios(wanted_baselines(self._settings, self._device.platform))
         name = self._named_baseline(baselines)
         baseline = self._baselines.lane(name)
         deviation = self._baselines.self_deviation()
@@ -72,7 +72,7 @@ class Measurement:
         lane = self._timed_inputs.lane(runner, seconds)
         before = (self._peak(runner), self._peak(baseline.runner))
         flags: list[str] = []
-        busy = self._site.platform.busy_because(self._site.number)
+        busy = self._device.platform.busy_because(self._device.number)
         if busy:
             flags.append(busy)
         samples = self._timer(runner, lane, baseline, every=False)
@@ -85,21 +85,21 @@ class Measurement:
                 break
             if look + 1 == _LOOKS:
                 self._refuse_two_clocks(samples)
-            with self._site.background.quiet():
+            with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=False)
             flags.append("the two clocks disagreed: measured again")
         if self._hides(samples):
-            with self._site.background.quiet():
+            with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=False)
             flags.append("called again and again it took longer: measured again")
         if samples.width() > _WIDE:
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
-            with self._site.background.quiet():
+            with self._device.background.quiet():
                 samples = samples.with_more(self._timer(runner, lane, baseline, every=False))
             flags.append("wide interval: measured again, both count")
         speedup, interval, excess = self._result(samples, deviation)
         if speedup > _IMPLAUSIBLE:
-            with self._site.background.quiet():
+            with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=True)
             speedup, interval, excess = self._result(samples, deviation)
             flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
@@ -107,7 +107,7 @@ class Measurement:
             speedup, interval = speedup / held, (interval[0] / held, interval[1])
         if samples.lost_share() > _BUSY:
             flags.append(self._busy_words(samples))
-        if isinstance(lane, HeldLane) and not self._site.apart:
+        if isinstance(lane, HeldLane) and not self._device.has_own_memory:
             self._refuse_library_work(lane, statistics.median(samples.candidate))
         if samples.charged > _CLOCK_CHARGED:
             what = "was taken from the judge's own work right before and after its calls, and is charged to it"
@@ -136,7 +136,7 @@ class Measurement:
             baselines=tuple(baselines.values()),
             clock_excess=excess,
             peak_bytes=peaks,
-            conditions={**machine.conditions(), **self._site.platform.conditions(self._site.number)},
+            conditions={**machine.conditions(), **self._device.platform.conditions(self._device.number)},
             flags=tuple(dict.fromkeys(flags)),
         )
 
@@ -170,14 +170,14 @@ class Measurement:
             return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
         known = baselines.get(wanted)
         if known is None or known.ratio is None:
-            reason = known.note if known is not None else f"platform {self._site.platform.name} has none"
+            reason = known.note if known is not None else f"platform {self._device.platform.name} has none"
             self._found.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
             return "eager"
         return wanted
 
     def _peaks(self, lane: Lane, baseline: Lane, before: tuple[int, int]) -> tuple[int, int]:
         """The most memory that either side took for its calls."""
-        if not self._site.apart:
+        if not self._device.has_own_memory:
             return self._peak(lane.runner) - before[0], self._peak(baseline.runner) - before[1]
         found = []
         for side in (lane, baseline):
@@ -190,7 +190,7 @@ class Measurement:
         return found[0], found[1]
 
     def _peak(self, runner: RunnerHandle) -> int:
-        if not self._site.apart:
+        if not self._device.has_own_memory:
             return runner.peak_bytes()
         peak = runner.ask({"op": "memory"}, 30.0).get("peak")
         return peak if isinstance(peak, int) and 0 <= peak < 1 << 60 else 0
@@ -205,7 +205,7 @@ class Measurement:
         """Whether the baseline took longer than it did against itself, on a device where that repeats."""
         usual = self._baselines.usual_ns(name)
         seen = samples.baseline_seen or samples.baseline
-        return self._site.apart and usual > 0 and statistics.median(seen) > _HELD_BACK * usual
+        return self._device.has_own_memory and usual > 0 and statistics.median(seen) > _HELD_BACK * usual
 
     def _look_again(
         self, runner: RunnerHandle, lane: Lane, baseline: Lane, name: str
@@ -217,7 +217,7 @@ class Measurement:
         """
         usual, alone = self._baselines.usual_ns(name), self._baselines.usual_ns("eager")
         factor = 1.0
-        with self._site.background.quiet() as rests:
+        with self._device.background.quiet() as rests:
             for _ in range(_LOOKS - 1):
                 samples = self._timer(runner, lane, baseline, every=False)
                 if not self._held_back(samples, name):
@@ -231,7 +231,7 @@ class Measurement:
                     self._found.notes.append("the device became slower while it was measured; both sides alike")
                     return samples, 1.0
         what = f"beside it, the baseline takes {factor:.1f} times as long as on its own"
-        if rests and not self._site.platform.busy_because(self._site.number):
+        if rests and not self._device.platform.busy_because(self._device.number):
             raise Refused(Outcome.REJECTED, what, "not_idle")
         self._found.notes.append(f"{what}: its speedup is less by that; measure again when nobody else uses the device")
         return samples, factor
@@ -259,7 +259,7 @@ class Measurement:
 
     def _clock_noise_ns(self, samples: interleaved_timer.Samples) -> float:
         """What two honest processes may differ by in the judge's clock, per call."""
-        if not self._site.apart:
+        if not self._device.has_own_memory:
             return _CLOCK_NOISE_NS
         return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
 
@@ -273,7 +273,7 @@ class Measurement:
         extra = samples.clock_excess()
         excess = extra / statistics.median(samples.candidate)
         factor = 1.0
-        if excess > _CLOCK_CHARGED and (not self._site.apart or extra > self._clock_noise_ns(samples)):
+        if excess > _CLOCK_CHARGED and (not self._device.has_own_memory or extra > self._clock_noise_ns(samples)):
             factor = 1.0 + excess
             self._found.notes.append(
                 f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"

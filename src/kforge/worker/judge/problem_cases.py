@@ -18,9 +18,9 @@ from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import audit, distributions
 from kforge.worker.judge.compare import Expected, make_leaf
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.in_pieces import Inseparable, in_pieces
 from kforge.worker.judge.reference import Reference, State
-from kforge.worker.judge.site import Site
 from kforge.worker.memory_overlap import is_shared, overlaps_itself
 
 _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
@@ -46,11 +46,11 @@ class Case:
 class ProblemCases:
     """One problem under one master seed."""
 
-    def __init__(self, problem: Problem, site: Site, seed: int) -> None:
+    def __init__(self, problem: Problem, device: Device, seed: int) -> None:
         self.problem = problem
-        self.site = site
+        self.device = device
         self.seed = seed
-        self.reference = Reference(problem, site)
+        self.reference = Reference(problem, device)
         self.init_seed = self.derive("init", 0)
         self.initial_state = self.reference.initial_state(self.init_seed)
         self.timed_state = self.initial_state
@@ -104,13 +104,13 @@ class ProblemCases:
         self.extremes = distributions.levels_of_extremes(choosing)
         """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
-        self.large = self.set_bytes > self.site.large_bytes
+        self.large = self.set_bytes > self.device.large_bytes
         """Whether two sets of inputs and outputs are already a burden here."""
         del first, other, tensors
-        self.site.give_back(self.set_bytes)
+        self.device.give_back(self.set_bytes)
         found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
-        self.degenerate = tuple(item for item in found if self.site.platform.can_time or not audit.is_of_time(item))
+        self.degenerate = tuple(item for item in found if self.device.platform.can_time or not audit.is_of_time(item))
 
     def _note_constants(self, arguments: list[Any]) -> None:
         """Say which arguments are the same under every seed, and are given as they are."""
@@ -217,7 +217,7 @@ class ProblemCases:
 
     def keeps(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
-        room = self.site.memory_bytes // _KEEP_SHARE if self.site.apart else 4 * _KEEP_BYTES
+        room = self.device.memory_bytes // _KEEP_SHARE if self.device.has_own_memory else 4 * _KEEP_BYTES
         return 4 * count * self.set_bytes <= room
 
     def _extreme_case(self, index: int) -> Case | None:
@@ -244,7 +244,7 @@ class ProblemCases:
 
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
-        self.site.give_back(self.set_bytes)
+        self.device.give_back(self.set_bytes)
         arguments = self.reference.inputs(seed)
         if name == distributions.EXTREMES:
             arguments = self.extremes[0].apply(arguments, self.derive("edges", index))
@@ -315,7 +315,7 @@ class ProblemCases:
         if not self.large and any(tensor is None for tensor in exact):
             others, exact = self._rounded(arguments, state, seed, eager), eager
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
-        self.site.give_back(self.set_bytes)
+        self.device.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
 
     def _rounded(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -329,7 +329,7 @@ class ProblemCases:
     def _exact(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
         """The outputs in float64, whole or in pieces; None for each where neither can be had."""
         reason = ""
-        if not self.site.apart or self.set_bytes <= self.site.memory_bytes // _WHOLE_SHARE:
+        if not self.device.has_own_memory or self.set_bytes <= self.device.memory_bytes // _WHOLE_SHARE:
             try:
                 doubles = trees.pack(self.reference.run_double(arguments, state, seed))[1]
                 return [tensor.detach().clone() for tensor in doubles]
@@ -338,14 +338,14 @@ class ProblemCases:
             except Exception as error:
                 self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
                 return [None] * len(eager)
-        self.site.give_back(self.set_bytes)
+        self.device.give_back(self.set_bytes)
         try:
             return in_pieces(
                 lambda part: self.reference.run_double(part, state, seed),
                 lambda part: self.reference.run(part, state, seed),
                 arguments,
                 eager,
-                self.site.memory_bytes // (2 * _WHOLE_SHARE),
+                self.device.memory_bytes // (2 * _WHOLE_SHARE),
             )
         except Inseparable as error:
             reason = str(error)

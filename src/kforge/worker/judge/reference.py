@@ -21,8 +21,8 @@ from kforge.types import Problem
 from kforge.visible_text import visible
 from kforge.worker import trees
 from kforge.worker.gradients import gradients
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.rounding_noise import RoundingNoise
-from kforge.worker.judge.site import Site
 
 State = dict[str, torch.Tensor]
 _seeding = threading.RLock()
@@ -35,10 +35,10 @@ _MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
 class Reference:
     """Makes inputs, runs the reference in its own precision and in float64, and knows which state may change."""
 
-    def __init__(self, problem: Problem, site: Site) -> None:
+    def __init__(self, problem: Problem, device: Device) -> None:
         self.problem = problem
-        self.site = site
-        self.source = problem.sized_source(site.platform.device_class)
+        self.device = device
+        self.source = problem.sized_source(device.platform.device_class)
         self._examples: list[Any] | None = None
         self._double: torch.nn.Module | None = None
         self._resident: tuple[State, State] | None = None
@@ -50,7 +50,7 @@ class Reference:
         if problem.payload:
             self.init_arguments: list[Any] = []
             module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
-            self._module = module.to(site.device)
+            self._module = module.to(device.torch_device)
         else:
             self._namespace = self._execute()
             arguments = self._call("get_init_inputs")
@@ -74,7 +74,7 @@ class Reference:
             self._seed(seed)
             if self._examples is not None:
                 return list(_map([_resampled(value) for value in self._examples], self._placed))
-            with self.site.chosen():
+            with self.device.as_default():
                 values = self._call("get_inputs")
         if not isinstance(values, (list, tuple)):
             raise ProblemError(
@@ -91,7 +91,7 @@ class Reference:
         return list(_map(list(values), self._placed))
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.site.device)
+        return tensor.to(self.device.torch_device)
 
     def initial_state(self, seed: int) -> State:
         """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
@@ -177,17 +177,17 @@ class Reference:
 
     def _seed(self, seed: int) -> None:
         """Of torch's generators, where there is no device apart the processor's alone: the others take their time."""
-        if self.site.apart:
+        if self.device.has_own_memory:
             torch.manual_seed(seed)
         else:
             torch.default_generator.manual_seed(seed)
 
     def _on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""
-        if not self.site.apart:
+        if not self.device.has_own_memory:
             return state
         if self._resident is None or self._resident[0] is not state:
-            self._resident = (state, {name: value.to(self.site.device) for name, value in state.items()})
+            self._resident = (state, {name: value.to(self.device.torch_device) for name, value in state.items()})
         return self._resident[1]
 
     def run_double(self, arguments: list[Any], state: State, seed: int) -> Any:
@@ -227,10 +227,10 @@ class Reference:
         with _seeding, torch.no_grad():
             self._seed(seed)
             for turn in range(_MOST_CALLS):
-                self.site.synchronize()
+                self.device.synchronize()
                 began = time.perf_counter()
                 self._module(*_map(arguments, lambda tensor: tensor))
-                self.site.synchronize()
+                self.device.synchronize()
                 best = min(best, time.perf_counter() - began)
                 # A short call is soon made again: others on the machine disturb some of them, hardly all.
                 if best > 0.5 or (turn >= 5 and best > _SHORT_SECONDS):
@@ -239,18 +239,18 @@ class Reference:
 
     def launch_seconds(self, arguments: list[Any], state: State, seed: int) -> float:
         """How long the processor needs to launch a call on the device; 0 where there is no other device."""
-        if not self.site.apart:
+        if not self.device.has_own_memory:
             return 0.0
         self._module.load_state_dict(self._on_device(state), strict=True)
         spent = []
         with _seeding, torch.no_grad():
             self._seed(seed)
             for _ in range(6):
-                self.site.synchronize()
+                self.device.synchronize()
                 began = time.perf_counter()
                 self._module(*_map(arguments, lambda tensor: tensor))
                 spent.append(time.perf_counter() - began)
-        self.site.synchronize()
+        self.device.synchronize()
         return sorted(spent)[len(spent) // 2]
 
     def refuse_odd_tensors(self, tensors: list[torch.Tensor], where: str) -> None:
@@ -258,7 +258,8 @@ class Reference:
         for tensor in tensors:
             odd = "" if tensor.layout == torch.strided else str(tensor.layout)
             odd = odd or ("quantized" if tensor.is_quantized else "")
-            odd = odd or ("" if tensor.device.type in ("cpu", self.site.device.type) else f"on device {tensor.device}")
+            expected = tensor.device.type in ("cpu", self.device.torch_device.type)
+            odd = odd or ("" if expected else f"on device {tensor.device}")
             odd = odd or (str(tensor.dtype) if "float8" in str(tensor.dtype) else "")
             if odd:
                 message = f"{where} returns a tensor that is {odd}; only dense tensors can be judged"
@@ -299,11 +300,11 @@ class Reference:
             raise self._fault("Model(*get_init_inputs())", error) from error
         if not isinstance(module, torch.nn.Module):
             raise ProblemError("class `Model` must derive from torch.nn.Module", path=self.problem.path)
-        return module.to(self.site.device)
+        return module.to(self.device.torch_device)
 
     def _fault(self, what: str, error: BaseException) -> ProblemError:
         if isinstance(error, torch.OutOfMemoryError):
-            free = self.site.free_bytes() / (1 << 30)
+            free = self.device.free_bytes() / (1 << 30)
             message = (
                 f"{what} runs out of device memory ({free:.0f} GiB are free): give it smaller sizes for this device "
                 "class, or use a GPU with more memory"

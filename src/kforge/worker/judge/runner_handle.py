@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kforge.errors import PlatformFault
+from kforge.visible_text import visible
 from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, rests, status_bytes
@@ -98,13 +100,18 @@ class RunnerHandle:
     """Whether the keeper's number is still its own: another process may have it later."""
 
     def greet(self, seconds: float) -> None:
-        """Learn both processes' ids from the kernel, before any candidate code runs."""
+        """Learn both processes' ids from the kernel, before any candidate code runs.
+
+        PlatformFault where the runner could not get ready.
+        """
         reply, _ = self.keeper.receive(seconds)
         if not reply.get("ok"):
             raise PeerBroke(str(reply.get("error")))
         self.keeper_pid = self.keeper.peer_pid
         self._tree = ProcessTree(self.keeper_pid)
-        self.channel.receive(seconds)
+        ready, _ = self.channel.receive(seconds)
+        if not ready.get("ok"):
+            raise PlatformFault(visible(str(ready.get("error"))))
         self.pid = self.channel.peer_pid
         self._placement = Placement(self.pid)
 

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import IO
 
 from kforge import registry
-from kforge.errors import HarnessError
+from kforge.errors import HarnessError, PlatformFault
+from kforge.platforms._method_fault import platform_method
+from kforge.platforms.base import Platform
 from kforge.types import Limits
+from kforge.visible_text import visible
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.stage import make_stage
 from kforge.worker.sandbox import bubblewrap
@@ -50,13 +53,16 @@ class RunnerPool:
         self.level = level
         self._device = device
         self._blind = blind
-        self._platform = registry.load("platforms", platform)
+        self._platform: Platform = registry.load("platforms", platform)
         self._platform_name = self._platform.name
         self._extra_environment = environment or {}
+        with platform_method(self._platform_name, "device_files"):
+            nodes = () if blind else self._platform.device_files()
+        with platform_method(self._platform_name, "folders"):
+            folders = self._platform.folders()
         self._stage = make_stage(self._platform)
         self._scratch = Path(tempfile.mkdtemp(prefix="kforge-zygote-"))
-        nodes = () if blind else self._platform.device_files()
-        self._view = make_view(self._stage, self._platform.folders(), nodes)
+        self._view = make_view(self._stage, folders, nodes)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._log: IO[bytes] | None = None
@@ -148,7 +154,7 @@ class RunnerPool:
                 theirs.close()
                 keeper_theirs.close()
             handle.greet(_FORK_SECONDS)
-        except PeerError:
+        except (PeerError, PlatformFault):
             handle.kill()
             raise
         return handle
@@ -156,7 +162,8 @@ class RunnerPool:
     def _environment(self, home: str) -> dict[str, str]:
         folders = {os.path.dirname(path) for path in map(shutil.which, ("g++", "clang++", "ninja")) if path}
         path = [os.path.join(sys.prefix, "bin"), *sorted(folders), "/usr/local/bin", "/usr/bin", "/bin"]
-        own = self._platform.environment(self._device)
+        with platform_method(self._platform_name, "environment"):
+            own = self._platform.environment(self._device)
         path += [folder for folder in own.pop("PATH", "").split(":") if folder]
         if self._blind:
             own["CUDA_VISIBLE_DEVICES"] = ""
@@ -213,6 +220,9 @@ class RunnerPool:
     def _await_zygote(self, channel: Channel) -> None:
         try:
             reply, _ = channel.receive(_START_SECONDS)
+            if reply.get("platform"):
+                self._stop_zygote()
+                raise PlatformFault(visible(str(reply["platform"])))
             problem = "" if reply.get("ok") else str(reply.get("error"))
         except PeerError as error:
             problem = str(error)

@@ -51,16 +51,16 @@ class TimedInputs:
 
     def _drawn_sets(self) -> InputSets:
         if self._sets is None:
-            site = self._cases.site
+            device = self._cases.device
             count = interleaved_timer.set_count(
-                self._cases.call_seconds, self._cases.set_bytes, site.rotation_bytes, site.apart
+                self._cases.call_seconds, self._cases.set_bytes, device.rotation_bytes, device.has_own_memory
             )
             count = 1 if self._cases.large else count
             began = time.perf_counter()
             drawn = [self._cases.reference.inputs(self._cases.derive("timing", index)) for index in range(count)]
             drawing = time.perf_counter() - began
             self._trees = [trees.pack(arguments)[0] for arguments in drawn]
-            self._sets = InputSets(drawn, site, read_only=True, ahead_ns=self._cases.ahead_ns)
+            self._sets = InputSets(drawn, device, read_only=True, ahead_ns=self._cases.ahead_ns)
             # The first contents have numbers of their own; those of refreshed ones begin at 1.
             self._contents = [-index for index in range(count)]
             tensors = [trees.pack(arguments)[1] for arguments in drawn]
@@ -81,14 +81,15 @@ class TimedInputs:
                     for value, target in zip(drawn, targets, strict=True):
                         target.copy_(value)
                     self._contents[index], self._edges[index] = -index, None
-            self._cases.site.synchronize()
+            self._cases.device.synchronize()
             return sets
 
     def watched_sets(self) -> InputSets:
         """Inputs for watched calls: a second set unlike the first, where there is room for it."""
-        room = self._cases.site.rotation_bytes if self._cases.site.apart else self._cases.site.large_bytes
+        device = self._cases.device
+        room = device.rotation_bytes if device.has_own_memory else device.large_bytes
         count = 1 if self._cases.large or self._cases.set_bytes > room else 2
-        return InputSets([self.watched_arguments(index) for index in range(count)], self._cases.site)
+        return InputSets([self.watched_arguments(index) for index in range(count)], device)
 
     def watched_arguments(self, index: int) -> list[Any]:
         """What a watched call is given, drawn again each time it is asked for."""
@@ -97,11 +98,11 @@ class TimedInputs:
     def lane(self, runner: RunnerHandle, seconds: float) -> Lane:
         """A lane over the timed inputs, of the kind that this device is measured with."""
         cases = self._cases
-        if cases.site.shares:
+        if cases.device.supports_ipc:
             # What is drawn by a seed could be drawn while the gate is closed; of inputs nothing is known then.
             watched = cases.stochastic
             return DeviceLane(runner, self.sets(), cases.outputs, seconds, copies=cases.shares_memory, watched=watched)
-        if cases.site.apart:
+        if cases.device.has_own_memory:
             return Lane(runner, self.sets(), cases.outputs, seconds)
         return HeldLane(runner, self.sets(), cases.outputs, seconds, copies=cases.shares_memory)
 
@@ -119,11 +120,11 @@ class TimedInputs:
             self._refreshes += 1
             self._contents[index] = self._refreshes
             self._write_content(index, targets)
-        self._cases.site.synchronize()
+        self._cases.device.synchronize()
 
     def content(self, index: int) -> list[torch.Tensor]:
         """What a set was given last, made again from what only the judge holds."""
-        device = self._cases.site.device
+        device = self._cases.device.torch_device
         targets = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device) for t in self.sets().tensors[index]
         ]

@@ -7,6 +7,7 @@ checks the outputs in shared memory and holds its own clock beside the times cla
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import itertools
@@ -20,6 +21,10 @@ from typing import Any
 import torch
 
 from kforge import registry
+from kforge.errors import PlatformFault
+from kforge.platforms._emulated_runtime import EmulatedRuntime
+from kforge.platforms._method_fault import platform_method
+from kforge.platforms.base import Platform
 from kforge.worker import trees
 from kforge.worker.arena import Arena, Spec, dtype_name, tensor_hash
 from kforge.worker.device_memory import DeviceArena
@@ -55,7 +60,11 @@ class ProgramFailed(Exception):
 
 def serve(channel: Channel, platform_name: str, home: str) -> None:
     """Answer requests until told to finish or the judge is gone."""
-    runner = _Runner(platform_name, home)
+    try:
+        runner = _Runner(platform_name, home)
+    except PlatformFault as fault:
+        channel.send({"ok": False, "error": str(fault)[:_MAX_TEXT]})
+        return
     channel.send({"ok": True})
     while True:
         try:
@@ -79,12 +88,19 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
 
 class _Runner:
     def __init__(self, platform_name: str, home: str) -> None:
-        self._platform = registry.load("platforms", platform_name)
-        self._platform.enter_runner()
-        self._stopwatch = self._platform.stopwatch()
+        with platform_method(platform_name, "its module"):
+            self._platform: Platform = registry.load("platforms", platform_name)
+        with platform_method(platform_name, "enter_runner"):
+            self._platform.enter_runner()
+        with platform_method(platform_name, "stopwatch"):
+            self._stopwatch = self._platform.stopwatch()
+        with platform_method(platform_name, "emulator"):
+            self._device_emulator = self._platform.emulator()
         self._synchronize = self._platform.synchronize
         self._seed = torch.default_generator.manual_seed if self._platform.device == "cpu" else torch.manual_seed
         self._home = home
+        self._emulator: EmulatedRuntime | None = None
+        """What the program runs on where its device is emulated; the reference of such a platform is plain torch."""
         self._watch: watch.Watch | None = None
         self._snapshot: tamper.Snapshot | None = None
         self._unsettled = False
@@ -136,6 +152,7 @@ class _Runner:
         # torch's default is TF32 in convolutions and not in products; here it is one or the other, and said.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(request.get("tf32"))
         if request["watched"]:
+            self._emulator = self._device_emulator
             self._snapshot = tamper.Snapshot()
             self._watch = watch.Watch(self._home, kernels_only=self._platform.emulated)
             self._watch.install()
@@ -163,17 +180,15 @@ class _Runner:
         with self._phase("init"):
             if request["training"] is not None:
                 self._module.train(request["training"])
-            if self._is_emulated():
+            if self._device() != "cpu":
                 with self._surroundings():
                     self._module = self._module.to(self._device())
-            elif self._platform.device != "cpu":
-                self._module = self._module.to(self._platform.device)
             self._model = self._module
             if request["compile"]:
                 mode = request["compile"] if isinstance(request["compile"], str) else "default"
                 self._model = torch.compile(self._module, mode=mode)
-            if self._is_emulated():
-                self._model = self._surrounded
+            if self._emulator is not None:
+                self._model = functools.partial(_call_emulated, self._emulator, self._module)
             return {"state": self._describe_state(), "layouts": self._layouts(), "patched": self._patched()}
 
     def _import(self, source: str) -> Any:
@@ -189,24 +204,15 @@ class _Runner:
         return module
 
     def _surroundings(self) -> contextlib.AbstractContextManager[Any]:
-        """What a program's own code runs inside; the reference's is plain torch."""
-        return self._platform.surroundings() if self._watch is not None else contextlib.nullcontext()
-
-    def _surrounded(self, *arguments: Any) -> Any:
-        self._platform.bring(trees.pack(arguments)[1])
-        with self._platform.surroundings():
-            return self._module(*arguments)
-
-    def _is_emulated(self) -> bool:
-        """Whether the module runs on an emulated device; the reference of an emulated platform does not."""
-        return self._platform.emulated and self._watch is not None
+        """What a program's own code runs inside."""
+        return self._emulator.surroundings() if self._emulator is not None else contextlib.nullcontext()
 
     def _device(self) -> str:
         """The type of device that the module runs on, and outputs must be on."""
-        return str(self._platform.hardware().device if self._is_emulated() else self._platform.device)
+        return self._platform.device if self._emulator is None else self._platform.hardware().device
 
-    def _where(self, tensor: torch.Tensor) -> str:
-        return str(self._platform.where(tensor) if self._is_emulated() else tensor.device)
+    def _device_of(self, tensor: torch.Tensor) -> str:
+        return str(tensor.device) if self._emulator is None else self._emulator.device_of(tensor)
 
     def _patched(self) -> list[str]:
         return self._snapshot.changed()[:20] if self._snapshot is not None else []
@@ -281,8 +287,7 @@ class _Runner:
         self._timed.forget()
         self._exported.forget()
         gc.collect()
-        if self._platform.device == "cuda":
-            torch.cuda.empty_cache()
+        self._platform.empty_cache()
         return {}
 
     def _op_block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -292,11 +297,11 @@ class _Runner:
         which: list[int] = []
         calls = request["calls"]
         probed = _dice.randrange(len(calls))
-        poison = modes.Poison("" if self._is_emulated() else self._platform.device) if request["poison"] else None
+        poison = modes.Poison(self._platform.device if self._emulator is None else "") if request["poison"] else None
         mode = poison or contextlib.nullcontext()
         self._inputs.refresh()
-        if self._platform.emulated:
-            self._platform.set_checked(request["checked"])
+        if self._emulator is not None:
+            self._emulator.set_checked(request["checked"])
         gc.disable()
         try:
             with self._phase("forward"), torch.no_grad(), mode:
@@ -315,7 +320,7 @@ class _Runner:
         finally:
             gc.enable()
         self._out_of_bounds |= poison is not None and poison.crossed()
-        if request["checked"] and self._platform.emulated and self._platform.unchecked_launches():
+        if request["checked"] and self._emulator is not None and self._emulator.unchecked_launches():
             self._unchecked = True
         return {
             "ns": times,
@@ -327,7 +332,7 @@ class _Runner:
 
     def _shares(self, output: Any, set_index: int) -> bool:
         """Whether an output lies in memory of another, of an input or of a parameter."""
-        if self._is_emulated():
+        if self._emulator is not None:
             return False
         given = trees.pack(self._inputs.sets[set_index])[1]
         return is_shared(trees.pack(output)[1], [*given, *self._module.parameters()])
@@ -351,7 +356,7 @@ class _Runner:
                     else:
                         self._timed.run(self._model, sets, calls, request["rounds"])
                     # What is only computed when it is looked at is part of the call.
-                    described = self._timed.described(_type_name, self._where)
+                    described = self._timed.described(_type_name, self._device_of)
                 if not turn:
                     self._synchronize()
                     self._stopwatch.restore()
@@ -382,7 +387,7 @@ class _Runner:
         leaves = []
         device = self._device()
         for index, tensor in enumerate(tensors):
-            where = self._where(tensor)
+            where = self._device_of(tensor)
             fits = (
                 index < len(targets)
                 and type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -423,13 +428,15 @@ class _Runner:
             given = [*(value for _, value in held_tensors(self._module).values()), *trees.pack(arguments)[1]]
             effects.learn(given)
             self._platform.launched()
-            if self._is_emulated():
-                self._platform.follow(given)
+            if self._emulator is not None:
+                self._emulator.begin_dataflow_trace(given)
             with effects:
                 self._seed(request["seed"])
                 output = self._model(*arguments)
             mine = self._platform.launched()
-            apart = self._platform.followed(trees.pack(output)[1]) if self._is_emulated() else ""
+            apart = ""
+            if self._emulator is not None:
+                apart = self._emulator.end_dataflow_trace(trees.pack(output)[1])
             effects.conclude(trees.pack(output)[1])
             self._stopwatch.restore()
         return {"custom_effect": effects.seen, "launched": mine, "apart": apart}
@@ -448,7 +455,7 @@ class _Runner:
         busy = took = 0
         described: Any = None
         with self._phase("forward"), torch.no_grad():
-            if self._platform.device == "cuda":
+            if self._platform.records_kernels:
                 scripted = kernels.scripted_functions(self._module) > self._scripted
                 launched, operators, busy = kernels.record(call, self._synchronize, scripted)
             else:
@@ -476,8 +483,8 @@ class _Runner:
         usual: contextlib.AbstractContextManager[list[torch.Tensor]] = contextlib.nullcontext([])
         change = misuse.changed(self._module, how) if how != "usual" else usual
         with torch.no_grad(), change as tensors:
-            if self._is_emulated():
-                self._platform.bring(tensors)
+            if self._emulator is not None:
+                self._emulator.mark_on_device(tensors)
             self._seed(request["seed"])
             try:
                 outputs = trees.pack(self._model(*arguments))[1]
@@ -537,7 +544,7 @@ class _Runner:
         """Run a program in a process of its own, behind a tool; nothing of it is imported here."""
         with self._phase("alone"):
             self._inputs.refresh()
-            return {"answer": standalone.run(self._home, request, fds, self._inputs.sets)}
+            return {"answer": standalone.run(self._home, self._platform.name, request, fds, self._inputs.sets)}
 
     def _op_pack(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What a program run alone has built, written to the judge's descriptor."""
@@ -562,6 +569,12 @@ class _Runner:
 
 _probe_generator = torch.Generator()
 _probe_generator.seed()
+
+
+def _call_emulated(emulator: EmulatedRuntime, module: torch.nn.Module, *arguments: Any) -> Any:
+    emulator.mark_on_device(trees.pack(arguments)[1])
+    with emulator.surroundings():
+        return module(*arguments)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

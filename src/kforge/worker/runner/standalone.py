@@ -28,8 +28,8 @@ _BUILT = ("torch_extensions",)
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
 
 
-def run(home: str, request: dict[str, Any], fds: list[int], sets: list[list[Any]]) -> dict[str, Any]:
-    """Run `request["command"]`, then Python with the solo program on the source; how it ended and what it wrote."""
+def run(home: str, platform: str, request: dict[str, Any], fds: list[int], sets: list[list[Any]]) -> dict[str, Any]:
+    """Run `request["command"]`, then Python with the program alone on its source; how it ended and what it wrote."""
     if request.get("build"):
         unpack(home, fds[-1], request["build"])
     folder = os.path.join(home, "solo")
@@ -40,11 +40,12 @@ def run(home: str, request: dict[str, Any], fds: list[int], sets: list[list[Any]
     torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
     told = {
         **{name: request[name] for name in ("class_name", "arguments", "seed", "training", "only_load")},
+        "platform": platform,
         "inputs": tree,
         "tensors": [[dtype_name(t.dtype), list(t.shape), list(t.stride())] for t in tensors],
     }
     _write(os.path.join(folder, "order.json"), json.dumps(told))
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "solo_program.py")
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standalone_program.py")
     root = os.path.abspath(os.path.join(os.path.dirname(program), "..", "..", ".."))
     command = [word.replace("{home}", folder) for word in request["command"]]
     command += [sys.executable, "-I", "-B", "-W", "ignore", program, root, folder]

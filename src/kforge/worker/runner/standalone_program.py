@@ -1,6 +1,6 @@
 """Run behind a tool: loads a candidate, warms it up, then makes one call that the tool is told to look at.
 
-python solo_program.py ROOT FOLDER: ROOT holds the staged package, FOLDER the candidate, its order and its inputs.
+python standalone_program.py ROOT FOLDER: ROOT holds the staged package, FOLDER the candidate, its order and its inputs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kforge.platforms.base import Platform
 
 _WARM_CALLS = 2
 
@@ -22,6 +25,7 @@ def main(root: str, folder: str) -> int:
     sys.path.insert(0, root)
     import torch
 
+    from kforge import registry
     from kforge.worker import trees
     from kforge.worker.arena import named_dtype
     from kforge.worker.wire import FINISHED
@@ -34,7 +38,8 @@ def main(root: str, folder: str) -> int:
     with _watched(folder) if order["only_load"] else contextlib.nullcontext():
         module = _load(torch, trees, folder, order)
     if not order["only_load"]:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        platform: Platform = registry.load("platforms", order["platform"])
+        device = platform.device
         module = module.to(device)
         samples = torch.load(os.path.join(folder, "inputs.pt"), weights_only=True)
         tensors = []
@@ -46,7 +51,7 @@ def main(root: str, folder: str) -> int:
             tensors.append(made)
         arguments = trees.unpack(order["inputs"], tensors)
         with torch.no_grad():
-            _calls(torch, module, arguments, device)
+            _calls(platform, module, arguments)
     _gather(folder)
     with open(os.path.join(folder, FINISHED), "w") as file:
         file.write("every call was made\n")
@@ -86,17 +91,13 @@ def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
     return module
 
 
-def _calls(torch: Any, module: Any, arguments: list[Any], device: str) -> None:
-    on_gpu = device == "cuda"
+def _calls(platform: Platform, module: Any, arguments: list[Any]) -> None:
     for _ in range(_WARM_CALLS):
         module(*arguments)
-    if on_gpu:
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaProfilerStart()
-    module(*arguments)
-    if on_gpu:
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaProfilerStop()
+    platform.synchronize()
+    with platform.profiled_range():
+        module(*arguments)
+        platform.synchronize()
 
 
 def _keep_cubins(folder: str) -> None:

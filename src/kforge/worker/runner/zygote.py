@@ -16,6 +16,8 @@ import sys
 from typing import Any
 
 from kforge import registry
+from kforge.errors import PlatformFault
+from kforge.platforms._method_fault import platform_method
 from kforge.worker.sandbox import kernel, rootfs
 from kforge.worker.sandbox.view import FileSystemView
 from kforge.worker.wire import Channel, PeerError
@@ -38,6 +40,9 @@ def main(arguments: list[str]) -> int:
 
         _warm(torch, platform)
         channel.send({"ok": True, "torch": torch.__version__})
+    except PlatformFault as fault:
+        channel.send({"ok": False, "platform": str(fault)})
+        return 1
     except Exception as error:
         channel.send({"ok": False, "error": f"{type(error).__name__}: {error}"})
         return 1
@@ -66,7 +71,9 @@ def _warm(torch: Any, platform: str) -> None:
         layer = torch.nn.Linear(2, 2)
         layer.load_state_dict(layer.state_dict())
         layer(torch.zeros(1, 2))
-    for name in registry.load("platforms", platform).warm_imports:
+    with platform_method(platform, "its module"):
+        warm_imports = registry.load("platforms", platform).warm_imports
+    for name in warm_imports:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 

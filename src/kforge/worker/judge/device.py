@@ -21,7 +21,7 @@ _SET_BYTES, _DEVICE_SET_SHARE = 256 << 20, 64
 
 
 @dataclass(frozen=True)
-class Site:
+class Device:
     """One device of one platform."""
 
     platform: Platform
@@ -30,24 +30,24 @@ class Site:
     """What this process does on the device without holding it."""
 
     @cached_property
-    def device(self) -> torch.device:
+    def torch_device(self) -> torch.device:
         """As this process calls it."""
         return torch.device(self.platform.device_name(self.number))
 
     @property
-    def apart(self) -> bool:
+    def has_own_memory(self) -> bool:
         """Whether the device has memory of its own."""
-        return self.device.type != "cpu"
+        return self.torch_device.type != "cpu"
 
     @cached_property
-    def shares(self) -> bool:
+    def supports_ipc(self) -> bool:
         """Whether runners map the device's memory directly; otherwise tensors travel through the host's."""
-        return self.device.type == "cuda" and not device_memory.unavailable_reason(self.number)
+        return self.platform.supports_ipc and not device_memory.unavailable_reason(self.number)
 
     @cached_property
     def clock(self) -> DeviceClock:
         """The judge's own stream on a device whose memory runners map."""
-        return DeviceClock(self.device)
+        return DeviceClock(self.torch_device)
 
     @cached_property
     def memory_bytes(self) -> int:
@@ -56,48 +56,43 @@ class Site:
     @property
     def large_bytes(self) -> int:
         """A set of inputs and outputs beyond this is a burden here."""
-        return self.memory_bytes // (DEVICE_LARGE if self.apart else HOST_LARGE)
+        return self.memory_bytes // (DEVICE_LARGE if self.has_own_memory else HOST_LARGE)
 
     @property
     def rotation_bytes(self) -> int:
         """What timed input sets may take up together."""
-        return self.memory_bytes // _DEVICE_SET_SHARE if self.apart else _SET_BYTES
+        return self.memory_bytes // _DEVICE_SET_SHARE if self.has_own_memory else _SET_BYTES
 
     def arena(self, size: int) -> Arena | DeviceArena:
         """Memory that a runner can map too."""
-        return DeviceArena.create(size, self.number) if self.shares else Arena.create(size)
+        return DeviceArena.create(size, self.number) if self.supports_ipc else Arena.create(size)
 
     def synchronize(self) -> None:
         """Wait until what this process launched on the device is done."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self.has_own_memory:
+            self.platform.synchronize_device(self.number)
 
     def is_scarce(self, size: int) -> bool:
         """Whether memory for things of this size must be shared out with care."""
-        return self.apart and size > self.memory_bytes // 64
+        return self.has_own_memory and size > self.memory_bytes // 64
 
     def give_back(self, size: int) -> None:
         """Return memory this process keeps for later to the device, where `size` bytes are a good part of it."""
-        if self.device.type == "cuda" and self.is_scarce(size):
-            free, _total = torch.cuda.mem_get_info(self.device)
-            if free < 3 * size:
-                torch.cuda.empty_cache()
+        if self.is_scarce(size) and self.platform.free_bytes(self.number) < 3 * size:
+            self.platform.empty_cache()
 
     def free_bytes(self) -> int:
         """What could still be allocated on the device; its whole memory where that is the host's."""
-        if self.device.type != "cuda":
+        if not self.has_own_memory:
             return self.memory_bytes
-        free, _total = torch.cuda.mem_get_info(self.device)
-        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return int(free + kept)
+        return self.platform.free_bytes(self.number) + self.platform.cached_bytes(self.number)
 
     @contextmanager
-    def chosen(self) -> Iterator[None]:
+    def as_default(self) -> Iterator[None]:
         """The device as the calling thread's default for what the problem's own code makes."""
-        if not self.apart:
+        if not self.has_own_memory:
             yield
             return
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-        with self.device:
+        self.platform.select_device(self.number)
+        with self.torch_device:
             yield

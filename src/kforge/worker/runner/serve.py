@@ -79,7 +79,8 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
 
 class _Runner:
     def __init__(self, platform_name: str, home: str) -> None:
-        self._platform = registry.load("platforms", platform_name)
+        # Any: an emulated platform is asked for more than the others.
+        self._platform: Any = registry.load("platforms", platform_name)
         self._platform.enter_runner()
         self._stopwatch = self._platform.stopwatch()
         self._synchronize = self._platform.synchronize

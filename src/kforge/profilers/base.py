@@ -16,7 +16,19 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from kforge.platforms.base import Platform
+from kforge.profilers._facts import Facts
+from kforge.profilers._signal_rule import SignalRule
 from kforge.types import Problem, Profile, Verdict
+
+__all__ = [
+    "Facts",
+    "NothingSeen",
+    "Profiler",
+    "ProfilingContext",
+    "SignalRule",
+    "StandaloneRun",
+    "Subject",
+]
 
 Subject = Literal["candidate", "reference", "machine"]
 """Whom a probe looks at: the candidate in its sandbox, the reference in a trusted runner, or only the machine."""
@@ -86,6 +98,8 @@ class Profiler:
     """The file beside the plug-in that runs in a runner; empty if it needs none."""
     pictures = False
     """Whether it shows pictures, and not only text."""
+    rules: tuple[SignalRule, ...] = ()
+    """How its metrics become signals of the digest; none where its text and KForge's own rules say all."""
 
     def unavailable_reason(self) -> str:
         """Why it cannot be used here, with the cure; empty if it can."""

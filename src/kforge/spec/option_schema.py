@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kforge import registry
 from kforge.agents.prompt_maker import check_style
 from kforge.errors import UsageError
-from kforge.execution.executor_names import LOCAL, folder_of
+from kforge.execution.executor_names import LOCAL, judges_here
 from kforge.profilers import _names as naming
 from kforge.run.team import BUILTIN
 from kforge.spec.mistakes import Mistake, Where, near
@@ -147,7 +147,7 @@ def options_of(configuration: Configuration, platform: str, seed: int = 0, execu
     if way is None:
         return options
     found = judging_platform(platform, executor)
-    return replace(options, profilers=profilers_for(way, found, here=folder_of(executor) is None))
+    return replace(options, profilers=profilers_for(way, found, here=judges_here(executor)))
 
 
 def _options(words: dict[str, Any]) -> Options:

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from kforge import problems, registry
 from kforge.agents.base import Target
-from kforge.errors import PluginAbsent, UsageError
-from kforge.execution.executor_names import LOCAL, folder_of, whole_name
+from kforge.errors import UsageError
+from kforge.execution.executor_names import LOCAL, check_executor, parse_executor, whole_name
 from kforge.platforms.base import Platform
 from kforge.spec.donor_source import find_reference, known_reference
 from kforge.store.store import Store
 from kforge.types import Budget, ModelSettings, Plan, Problem, Request, Settings
-from kforge.worker.bundle_folder import EMULATED, BundleFolder
+from kforge.worker.bundle_folder import EMULATED
 
 T = TypeVar("T")
 _UNKNOWN = (
@@ -141,34 +141,28 @@ def request_without_reference(problem: Problem, platform: str, models: tuple[str
 
 def target_of(platform: str, executor: str = LOCAL) -> Target:
     """What agents are told of a platform, with the facts of the machine that judges."""
-    found, folder = judging_platform(platform, executor), folder_of(executor)
-    guide = found.guide() if folder is None or BundleFolder(folder).facts(platform) else found.guide() + _UNKNOWN
+    found, (plugin, argument) = judging_platform(platform, executor), parse_executor(executor)
+    known = plugin.judges_here or plugin.facts(argument, platform)
+    guide = found.guide() if known else found.guide() + _UNKNOWN
     verified_as = found.device_class if found.emulated else ""
     return Target(found.name, guide, found.example(), found.hardware().device_class, verified_as)
 
 
 def judging_platform(platform: str, executor: str = LOCAL) -> Platform:
     """A platform as it is where programs are judged: its hardware may be there and not here."""
-    found: Platform = registry.load("platforms", platform)
-    folder = folder_of(executor)
-    if folder is None:
+    found, (plugin, argument) = registry.load("platforms", platform), parse_executor(executor)
+    if plugin.judges_here:
         return found
-    facts = BundleFolder(folder).facts(platform)
+    facts = plugin.facts(argument, platform)
     return _elsewhere(found if EMULATED in facts else found.hardware(), facts)
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:
-    """PluginAbsent, with what to do, where it cannot be used on this machine; UsageError for a bundle's folder that
-    cannot be one. What a bundle's machine lacks is for its worker to say.
+    """PluginAbsent, with what to do, where it cannot be used on the machine that judges, as far as that can be told
+    here; UsageError for an executor, or a folder of one, that cannot be used.
     """
-    found: Platform = registry.load("platforms", platform)
-    folder = folder_of(executor)
-    if folder is not None:
-        BundleFolder(folder).check()
-        return
-    reason = found.unavailable_reason()
-    if reason:
-        raise PluginAbsent(f"platform {platform}: {reason}")
+    registry.load("platforms", platform)
+    check_executor(executor, platform)
 
 
 class _Facts(dict[str, str]):

@@ -47,7 +47,7 @@ from pathlib import Path
 
 import pytest
 
-from kforge.testing import CLAUSES, Contract, Mark
+from kforge.testing import CLAUSES, ClauseState, Contract
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,9 @@ def contract():
 @pytest.mark.parametrize("clause", CLAUSES)
 def test_contract(contract, clause):
     finding = contract.finding(clause)
-    if finding.mark is Mark.SKIPPED:
+    if finding.mark is ClauseState.SKIPPED:
         pytest.skip(finding.said)
-    assert finding.mark is Mark.KEPT, finding.said
+    assert finding.mark is ClauseState.KEPT, finding.said
 '''
 
 

@@ -52,6 +52,9 @@ class ExecutorPlugin:
     judges_here = False
     """Whether programs are judged on this machine: its platform must be usable then, and prompts speak of its facts."""
 
+    leaves_jobs = False
+    """Whether a job may be left in other hands, so that its report comes later: `run` raises ReportAwaited then."""
+
     def unavailable_reason(self) -> str:
         """Why no such executor can be opened here, with the cure; empty if one can."""
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kforge import registry
-from kforge.errors import PluginAbsent, UsageError
+from kforge.errors import KForgeError, PluginAbsent, UsageError
 from kforge.execution.base import ExecutorPlugin
 from kforge.worker.device_selection import device_numbers
 
@@ -57,10 +57,15 @@ def whole_name(name: str) -> str:
 
 
 def judges_here(name: str) -> bool:
-    """Whether programs are judged on this machine; not so for an executor that is not installed here."""
+    """Whether programs are judged on this machine."""
+    return parse_executor(name).plugin.judges_here
+
+
+def leaves_jobs(name: str) -> bool:
+    """Whether reports may come later than the run that asks for them; not for what is not installed here."""
     try:
-        return parse_executor(name).plugin.judges_here
-    except UsageError:
+        return parse_executor(name).plugin.leaves_jobs
+    except KForgeError:
         return False
 
 

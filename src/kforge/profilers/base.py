@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from kforge.errors import UnknownPlugin
 from kforge.platforms.base import Platform
 from kforge.profilers._facts import Facts
 from kforge.profilers._signal_rule import SignalRule
@@ -108,6 +109,10 @@ class Profiler:
     def collect(self, bench: ProfilingContext) -> Profile:
         """What it saw. NothingSeen, or any other exception, becomes a profile that says why it is absent."""
         raise NothingSeen(f"{self.name} is not collected on platform {bench.platform.name}")
+
+    def with_argument(self, argument: str) -> Profiler:
+        """The profiler with what a user wrote behind a colon; UnknownPlugin, a UsageError, where it takes nothing."""
+        raise UnknownPlugin(f"the profiler {self.name} takes nothing behind a colon; write --profiler {self.name}")
 
     def probe(self) -> str:
         """The text of its probe; empty if it has none."""

@@ -14,6 +14,7 @@ class BundlePlugin(ExecutorPlugin):
     name = "bundle"
     form = "bundle:DIR"
     what = "another machine, by way of a folder that is carried there and back"
+    leaves_jobs = True
 
     def open(self, argument: str, platform: str) -> Executor:
         return BundleExecutor(self.folder(argument))

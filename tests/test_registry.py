@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,13 @@ def test_every_pinned_version_is_one_that_the_public_index_has():
 def test_built_in_names_are_file_names():
     assert "cpu" in registry.names("platforms")
     assert {"torch_profiler", "perf", "ncu"} <= set(registry.names("profilers"))
+    assert set(registry.names("models")) == {"command", "mailbox", "replay"}
+    assert set(registry.names("executors")) == {"bundle", "local"}
 
 
 def test_every_built_in_plugin_carries_its_own_name():
     for kind in registry.KINDS:
+        assert registry.names(kind)
         for name in registry.names(kind):
             assert registry.load(kind, name).name == name
 
@@ -36,17 +38,6 @@ def test_an_unknown_name_lists_the_known_ones():
         registry.load("platforms", "abacus")
     with pytest.raises(UnknownPlugin, match="no such kind"):
         registry.names("gadgets")
-
-
-def test_third_parties_register_by_entry_point(monkeypatch):
-    point = importlib.metadata.EntryPoint("abacus", "collections:OrderedDict", "kforge.platforms")
-
-    def entry_points(group):
-        return [point] if group == "kforge.platforms" else []
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    assert "abacus" in registry.names("platforms")
-    assert registry.load("platforms", "abacus").__name__ == "OrderedDict"
 
 
 def test_the_cpu_guide_is_filled_in_and_the_example_is_a_pair():

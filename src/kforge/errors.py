@@ -4,7 +4,7 @@ A bad candidate is data (a `Verdict`); only a broken harness, a bad problem or a
 
     KForgeError
     ├── UsageError              the request makes no sense: a missing file, an unknown option value
-    │   └── UnknownPlugin       no platform, profiler or sandbox of that name, with the names there are
+    │   └── UnknownPlugin       no plug-in of that name, with the names there are; or one that is not of its kind
     ├── ProblemError            the problem file is unusable: names file, line and what is missing
     ├── PluginAbsent            the plug-in exists, and this machine lacks what it needs
     ├── ModelError              a model gave no reply
@@ -34,7 +34,7 @@ class UsageError(KForgeError):
 
 
 class UnknownPlugin(UsageError):
-    """Nothing is registered under that name."""
+    """Nothing is registered under that name, or nothing that can be used as that kind of plug-in."""
 
 
 class ProblemError(KForgeError):

@@ -16,7 +16,7 @@ from kforge.models import prices
 from kforge.models.base import Model
 from kforge.models.budget_account import BudgetAccount, Budgeted
 from kforge.models.cache import Caching
-from kforge.models.command import Command
+from kforge.models.plugins.command import Command
 from kforge.models.prices import Rate, rate_of
 from kforge.models.rate_limit import Limited
 from kforge.models.retry import Backoff, Retrying

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from kforge.errors import ModelRejected, ModelUnavailable, NothingRecorded, PluginAbsent, UsageError
 from kforge.models import keys
 from kforge.models.base import Model
-from kforge.models.command import Command
 from kforge.models.factory import open_model
-from kforge.models.mailbox import Mailbox, file_name
-from kforge.models.recordings import Recording, Replay, exchanges
+from kforge.models.plugins.command import Command
+from kforge.models.plugins.mailbox import Mailbox, file_name
+from kforge.models.plugins.replay import Replay
+from kforge.models.recordings import Recording, exchanges
 from kforge.models.scripted import Scripted
 from kforge.models.secret_filter import LONGEST, scrub
 from kforge.types import Completion, Finish, Image, Message, ModelSettings, Prompt, Usage
@@ -276,7 +277,7 @@ class TestMailbox:
         reply = tmp_path / f"{file_name(prompt)}.reply.md"
         reply.write_text("so")
         os.utime(reply, (1, 1))
-        monkeypatch.setattr("kforge.models.mailbox.POLL_SECONDS", 3600.0)
+        monkeypatch.setattr("kforge.models.plugins.mailbox.POLL_SECONDS", 3600.0)
         completion = asyncio.run(asyncio.wait_for(Mailbox(tmp_path).complete(prompt), 30))
         assert completion.text == "so"
         assert not list(tmp_path.glob("*.prompt.md"))

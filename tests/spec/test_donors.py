@@ -296,7 +296,8 @@ def test_any_two_platforms_of_the_table_are_mapped(there: str, here: str) -> Non
     ],
 )
 def test_the_paper_s_concepts_stand_for_each_other(words: tuple[str, str, str]) -> None:
-    rows = [tuple(row.get(name, "") for name in ("cuda", "metal", "opencl")) for row in concepts.CONCEPTS]
+    terms = [concepts.terms_of(name) for name in ("cuda", "metal", "opencl")]
+    rows = [tuple(each.get(name, "") for each in terms) for name in concepts.CONCEPTS]
     assert [row for row in rows if all(map(str.startswith, row, words))]
 
 

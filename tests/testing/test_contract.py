@@ -108,6 +108,11 @@ _ABSENT = "    def unavailable_reason(self):\n        {code}\n"
         ("facts", _FACTS.format(facts="{'two words': 'a'}"), "keys that are single words"),
         ("facts", _FACTS.format(facts="{'driver': 'one\\ntwo'}"), "on one line"),
         ("facts", "", "facts is empty"),
+        (
+            "facts",
+            "    terms = {'barrier': 'this | that'}\n",
+            "say it in a few words without |",
+        ),
         ("guide", _FACTS.format(facts="{'cores': 'eight'}"), "asks for $processor, which facts() does not name"),
         ("absence", _ABSENT.format(code="return 'nothing here'"), "in parentheses, the cure"),
         ("absence", _ABSENT.format(code="return None"), "give a str"),

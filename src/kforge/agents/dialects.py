@@ -1,43 +1,52 @@
-"""Which platform a text is written for, and what language its fence names, as far as the text tells."""
+"""Which platform a text is written for, and what language its fence names, as far as the text tells.
+
+What tells is each platform's `dialect`, a third party's included.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePath
 
-_MARKS = {
-    "cuda": r"\b__global__\b|\b__shared__\b|\b__syncthreads\b|\bthreadIdx\b",
-    "triton": r"@triton\.(?:jit|autotune)\b|\btriton\.language\b",
-    "metal": r"\bmetal_stdlib\b|\[\[\s*thread\w*_in_\w+|\bmps\.compile_shader\b|\bthreadgroup_barrier\b",
-    "opencl": r"\bpyopencl\b|\b__kernel\b|\bget_global_id\b",
-}
-"""What only programs for that platform say."""
-_CPU = r"#\s*pragma\s+omp\b|\bg\+\+|<immintrin\.h>|<arm_neon\.h>"
-"""Programs for accelerators may say this too."""
-_SUFFIXES = {
+from kforge import registry
+from kforge.platforms.base import Dialect
+
+_LANGUAGES = {
     ".py": "python",
-    ".cu": "cuda",
-    ".cuh": "cuda",
-    ".metal": "metal",
-    ".cl": "opencl",
     ".c": "c",
     **dict.fromkeys((".cpp", ".cc", ".cxx", ".h", ".hpp"), "cpp"),
 }
-_LANGUAGES = {"cuda": "cuda", "triton": "python", "metal": "metal", "opencl": "opencl", "cpu": "cpp"}
+"""By the endings of files that are of no one platform."""
 _PYTHON = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+.*:$)", re.MULTILINE)
 
 
 def platform_of(source: str) -> str:
     """The platform a program is written for; empty where its text names none, or several."""
-    found = [name for name, marks in _MARKS.items() if re.search(marks, source)]
-    if not found:
-        return "cpu" if re.search(_CPU, source) else ""
-    return found[0] if len(found) == 1 else ""
+    dialects = _dialects()
+    matching = [name for name, dialect in dialects.items() if _says(dialect.marks, source)]
+    matching = matching or [name for name, dialect in dialects.items() if _says(dialect.shared_marks, source)]
+    return matching[0] if len(matching) == 1 else ""
 
 
 def language_of(source: str, name: str = "") -> str:
     """What a fence around the text is called; `name` is that of its file. Empty where it cannot be told."""
-    known = _SUFFIXES.get(PurePath(name).suffix.lower())
+    suffix = PurePath(name).suffix.lower()
+    dialects = _dialects()
+    by_suffix = (dialect.language for dialect in dialects.values() if suffix in dialect.suffixes)
+    known = _LANGUAGES.get(suffix) or next(by_suffix, "")
     if known:
         return known
-    return "python" if _PYTHON.search(source) else _LANGUAGES.get(platform_of(source), "")
+    return "python" if _PYTHON.search(source) else dialects.get(platform_of(source), Dialect()).language
+
+
+def _dialects() -> dict[str, Dialect]:
+    """By platform. Of several with the same marks, such as an original and its copy, the first is known by them."""
+    by_marks: dict[tuple[str, str], tuple[str, Dialect]] = {}
+    for name, platform in registry.load_all("platforms").items():
+        dialect = platform.hardware().dialect
+        by_marks.setdefault((dialect.marks, dialect.shared_marks), (name, dialect))
+    return dict(by_marks.values())
+
+
+def _says(pattern: str, source: str) -> bool:
+    return bool(pattern and re.search(pattern, source))

@@ -28,9 +28,15 @@ def say_what_to_do(console: Console, results: list[RunResult], store: str | Stor
 
 
 def say_waiting(console: Console, executor: str, go_on: str) -> None:
-    """How the jobs of one bundle get their reports, and the command that goes on then."""
+    """How the jobs of one executor get their reports, and the command that goes on then."""
     folder = folder_of(executor)
     if folder is None:
+        console.print(
+            f"[cyan]jobs wait[/] for their reports from {escape(executor)}. Once they are there, go on with",
+            highlight=False,
+            soft_wrap=True,
+        )
+        console.print(f"  {escape(go_on)}", highlight=False, soft_wrap=True)
         return
     count = BundleFolder(folder).waiting()
     jobs = f"{count} job waits" if count == 1 else f"{count} jobs wait"

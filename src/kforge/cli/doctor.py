@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import inspect
 import json
 import os
 import platform as machine
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +18,11 @@ from rich.table import Table
 
 from kforge import registry
 from kforge.cli.screen import Screen
+from kforge.errors import KForgeError
+from kforge.execution.base import ExecutorPlugin
 from kforge.models import keys
+from kforge.models.base import ModelPlugin
+from kforge.profilers.base import Profiler
 from kforge.worker.sandbox import levels
 
 _TOOLS = (
@@ -39,35 +45,56 @@ def run(as_json: bool) -> int:
 
 def examine() -> dict[str, Any]:
     """Everything, as plain data: name -> {absent: reason or empty, detail: ...}."""
-    platforms = {}
-    for name in registry.names("platforms"):
-        plugin = registry.load("platforms", name)
-        absent = plugin.unavailable_reason() or _torch_missing()
-        facts = plugin.facts()
-        detail = ", ".join(
-            facts[key] for key in ("processor", "cores", "vectors") if facts.get(key, "unknown") != "unknown"
-        )
-        platforms[name] = {
-            "absent": absent,
-            "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,"),
-        }
-    profilers = {}
-    for name in registry.names("profilers"):
-        plugin = registry.load("profilers", name)
-        profilers[name] = {"absent": plugin.unavailable_reason(), "detail": plugin.what}
     sandbox = {
         level: {"absent": levels.unavailable_reason(level), "detail": _SANDBOX[level]} for level in levels.LEVELS
     }
     return {
         "python": machine.python_version(),
         "torch": importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
-        "platforms": platforms,
+        "platforms": _each("platforms", _platform),
         "compilers": {name: _tool(name, cure) for name, cure in _TOOLS},
-        "profilers": profilers,
+        "profilers": _each("profilers", lambda name: _state(registry.load("profilers", name))),
         "sandbox": sandbox,
-        "models": _models(),
+        "models": {**_providers(), **_each("models", lambda name: _state(registry.load("models", name)))},
+        "executors": _each("executors", lambda name: _state(registry.load("executors", name))),
+        "search": _each("search", _search),
         "sandbox_used": levels.choose("auto"),
     }
+
+
+def _each(kind: registry.KindName, examine_one: Callable[[str], dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The plug-ins of a kind; one that cannot be loaded or asked is absent, and why."""
+    found = {}
+    for name in registry.names(kind):
+        try:
+            found[name] = examine_one(name)
+        except KForgeError as error:
+            found[name] = {"absent": str(error), "detail": ""}
+        except Exception as error:
+            # A third party's: it must not hide what there is besides.
+            found[name] = {"absent": f"{type(error).__name__}: {error}", "detail": ""}
+    return found
+
+
+def _platform(name: str) -> dict[str, str]:
+    plugin = registry.load("platforms", name)
+    facts = plugin.facts()
+    detail = ", ".join(
+        facts[key] for key in ("processor", "cores", "vectors") if facts.get(key, "unknown") != "unknown"
+    )
+    return {
+        "absent": plugin.unavailable_reason() or _torch_missing(),
+        "detail": detail.replace(f", {facts.get('cores')},", f", {facts.get('cores')} cores,"),
+    }
+
+
+def _state(plugin: Profiler | ModelPlugin | ExecutorPlugin) -> dict[str, str]:
+    return {"absent": plugin.unavailable_reason(), "detail": plugin.what}
+
+
+def _search(name: str) -> dict[str, str]:
+    summary = inspect.getdoc(registry.load("search", name)) or ""
+    return {"absent": "", "detail": summary.partition("\n")[0]}
 
 
 _SANDBOX = {
@@ -77,7 +104,7 @@ _SANDBOX = {
 }
 
 
-def _models() -> dict[str, dict[str, str]]:
+def _providers() -> dict[str, dict[str, str]]:
     """The offline agents, and whose key is set; never a key itself."""
     found = {"builtin": {"absent": _torch_missing(), "detail": "the offline agents: no key, no network, no model"}}
     for provider in ("openai", "anthropic", "google"):
@@ -98,7 +125,7 @@ def _tool(name: str, cure: str) -> dict[str, str]:
 
 def _print(console: Console, found: dict[str, Any]) -> None:
     console.print(f"Python {found['python']}, torch {found['torch'] or 'not installed'}", highlight=False)
-    for kind in ("platforms", "compilers", "profilers", "sandbox", "models"):
+    for kind in ("platforms", "compilers", "profilers", "sandbox", "models", "executors", "search"):
         console.print(f"\n[bold]{kind}[/]")
         table = Table.grid(padding=(0, 2))
         for name, item in found[kind].items():

@@ -1,4 +1,7 @@
-"""What is asked of an executor."""
+"""What is asked of an executor, and of a plug-in that opens some.
+
+`--executor mine:ARGUMENT` is the executor that the plug-in `mine` opens with that argument.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +35,44 @@ class Executor(Protocol):
     async def close(self) -> None:
         """End everything it started."""
         ...
+
+
+class ExecutorPlugin:
+    """Opens the executors of one name. Subclass it in `execution/plugins/<name>.py`, or in a package of your own.
+
+    Only `name` and `open` are required. The argument is what stands behind the colon, empty without one.
+    """
+
+    name = ""
+    """The file's name: what stands before the colon."""
+    form = ""
+    """How a user writes it, for whoever got it wrong: `bundle:DIR`."""
+    what = ""
+    """Who judges, in a few words."""
+    judges_here = False
+    """Whether programs are judged on this machine: its platform must be usable then, and prompts speak of its facts."""
+
+    leaves_jobs = False
+    """Whether a job may be left in other hands, so that its report comes later: `run` raises ReportAwaited then."""
+
+    def unavailable_reason(self) -> str:
+        """Why no such executor can be opened here, with the cure; empty if one can."""
+        return ""
+
+    def open(self, argument: str, platform: str) -> Executor:
+        """The executor for a platform's jobs. Nothing is started before the first job."""
+        raise NotImplementedError
+
+    def canonical(self, argument: str) -> str:
+        """The argument as it means the same in every folder and process; UsageError for one that makes no sense."""
+        return argument
+
+    def check(self, argument: str, platform: str) -> None:
+        """Before a run: UsageError or PluginAbsent, with the cure, for what would keep it from judging."""
+
+    def facts(self, argument: str, platform: str) -> dict[str, str]:
+        """A platform's facts on the machine that judges, where that is another; empty if nothing is known of it.
+
+        A key `emulated` among them says that programs run on an emulator there.
+        """
+        return {}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from kforge.execution.base import Executor
-from kforge.execution.bundle import BundleExecutor
-from kforge.execution.executor_names import devices_of, folder_of
-from kforge.execution.local import LocalExecutor
+from kforge.execution.executor_names import available_executor
 
 
 def open_executor(name: str, platform: str) -> Executor:
-    """`local` or `bundle:DIR`; UsageError for anything else."""
-    folder = folder_of(name)
-    return LocalExecutor(platform, devices_of(name)) if folder is None else BundleExecutor(folder)
+    """`local`, `bundle:DIR` or a third party's; UsageError for anything else, PluginAbsent for what it lacks here."""
+    plugin, argument = available_executor(name)
+    return plugin.open(argument, platform)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kforge import jsonable
 from kforge.errors import UsageError
-from kforge.execution.executor_names import folder_of
+from kforge.execution.executor_names import leaves_jobs
 from kforge.experiments.cells import by_fingerprint
 from kforge.experiments.confirmation import needs_confirmation, of_winner
 from kforge.store.experiments import Ambiguous, CellState, ExperimentRecord, Experiments
@@ -165,7 +165,7 @@ def _confirmed(trial: Trial, experiment: Experiment) -> Trial:
     """A trial whose winner has yet to be judged once more is not through."""
     if trial.state != "finished" or trial.confirmation is not None or not needs_confirmation(trial.history):
         return trial
-    waits = folder_of(experiment.executor) is not None
+    waits = leaves_jobs(experiment.executor)
     return replace(trial, state="waiting" if waits else "stopped", reason="its winner is yet to be confirmed")
 
 

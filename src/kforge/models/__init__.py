@@ -2,9 +2,10 @@
 
     factory.py     a name on the command line -> a bare model
     hosted.py      provider:model, through the providers' own client libraries
-    command.py     command:CLI, a program that reads a prompt and prints a reply
-    mailbox.py     mailbox:DIR, prompts as files out, replies as files in
-    recordings.py  replay:FILE, and the wrapper that writes such files
+    plugins/       every other name: command.py is command:CLI, a program that reads a prompt and prints a reply;
+                   mailbox.py is mailbox:DIR, prompts as files out, replies as files in; replay.py is replay:FILE.
+                   Third parties have the entry point kforge.models
+    recordings.py  the files that replay:FILE reads, and the wrapper that writes them
     scripted.py    replies written in advance, for tests and benchmarks
 
 Wrappers are models too and work in any order. The usual one, from the outside in:

@@ -1,4 +1,4 @@
-"""Exchanges with a model as lines of a file, and a model that answers from such a file."""
+"""Exchanges with a model as lines of a file, which `replay:FILE` answers from."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from kforge import jsonable
-from kforge.errors import NothingRecorded, UsageError, WireError
+from kforge.errors import UsageError, WireError
 from kforge.models.base import Model
-from kforge.models.prices import FREE, Rate
 from kforge.models.wrapper import ModelWrapper
 from kforge.types import Completion, Finish, Image, Prompt, Usage
 
@@ -84,32 +83,6 @@ class Recording(ModelWrapper):
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
-
-
-class Replay:
-    """`replay:FILE`: answers each slot with what was recorded for it first. A replayed reply costs nothing."""
-
-    rate: Rate = FREE
-
-    def __init__(self, path: str | Path) -> None:
-        """Reads the whole file; raises UsageError that names the line that cannot be read."""
-        self._path = path
-        self._replies: dict[tuple[str, str], Exchange] = {}
-        for exchange in exchanges(path):
-            self._replies.setdefault(exchange.slot, exchange)
-
-    @property
-    def name(self) -> str:
-        return f"replay:{self._path}"
-
-    async def complete(self, prompt: Prompt) -> Completion:
-        found = self._replies.get((prompt.purpose, prompt.sample))
-        if found is None:
-            raise NothingRecorded(f"{self._path} holds no reply for {prompt.purpose} {prompt.sample!r}")
-        return Completion(found.reply, found.model, finish=found.finish)
-
-    async def close(self) -> None:
-        """Nothing is held open."""
 
 
 def exchanges(path: str | Path) -> list[Exchange]:

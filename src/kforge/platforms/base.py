@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kforge.platforms import _torch_backend
@@ -39,6 +42,24 @@ class Stopwatch:
         """After a call that was not timed: leave the device as the next one expects it."""
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How a text that is written for a platform is known, so that a reader is told what it is. Patterns are of `re`."""
+
+    language: str = ""
+    """What a fence around its kernels is called."""
+    marks: str = ""
+    """A pattern for what only programs for this platform say; empty for one that none is known by."""
+    shared_marks: str = ""
+    """A pattern for what its programs say and others' may, too: it counts where no platform's `marks` are found."""
+    suffixes: tuple[str, ...] = ()
+    """Endings of files that hold its kernels, as in `.cu`."""
+
+    def __post_init__(self) -> None:
+        for pattern in (self.marks, self.shared_marks):
+            re.compile(pattern)
+
+
 class Platform:
     """Facts and device behaviour of one target. Subclass it in `platforms/<name>/platform.py`."""
 
@@ -56,6 +77,11 @@ class Platform:
     """What looks at a correct program where nobody says otherwise."""
     baselines: tuple[str, ...] = ("eager", "compile")
     """Ways of running the reference that are timed here."""
+    dialect: Dialect = Dialect()
+    """How a text that is written for it is known."""
+    terms: Mapping[str, str] = MappingProxyType({})
+    """Concept -> what it is called here, for who has a program for one platform and writes another. The usual concepts
+    are in `agents/concepts.py`."""
     warm_imports: tuple[str, ...] = ()
     """Modules that programs are likely to import: loaded once, before runners are forked."""
     supports_ipc = False

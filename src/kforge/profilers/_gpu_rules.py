@@ -5,14 +5,14 @@ The causes are rules too: switched off, a cause is neither named as the limiter 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from kforge.profilers import _gpu_causes, _gpu_facts, _kernel_causes
+from kforge.profilers import _gpu_facts, _kernel_causes
 from kforge.profilers._facts import SHARE, Facts, Found
 from kforge.profilers._format import percent, size, time
 from kforge.profilers._gpu_causes import causes
 from kforge.profilers._gpu_facts import kernels, traced
+from kforge.profilers._signal_rule import SignalRule, Unit
 from kforge.profilers._stall_reasons import meaning
 from kforge.types import Signal
 
@@ -173,21 +173,64 @@ def _device_time(facts: Facts) -> Found:
     return 0.2, Signal("device_time", f"kernels and copies keep the device busy for {time(busy)} a call", busy)
 
 
-RULES: dict[str, Callable[[Facts], Found]] = {
-    "limiter": _limiter,
-    **{name: partial(_beside, name) for name in _gpu_causes.NAMES},
-    "units": _units,
-    "stalls": _stalls,
-    "occupancy_reached": _occupancy_reached,
-    "lanes": _lanes,
-    "traffic_ratio": _traffic_ratio,
-    "launch_share": _launch_share,
-    "kernel_list": _kernel_list,
-    "library_kernels": _library_kernels,
-    "copies": _copies,
-    "load_width": _load_width,
-    "spill_code": _spill_code,
-    "double_code": _double_code,
-    "device_time": _device_time,
-}
-"""Signal name -> the rule that finds it."""
+def _cause_rule(name: str, unit: Unit = "share", gone: str = "") -> SignalRule:
+    return SignalRule(name, partial(_beside, name), unit, gone, source="ncu")
+
+
+RULES = (
+    SignalRule("limiter", _limiter),
+    _cause_rule("launches", "count"),
+    _cause_rule("traffic", "times", "DRAM carries little more than the problem needs now (it was {was} the least)"),
+    _cause_rule("tensor_cores"),
+    _cause_rule("uncoalesced", "count", "global accesses are coalesced now (a warp's touched {was} sectors)"),
+    _cause_rule(
+        "bank_conflicts",
+        gone="shared memory is accessed without bank conflicts now (they were {was} of the accesses)",
+    ),
+    _cause_rule("spilling", gone="nothing of note is spilled any more (it was {was} of the memory sectors)"),
+    _cause_rule("atomics", gone="atomics do not queue any more (they were {was} of the global accesses)"),
+    _cause_rule("occupancy"),
+    _cause_rule("parallelism"),
+    _cause_rule("unit"),
+    _cause_rule("latency"),
+    SignalRule("units", _units, unit="share"),
+    SignalRule("stalls", _stalls, unit="share"),
+    SignalRule("occupancy_reached", _occupancy_reached, unit="share"),
+    SignalRule("lanes", _lanes),
+    SignalRule("traffic_ratio", _traffic_ratio, unit="times"),
+    SignalRule(
+        "launch_share",
+        _launch_share,
+        unit="share",
+        gone="the device hardly idles within a call now (it idled {was})",
+        source="torch_trace",
+    ),
+    SignalRule("kernel_list", _kernel_list),
+    SignalRule(
+        "library_kernels",
+        _library_kernels,
+        unit="share",
+        gone="no library kernel takes time any more (they took {was})",
+        source="torch_trace",
+    ),
+    SignalRule(
+        "copies", _copies, unit="share", gone="no time goes into copies any more ({was} did)", source="torch_trace"
+    ),
+    SignalRule(
+        "load_width", _load_width, gone="global loads are 128 bits wide now (the widest were {was})", source="sass"
+    ),
+    SignalRule(
+        "spill_code",
+        _spill_code,
+        gone="no instruction moves spilled registers any more (there were {was})",
+        source="sass",
+    ),
+    SignalRule(
+        "double_code",
+        _double_code,
+        gone="nothing is done in double precision any more ({was} instructions were)",
+        source="sass",
+    ),
+    SignalRule("device_time", _device_time, unit="nanoseconds"),
+)
+"""In the order in which signals of the same weight are listed."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kforge import registry
-from kforge.errors import UnknownPlugin
+from kforge.profilers.base import Profiler
 
 
 def plain(name: str) -> str:
@@ -14,12 +12,10 @@ def plain(name: str) -> str:
     return head.strip().replace("-", "_") + colon + argument
 
 
-def find(name: str) -> Any:
+def find(name: str) -> Profiler:
     """The plug-in of that name; UnknownPlugin if there is none, or if it takes nothing behind a colon."""
     head, colon, argument = plain(name).partition(":")
     tool = registry.load("profilers", head)
     if not colon:
         return tool
-    if not hasattr(tool, "with_argument"):
-        raise UnknownPlugin(f"the profiler {head} takes nothing behind a colon; write --profiler {head}")
     return tool.with_argument(argument)

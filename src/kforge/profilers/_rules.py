@@ -5,10 +5,9 @@ A rule returns nothing where its fact is missing, trivial or beside the point.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, Found
 from kforge.profilers._format import cut, percent, size, time
+from kforge.profilers._signal_rule import SignalRule
 from kforge.types import Signal
 
 _NAMED_LOOPS = 3
@@ -176,20 +175,57 @@ def _instructions_per_cycle(facts: Facts) -> Found:
     return 0.6, Signal("instructions_per_cycle", text, rate)
 
 
-RULES: dict[str, Callable[[Facts], Found]] = {
-    "bound": _bound,
-    "roofline_share": _roofline_share,
-    "headroom": _headroom,
-    "speedup": _speedup,
-    "unvectorised_loops": _unvectorised_loops,
-    "call_overhead_share": _call_overhead_share,
-    "library_share": _library_share,
-    "top_operator": _top_operator,
-    "bytes_ratio": _bytes_ratio,
-    "instructions_per_cycle": _instructions_per_cycle,
-    "custom_share": _custom_share,
-    "vectorised_loops": _vectorised_loops,
-    "allocated_bytes": _allocated_bytes,
-    "operator_calls": _operator_calls,
-}
-"""Signal name -> the rule that finds it."""
+RULES = (
+    SignalRule("bound", _bound),
+    SignalRule("roofline_share", _roofline_share, unit="share", follows_speed=1),
+    SignalRule(
+        "headroom",
+        _headroom,
+        unit="times",
+        gone="the least possible time is all but reached ({was} was missing)",
+        source="roofline",
+        follows_speed=-1,
+    ),
+    SignalRule("speedup", _speedup, unit="speedup"),
+    SignalRule(
+        "unvectorised_loops",
+        _unvectorised_loops,
+        gone="no loop runs one element at a time any more (there were {was})",
+        source="compiler_remarks",
+        others="other loops than before",
+    ),
+    SignalRule(
+        "call_overhead_share",
+        _call_overhead_share,
+        unit="share",
+        gone="Python, dispatch and allocation take next to no time now (they took {was})",
+        source="torch_profiler",
+    ),
+    SignalRule(
+        "library_share",
+        _library_share,
+        unit="share",
+        gone="torch's own operators take next to no time now (they took {was})",
+        source="torch_profiler",
+    ),
+    SignalRule("top_operator", _top_operator, unit="share"),
+    SignalRule(
+        "bytes_ratio",
+        _bytes_ratio,
+        unit="times",
+        gone="no memory traffic beyond what is needed is left between operators (it was {was} the least)",
+        source="torch_profiler",
+    ),
+    SignalRule("instructions_per_cycle", _instructions_per_cycle, unit="number"),
+    SignalRule("custom_share", _custom_share, unit="share"),
+    SignalRule("vectorised_loops", _vectorised_loops),
+    SignalRule(
+        "allocated_bytes",
+        _allocated_bytes,
+        unit="bytes",
+        gone="a call allocates no more than its result now (it was {was})",
+        source="torch_profiler",
+    ),
+    SignalRule("operator_calls", _operator_calls),
+)
+"""In the order in which signals of the same weight are listed."""

@@ -15,8 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from kforge.errors import UnknownPlugin
 from kforge.platforms.base import Platform
+from kforge.profilers._facts import Facts
+from kforge.profilers._signal_rule import SignalRule
 from kforge.types import Problem, Profile, Verdict
+
+__all__ = [
+    "Facts",
+    "NothingSeen",
+    "Profiler",
+    "ProfilingContext",
+    "SignalRule",
+    "StandaloneRun",
+    "Subject",
+]
 
 Subject = Literal["candidate", "reference", "machine"]
 """Whom a probe looks at: the candidate in its sandbox, the reference in a trusted runner, or only the machine."""
@@ -86,6 +99,8 @@ class Profiler:
     """The file beside the plug-in that runs in a runner; empty if it needs none."""
     pictures = False
     """Whether it shows pictures, and not only text."""
+    rules: tuple[SignalRule, ...] = ()
+    """How its metrics become signals of the digest; none where its text and KForge's own rules say all."""
 
     def unavailable_reason(self) -> str:
         """Why it cannot be used here, with the cure; empty if it can."""
@@ -94,6 +109,10 @@ class Profiler:
     def collect(self, bench: ProfilingContext) -> Profile:
         """What it saw. NothingSeen, or any other exception, becomes a profile that says why it is absent."""
         raise NothingSeen(f"{self.name} is not collected on platform {bench.platform.name}")
+
+    def with_argument(self, argument: str) -> Profiler:
+        """The profiler with what a user wrote behind a colon; UnknownPlugin, a UsageError, where it takes nothing."""
+        raise UnknownPlugin(f"the profiler {self.name} takes nothing behind a colon; write --profiler {self.name}")
 
     def probe(self) -> str:
         """The text of its probe; empty if it has none."""

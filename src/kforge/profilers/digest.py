@@ -1,8 +1,8 @@
 """A profile cut down to the few signals that matter, and how they changed since the attempt before.
 
-`RULES` is a table: a signal's name and the function that finds it. What the rules find is ordered by weight and cut to
-`LIMIT`, on a GPU to `GPU_LIMIT`, and to `LONGEST_TEXT`. Nothing here looks at the machine: the same profiles give the
-same digest.
+`RULES` is a table of KForge's own rules, by the signal's name; a profiler that spoke adds its `rules`. What they find
+is ordered by weight and cut to `LIMIT`, on a GPU to `GPU_LIMIT`, and to `LONGEST_TEXT`. Nothing here looks at the
+machine: the same profiles give the same digest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from kforge.profilers._facts import Facts
 from kforge.profilers._format import cut
 from kforge.profilers._gpu_causes import causes
 from kforge.profilers._gpu_facts import is_gpu
+from kforge.profilers._own_rules import rules_of
 from kforge.types import Digest, Image, Profile, Signal, Verdict
 
 __all__ = ["GPU_LIMIT", "LIMIT", "LONGEST_TEXT", "RULES", "digest", "images"]
 
-RULES = {**_rules.RULES, **_gpu_rules.RULES}
+RULES = {rule.name: rule for rule in (*_rules.RULES, *_gpu_rules.RULES)}
 """Signal name -> the rule that finds it."""
 LIMIT, GPU_LIMIT = 8, 12
 """Signals in a digest, at most."""
@@ -37,15 +38,17 @@ def digest(
     """The signals that matter, most important first; `without` switches rules off by name."""
     facts = Facts({profile.tool: profile for profile in profiles if not profile.absent}, verdict, without)
     found: dict[str, tuple[float, Signal]] = {}
-    for name, rule in RULES.items():
-        hit = rule(facts) if name not in without else None
+    rules = {**rules_of(facts.profiles), **RULES}
+    for name, rule in rules.items():
+        hit = rule.find(facts) if name not in without else None
         if hit is not None:
             found[name] = hit
     weighed = [
-        (weight, believable(compared(signal, previous), previous, verdict.speedup)) for weight, signal in found.values()
+        (weight, believable(compared(signal, previous, rules[name]), previous, rules[name], verdict.speedup))
+        for name, (weight, signal) in found.items()
     ]
     known = {*found, *without, *(cause.name for cause in causes(facts))}
-    weighed += [(0.0, signal) for signal in gone(previous, known, set(facts.profiles))]
+    weighed += [(0.0, signal) for signal in gone(previous, rules, known, set(facts.profiles))]
     ordered = [_short(signal) for _, signal in sorted(weighed, key=lambda item: -item[0])]
     return _fitting(ordered[: GPU_LIMIT if is_gpu(facts) else LIMIT])
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kforge.types import Attempt, Move, Plan, Stop
 
 
+@runtime_checkable
 class Search(Protocol):
     """Names the next move of a chain. It keeps nothing: the history and the plan, with its seed, say all."""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        ...
 
     def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
         """The next move of `chain`, given every attempt of the run, or why the chain is over."""

@@ -15,7 +15,7 @@ from kforge.types import Attempt, Intent, Move, Plan, Stop, best_attempt
 
 
 class Refine:
-    """The search called `refine`."""
+    """The paper's loop: repair until correct, then optimise."""
 
     name = "refine"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kforge.execution.executor_names import folder_of
+from kforge.execution.executor_names import judges_here
 from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models
 from kforge.spec.judging_platform import judging_platform
 from kforge.spec.mistakes import Mistake, Where
@@ -108,6 +108,6 @@ def _shows_nothing(configuration: Configuration, asked: ExperimentOptions) -> st
     way = configuration.options.get("profiling")
     if way is None:
         return ""
-    here = folder_of(asked.executor) is None
+    here = judges_here(asked.executor)
     reasons = [nothing_to_see(way, judging_platform(name, asked.executor), here) for name in asked.platforms]
     return "" if "" in reasons else "; ".join(reasons)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kforge import registry
 from kforge.errors import KForgeError, UsageError
-from kforge.execution.executor_names import folder_of, whole_name
+from kforge.execution.executor_names import whole_name
 from kforge.problems.selection import NotInSuite, missing_on
 from kforge.problems.suites import Suite, open_suite
 from kforge.spec.configurations import configurations_of
@@ -89,7 +89,7 @@ def _plain_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
         if name not in PRESETS:
             yield Mistake(("presets",), f"no preset is called {name!r}; {near(name, PRESETS)}")
     try:
-        folder_of(asked.executor)
+        whole_name(asked.executor)
     except UsageError as error:
         yield Mistake(("executor",), str(error))
     for key in ("budget", "budget_tokens"):

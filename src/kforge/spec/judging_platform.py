@@ -6,10 +6,9 @@ import copy
 
 from kforge import registry
 from kforge.agents.base import Target
-from kforge.errors import PluginAbsent
-from kforge.execution.executor_names import LOCAL, folder_of
+from kforge.execution.executor_names import LOCAL, check_executor, parse_executor
 from kforge.platforms.base import Platform
-from kforge.worker.bundle_folder import EMULATED, BundleFolder
+from kforge.worker.bundle_folder import EMULATED
 
 _UNKNOWN = (
     "\nThe machine that will run the program has not been described: where this text says unknown, let the program ask "
@@ -19,34 +18,28 @@ _UNKNOWN = (
 
 def judging_platform(platform: str, executor: str = LOCAL) -> Platform:
     """The platform with the facts of the machine that judges: its hardware may be there and not here."""
-    plugin: Platform = registry.load("platforms", platform)
-    folder = folder_of(executor)
-    if folder is None:
+    plugin, (judge, argument) = registry.load("platforms", platform), parse_executor(executor)
+    if judge.judges_here:
         return plugin
-    facts = BundleFolder(folder).facts(platform)
+    facts = judge.facts(argument, platform)
     return _on_another_machine(plugin if EMULATED in facts else plugin.hardware(), facts)
 
 
 def target_of(platform: str, executor: str = LOCAL) -> Target:
     """What agents are told of a platform, with the facts of the machine that judges."""
-    plugin, folder = judging_platform(platform, executor), folder_of(executor)
-    guide = plugin.guide() if folder is None or BundleFolder(folder).facts(platform) else plugin.guide() + _UNKNOWN
+    plugin, (judge, argument) = judging_platform(platform, executor), parse_executor(executor)
+    is_known = judge.judges_here or judge.facts(argument, platform)
+    guide = plugin.guide() if is_known else plugin.guide() + _UNKNOWN
     verified_as = plugin.device_class if plugin.emulated else ""
     return Target(plugin.name, guide, plugin.example(), plugin.hardware().device_class, verified_as)
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:
-    """PluginAbsent, with what to do, where a platform cannot be used on this machine; UsageError for a bundle's folder
-    that cannot be one. What a bundle's machine lacks is for its worker to say.
+    """PluginAbsent, with what to do, where a platform cannot be used on the machine that judges, as far as that can be
+    told here; UsageError for an executor, or a folder of one, that cannot be used.
     """
-    plugin: Platform = registry.load("platforms", platform)
-    folder = folder_of(executor)
-    if folder is not None:
-        BundleFolder(folder).check()
-        return
-    reason = plugin.unavailable_reason()
-    if reason:
-        raise PluginAbsent(f"platform {platform}: {reason}")
+    registry.load("platforms", platform)
+    check_executor(executor, platform)
 
 
 class _Facts(dict[str, str]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from kforge import problems
 from kforge.errors import KForgeError, UsageError
-from kforge.execution.executor_names import LOCAL, folder_of, whole_name
+from kforge.execution.executor_names import LOCAL, judges_here, whole_name
 from kforge.spec.judging_platform import judging_platform
 from kforge.spec.mistakes import Mistake, raise_if_any
 from kforge.spec.profiling_modes import profilers_for
@@ -42,7 +42,7 @@ def make_spec(
     values = spec_fields(options)
     if options.get("profiling") is not None:
         where = judging_platform(platform, executor)
-        values["profilers"] = profilers_for(options["profiling"], where, here=folder_of(executor) is None)
+        values["profilers"] = profilers_for(options["profiling"], where, here=judges_here(executor))
     # Every model writes at least one chain.
     values["plan"] = replace(values["plan"], samples=max(values["plan"].samples, len(names)))
     values["executor"] = whole_name(executor)

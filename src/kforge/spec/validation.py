@@ -11,7 +11,7 @@ from typing import Any
 from kforge import registry
 from kforge.agents.prompt_maker import check_style
 from kforge.errors import KForgeError
-from kforge.execution.executor_names import folder_of
+from kforge.execution.executor_names import parse_executor
 from kforge.profilers import _names as profiler_names
 from kforge.spec.mistakes import Mistake, Where, near
 from kforge.spec.option_schema import expected
@@ -91,7 +91,7 @@ def place_mistakes(platform: str, executor: str) -> Iterator[Mistake]:
     except KForgeError as error:
         yield Mistake(("platform",), str(error), error)
     try:
-        folder_of(executor)
+        parse_executor(executor)
     except KForgeError as error:
         yield Mistake(("executor",), str(error), error)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 from kforge import registry
-from kforge.errors import KForgeError, PlatformFault, UsageError
+from kforge.errors import PlatformFault, UsageError
 from kforge.platforms.base import Platform
 from kforge.testing import judged_clauses, static_clauses
 from kforge.testing.clauses import ClauseResult, ClauseState, ask
@@ -26,7 +25,7 @@ class Contract:
     """
 
     def __init__(self, platform: str | Path) -> None:
-        self.platform = _load(str(platform.resolve()) if isinstance(platform, Path) else platform)
+        self.platform = registry.load("platforms", str(platform.resolve()) if isinstance(platform, Path) else platform)
         self.absent = _absence(self.platform)
         """Why programs cannot be run here; their clauses are then skipped."""
         self._bench: judged_clauses.ContractJudge | None = None
@@ -74,24 +73,6 @@ class Contract:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _load(name: str) -> Platform:
-    """The platform; UsageError says why there is none to ask."""
-    try:
-        found = registry.load("platforms", name)
-    except KForgeError:
-        raise
-    except Exception as error:
-        raise UsageError(f"platform {name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Platform):
-        raise UsageError(
-            f"platform {name}: PLUGIN is {found!r}: make it an instance of a kforge.platforms.base.Platform"
-        )
-    known = Path(name).resolve().name if os.sep in name else name
-    if found.name != known:
-        raise UsageError(f"platform {name} calls itself {found.name!r}: set its name to {known!r}")
-    return found
 
 
 def _absence(platform: Platform) -> str:

@@ -97,7 +97,7 @@ def absence(platform: Platform) -> str:
 
 
 def facts(platform: Platform) -> str:
-    """Facts are words."""
+    """Facts are words, and so are terms."""
     found = platform.facts()
     for key, value in found.items():
         if not (isinstance(key, str) and key.isidentifier()):
@@ -106,6 +106,11 @@ def facts(platform: Platform) -> str:
             raise Broken(f"facts: {key} is {value!r}: say it in words, as a str")
         if not value.strip() or "\n" in value or value in ("None", "nan") or value.startswith("<"):
             raise Broken(f"facts: {key} is {value!r}: say it in a few words on one line, or 'unknown'")
+    for concept, term in platform.hardware().terms.items():
+        if not isinstance(term, str) or not term.strip() or "|" in term or "\n" in term:
+            raise Broken(
+                f"terms: {concept} is {term!r}: say it in a few words without |, since they are a table's cell"
+            )
     if not found and not platform.unavailable_reason():
         raise Broken("facts is empty: name at least the processor; evidence and prompts tell it")
     return ", ".join(f"{key}: {value}" for key, value in list(found.items())[:3]) or "none where it is absent"

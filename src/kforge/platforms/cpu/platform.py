@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kforge.platforms.base import Platform
+from kforge.platforms.base import Dialect, Platform
 from kforge.platforms.cpu import arm_cores
 
 _CXX = ("g++", "clang++", "c++")
@@ -29,6 +29,25 @@ class Cpu(Platform):
     device_class = "cpu"
     device = "cpu"
     profilers = ("torch_profiler", "roofline", "compiler_remarks")
+    dialect = Dialect(language="cpp", shared_marks=r"#\s*pragma\s+omp\b|\bg\+\+|<immintrin\.h>|<arm_neon\.h>")
+    terms = {
+        "kernel": 'function, `extern "C" void`, built by g++ and loaded by `ctypes`',
+        "grid": "outer loop, `#pragma omp parallel for`",
+        "block": "iteration of the outer loop: a tile that one core handles alone",
+        "thread": "iteration of the inner loop: one lane of a vector",
+        "global index": "the loop's variable",
+        "warp": "vector register, `#pragma omp simd`; 4 to 16 floats",
+        "warp exchange": "`#pragma omp simd reduction(+:sum)`",
+        "shared memory": "small array on the stack, which stays in the core's own cache",
+        "barrier": "none within a tile; the end of the parallel loop waits for all",
+        "global memory": "memory, `float*`",
+        "constant": "argument by value",
+        "wide access": "vectors, left to the compiler in a simple inner loop",
+        "atomic": "`#pragma omp atomic`, or a sum for each thread",
+        "matrix unit": "none: tiles in the cache, or the library",
+        "functions": "`expf`, `1.0f / sqrtf`, `fmaxf`, `tanhf`",
+        "double": "`double`",
+    }
 
     def unavailable_reason(self) -> str:
         if not self.compilers():

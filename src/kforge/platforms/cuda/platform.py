@@ -5,7 +5,7 @@ from __future__ import annotations
 from kforge.platforms._emulated import Emulated
 from kforge.platforms._nvidia import driver
 from kforge.platforms._nvidia.gpu import NvidiaGpu
-from kforge.platforms.base import Platform
+from kforge.platforms.base import Dialect, Platform
 
 
 class Cuda(NvidiaGpu):
@@ -13,6 +13,30 @@ class Cuda(NvidiaGpu):
     warm_imports = ("cuda.core", "triton")
     needed_module = "cuda.core"
     needed_cure = "pip install cuda-core"
+    dialect = Dialect(
+        language="cuda",
+        marks=r"\b__global__\b|\b__shared__\b|\b__syncthreads\b|\bthreadIdx\b",
+        suffixes=(".cu", ".cuh"),
+    )
+    terms = {
+        "kernel": 'kernel, `extern "C" __global__ void`, built by NVRTC or `load_inline`',
+        "grid": "grid, sized in blocks",
+        "block": "block, `blockIdx`, `blockDim`",
+        "thread": "thread, `threadIdx`",
+        "global index": "`blockIdx.x * blockDim.x + threadIdx.x`",
+        "warp": "warp, 32 threads",
+        "warp exchange": "`__shfl_down_sync`, `__shfl_xor_sync`, `__shfl_sync`",
+        "shared memory": "shared memory, `__shared__`",
+        "barrier": "`__syncthreads()`",
+        "warp barrier": "`__syncwarp()`",
+        "global memory": "global memory, `float*`",
+        "constant": "`__constant__`, or an argument by value",
+        "wide access": "`float4`, 16 bytes a load",
+        "atomic": "`atomicAdd(&x, value)`",
+        "matrix unit": "tensor cores, `wmma`, `mma.sync`",
+        "functions": "`expf`, `rsqrtf`, `fmaxf`, `tanhf`",
+        "double": "`double`",
+    }
 
 
 class EmulatedCuda(Emulated):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kforge.platforms._emulated import Emulated
-from kforge.platforms.base import Platform, Stopwatch
+from kforge.platforms.base import Dialect, Platform, Stopwatch
 
 MISSING = ("ConvTranspose3d", "MaxPool3d", "AvgPool3d")
 """Layers that torch has no MPS kernels for: a problem made of them has no reference on a Mac."""
@@ -30,6 +30,30 @@ class Metal(Platform):
     address_space_limited = False
     flushes_cache = True
     notes_launches = True
+    dialect = Dialect(
+        language="metal",
+        marks=r"\bmetal_stdlib\b|\[\[\s*thread\w*_in_\w+|\bmps\.compile_shader\b|\bthreadgroup_barrier\b",
+        suffixes=(".metal",),
+    )
+    terms = {
+        "kernel": "kernel, `kernel void`, built by `torch.mps.compile_shader`",
+        "grid": "dispatch, sized in threads: `library.kernel(..., threads=..., group_size=...)`",
+        "block": "threadgroup, `[[threadgroup_position_in_grid]]`, `[[threads_per_threadgroup]]`",
+        "thread": "thread, `[[thread_position_in_threadgroup]]`",
+        "global index": "`[[thread_position_in_grid]]`",
+        "warp": "SIMD-group, 32 threads",
+        "warp exchange": "`simd_shuffle_down`, `simd_shuffle_xor`, `simd_broadcast`; `simd_sum`, `simd_max`",
+        "shared memory": "threadgroup memory, `threadgroup`; 32 KB at most",
+        "barrier": "`threadgroup_barrier(mem_flags::mem_threadgroup)`",
+        "warp barrier": "`simdgroup_barrier(mem_flags::mem_threadgroup)`",
+        "global memory": "device memory, `device float*`",
+        "constant": "`constant` address space: `constant float&`",
+        "wide access": "`float4`, through `device const float4*`",
+        "atomic": "`atomic_fetch_add_explicit(&x, value, memory_order_relaxed)` on `atomic_int`, `atomic_float`",
+        "matrix unit": "`simdgroup_matrix`, 8 x 8, `simdgroup_multiply_accumulate`",
+        "functions": "`exp`, `rsqrt`, `max`, `precise::tanh`",
+        "double": "none: sum in `float`, in pairs or with compensation",
+    }
 
     def unavailable_reason(self) -> str:
         if importlib.util.find_spec("torch") is None:

@@ -8,7 +8,7 @@ import importlib.util
 import os
 from typing import Any
 
-from kforge.platforms.base import Platform
+from kforge.platforms.base import Dialect, Platform
 
 _POCL = "Debian and Ubuntu: apt-get install pocl-opencl-icd, which runs OpenCL on the processor"
 _KINDS = ("int", "half", "float", "double")
@@ -21,6 +21,26 @@ class OpenCl(Platform):
     profilers = ("opencl_events", "roofline")
     address_space_limited = False
     notes_launches = True
+    dialect = Dialect(language="opencl", marks=r"\bpyopencl\b|\b__kernel\b|\bget_global_id\b", suffixes=(".cl",))
+    terms = {
+        "kernel": "kernel, `__kernel void`, built by `pyopencl.Program`",
+        "grid": "NDRange, sized in work-items: global size, then local size",
+        "block": "work-group, `get_group_id(axis)`, `get_local_size(axis)`",
+        "thread": "work-item, `get_local_id(axis)`",
+        "global index": "`get_global_id(0)`",
+        "warp": "sub-group, where the device has them; its size differs between devices",
+        "warp exchange": "`sub_group_reduce_add`, `sub_group_broadcast`; without sub-groups, local memory",
+        "shared memory": "local memory, `__local`",
+        "barrier": "`barrier(CLK_LOCAL_MEM_FENCE)`",
+        "warp barrier": "`sub_group_barrier(CLK_LOCAL_MEM_FENCE)`, where the device has sub-groups",
+        "global memory": "global memory, `__global float*`",
+        "constant": "`__constant`, or an argument by value",
+        "wide access": "`float4`, `vload4`",
+        "atomic": "`atomic_add(&x, value)` for integers; for floats a loop over `atomic_cmpxchg`",
+        "matrix unit": "none in the language: tiles in local memory",
+        "functions": "`exp`, `rsqrt`, `fmax`, `tanh`",
+        "double": "`double`, where the device has fp64",
+    }
 
     def unavailable_reason(self) -> str:
         if importlib.util.find_spec("pyopencl") is None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from kforge.errors import ModelError, ModelRejected, ModelUnavailable, UsageError
+from kforge.models.base import ModelPlugin
 from kforge.models.pictures import listed, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
 from kforge.models.secret_filter import scrub
@@ -93,3 +94,15 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+class CommandPlugin(ModelPlugin):
+    name = "command"
+    form = "'command:claude -p'"
+    what = "a program: prompt on standard input, reply on standard output"
+
+    def open(self, argument: str, settings: ModelSettings) -> Command:
+        return Command(argument, settings)
+
+
+PLUGIN = CommandPlugin()

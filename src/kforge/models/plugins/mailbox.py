@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from kforge.errors import UsageError
+from kforge.models.base import ModelPlugin
 from kforge.models.pictures import listed, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
-from kforge.types import Completion, Prompt, Usage
+from kforge.types import Completion, ModelSettings, Prompt, Usage
 from kforge.whole_file import write_whole
 
 POLL_SECONDS = 0.2
@@ -87,3 +88,15 @@ async def _awaited(reply: Path) -> str:
                 return reply.read_text(encoding="utf-8", errors="replace")
             seen = now
         await asyncio.sleep(POLL_SECONDS)
+
+
+class MailboxPlugin(ModelPlugin):
+    name = "mailbox"
+    form = "mailbox:DIR"
+    what = "a folder: prompts as files out, replies as files in"
+
+    def open(self, argument: str, settings: ModelSettings) -> Mailbox:
+        return Mailbox(argument)
+
+
+PLUGIN = MailboxPlugin()

@@ -1,6 +1,7 @@
 """torch's functions for the device of any vendor, found by the device's type; one that torch lacks does nothing.
 
-A device is named as torch names it: "cuda:1", "xpu", "cpu". The processor has nothing to wait for and no cache.
+A device is named as torch names it: "cuda:1", or "xpu" for the current one of its type. The processor ("cpu") has
+nothing to wait for and no cache.
 """
 
 from __future__ import annotations
@@ -11,37 +12,43 @@ from typing import Any
 
 def synchronize(device: str) -> None:
     """Wait until what this process launched on a device is done."""
-    _call(device, "synchronize", device)
+    _call(device, "synchronize")
 
 
 def select(device: str) -> None:
     """Make a device the current one of the calling thread."""
-    _call(device, "set_device", device)
+    if ":" in device:
+        _call(device, "set_device")
 
 
 def empty_cache(device: str) -> None:
     """Give memory that torch only keeps for later back to the device."""
-    _call(device, "empty_cache")
+    _call(device.partition(":")[0], "empty_cache")
 
 
 def free_bytes(device: str) -> int | None:
     """Memory of a device that nobody holds; None where torch cannot tell."""
-    answer = _call(device, "mem_get_info", device)
+    answer = _call(device, "mem_get_info")
     return None if answer is None else int(answer[0])
 
 
 def cached_bytes(device: str) -> int:
     """Memory of a device that torch keeps for later in this process; 0 where torch cannot tell."""
-    reserved, allocated = (_call(device, name, device) for name in ("memory_reserved", "memory_allocated"))
+    reserved, allocated = (_call(device, name) for name in ("memory_reserved", "memory_allocated"))
     return 0 if reserved is None or allocated is None else int(reserved - allocated)
 
 
-def _call(device: str, name: str, *arguments: str) -> Any:
-    """What a function of torch's module for the device's type returns; None without such a function."""
-    kind = device.partition(":")[0]
+def _call(device: str, name: str) -> Any:
+    """What a function of torch's module for the device's type returns, given the device if it has a number.
+
+    None where there is no such function.
+    """
+    kind, _, number = device.partition(":")
     if kind == "cpu":
         return None
     import torch
 
     function: Callable[..., Any] | None = getattr(getattr(torch, kind, None), name, None)
-    return function(*arguments) if function is not None else None
+    if function is None:
+        return None
+    return function(device) if number else function()

@@ -82,9 +82,9 @@ class ProfilingContext(Protocol):
         """Run the candidate in a process of its own, in a sandbox, behind a command.
 
         That is `command`, then python and a program that loads the candidate, warms it up with two calls, and makes one
-        call between cudaProfilerStart and cudaProfilerStop. It leaves the device code it saw in `cubins/` of its
-        private folder, which `{home}` in a word of the command stands for. `files` name, relative to that folder, what
-        is to come back; a trailing * matches.
+        call in the platform's `profiled_range` (on an NVIDIA GPU: between cudaProfilerStart and cudaProfilerStop). It
+        leaves the device code it saw in `cubins/` of its private folder, which `{home}` in a word of the command stands
+        for. `files` name, relative to that folder, what is to come back; a trailing * matches.
         """
 
 

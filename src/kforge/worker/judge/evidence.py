@@ -64,9 +64,9 @@ def _unchecked(cases: ProblemCases, level: str, found: EvaluationFindings) -> li
     if device.platform.emulated:
         unchecked.append("the hardware: it ran on an emulator; the real compiler may refuse it, and round differently")
     if found.timing is not None and not device.platform.flushes_cache:
-        unchecked.append("timing: caches are not flushed on a CPU; inputs rotate instead")
+        unchecked.append("timing: caches are not flushed on this platform; inputs rotate instead")
     if device.has_own_memory and not device.supports_ipc:
-        unchecked.append("memory: the driver cannot share device memory; inputs and outputs went through the host")
+        unchecked.append("memory: processes cannot share the device's memory; inputs and outputs went through the host")
     if device.platform.sanitizers and not found.sanitized:
         unchecked.append("memory faults and races that leave no trace in the outputs (--sanitize looks for them)")
     if cases.reference.training and any("running" in name for name in cases.initial_state):

@@ -1,6 +1,6 @@
 """Run behind a tool: loads a candidate, warms it up, then makes one call that the tool is told to look at.
 
-python solo_program.py ROOT FOLDER: ROOT holds the staged package, FOLDER the candidate, its order and its inputs.
+python standalone_program.py ROOT FOLDER: ROOT holds the staged package, FOLDER the candidate, its order and its inputs.
 """
 
 from __future__ import annotations

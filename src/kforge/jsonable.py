@@ -286,7 +286,7 @@ def _mapping_reader(value: Any, lenient: bool) -> Reader:
 
 
 def _record_reader(kind: type, lenient: bool) -> Reader:
-    readers: dict[str, Reader] | None = None
+    readers: dict[str, tuple[Reader, frozenset[type]]] | None = None
 
     def read(data: Any) -> Any:
         nonlocal readers
@@ -295,14 +295,19 @@ def _record_reader(kind: type, lenient: bool) -> Reader:
         if readers is None:
             # Only now: a record may hold records of its own type.
             hints = typing.get_type_hints(kind)
-            readers = {field.name: _reader(hints[field.name], lenient) for field in dataclasses.fields(kind)}
+            named = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+            readers = {name: (_reader(hint, lenient), _plain_types(hint)) for name, hint in named.items()}
         if not lenient:
             unknown = sorted(set(data) - set(readers))
             if unknown:
                 raise _Unfit(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(readers))}")
         values: dict[str, Any] = {}
-        for name, reader in readers.items():
-            if name in data:
+        for name, (reader, plain) in readers.items():
+            if name not in data:
+                continue
+            if type(data[name]) in plain:
+                values[name] = data[name]
+            else:
                 try:
                     values[name] = reader(data[name])
                 except _Unfit as error:

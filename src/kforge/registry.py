@@ -39,6 +39,8 @@ def names(kind: str) -> tuple[str, ...]:
 
 def load(kind: str, name: str) -> Any:
     """The plug-in object of that name; UnknownPlugin lists the names there are."""
+    if not isinstance(name, str):
+        raise UnknownPlugin(f"a {kind.removesuffix('s')} is called by its name, not by a {type(name).__name__}")
     if os.sep in name:
         return _load_folder(kind, Path(name))
     if (kind, name) in _by_path:

@@ -16,11 +16,10 @@ from kforge.cli.evidence_file import load_evidence, save_evidence
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
-from kforge.types import Job, Outcome, Report, Settings, Verdict
+from kforge.types import Job, Outcome, Report, Settings
 from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
-
 
 _HOLDS = {ClaimState.HOLDS: True, ClaimState.FAILS: False, ClaimState.UNDECIDED: None}
 """For JSON: null is neither."""

@@ -91,7 +91,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     """A run's attempts, or one of them whole."""
     result, state, reason = read(store, name)
     if as_json and step:
-        print(json.dumps(jsonable.encode(_attempt(result, step))))
+        print(json.dumps(_whole_attempt(_attempt(result, step))))
         return 0
     if as_json:
         print(json.dumps({**flat(result), "state": state, "reason": reason}))
@@ -136,7 +136,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
 
 def _write_evidence(path: Path, result: RunResult, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
-    where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
+    where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
     report = Report(where, result.request.problem.name, candidate, result.request.platform, attempt.verdict)
     save_evidence(path, report)
 
@@ -212,9 +212,16 @@ def _flat_reference(request: Request) -> dict[str, str] | None:
     }
 
 
+def _whole_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Everything in an attempt; its chain counts from 1, as --step does."""
+    found: dict[str, Any] = jsonable.encode(attempt)
+    found["move"]["chain"] += 1
+    return found
+
+
 def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
     return {
-        "chain": attempt.move.chain,
+        "chain": attempt.move.chain + 1,
         "step": attempt.move.step,
         "intent": attempt.move.intent.value,
         "parent": attempt.move.parent,

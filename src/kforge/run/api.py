@@ -18,6 +18,7 @@ from kforge.execution.base import Executor
 from kforge.execution.executor_names import whole_name
 from kforge.execution.factory import open_executor
 from kforge.models.rate_limit import Limited
+from kforge.problems import check_place
 from kforge.run import drop_in
 from kforge.run.journal import RunJournal
 from kforge.run.loop import Loop, RunContext, RunEvent
@@ -121,6 +122,7 @@ async def forge_async(
     **options: Any,
 ) -> ForgeResult:
     """The same for a program that has an event loop of its own."""
+    check_place(problem)
     asked = named_options(options)
     target = target_of(platform, asked.executor)
     request = await make_request(problem, platform, model, asked, target, workplace.store)
@@ -137,7 +139,8 @@ async def carry_out(request: Request, workplace: RunEnvironment) -> ForgeResult:
     with opened(workplace.store) as store:
         run = store.create_run(request)
         workplace.started(run)
-        return await _work(store, run, request, models, workplace)
+        # As the store has it: a live module's file is then the store's own, and stays.
+        return await _work(store, run, store.run(run).request, models, workplace)
 
 
 def resume(

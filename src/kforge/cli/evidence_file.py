@@ -66,9 +66,7 @@ def _found(record: Path, evidence: Evidence) -> Problem:
     # Records of older versions name the file where it was captured.
     place = record.parent.absolute() / problem.payload
     if not place.is_file():
-        raise UsageError(
-            f"{record}: its live module is not there: copy {place.name} to {place.parent}, beside the record"
-        )
+        raise UsageError(f"{record}: its live module is not beside it: copy {place.name} to {place.parent}")
     python = ".".join(evidence.versions.get("python", "").split(".")[:2])
     if python not in ("", PYTHON):
         raise UsageError(f"{record}: a live module of Python {python}, and this is {PYTHON}: replay it with that one")

@@ -66,23 +66,24 @@ def _is_same(name: str, original: State, values: State) -> bool:
     """Whether a buffer that is not persistent is as the reference's constructor makes it: the program's own made what
     it needs of the same arguments, which need not be the same thing.
     """
-    return name[0] == "=" and torch.equal(values[name], original[name])
+    return name[0] == "=" and torch.equal(values[name].to(original[name]), original[name])
 
 
 def _refuse_others(original: State, values: State, problem: str) -> None:
     """UsageError where the weights are not those of a module like the reference."""
-    missing = [name.lstrip("=") for name in original if name not in values]
+    unlike = f"weights is no module like the reference of {problem}"
+    missing = [name for name in original if name not in values]
     if missing:
-        raise UsageError(
-            f"weights is no module like the reference of {problem}: it has no {', '.join(missing[:5])}"
-            + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        )
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise UsageError(f"{unlike}: it has no {_shown(missing[:5])}{more}")
     for name, value in original.items():
         if values[name].shape != value.shape:
             shapes = f"{tuple(values[name].shape)}, and the program was made for {tuple(value.shape)}"
-            raise UsageError(
-                f"weights is no module like the reference of {problem}: its {name.lstrip('=')} is {shapes}"
-            )
+            raise UsageError(f"{unlike}: its {_shown([name])} is {shapes}")
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(name.lstrip("=") for name in names)
 
 
 def _refuse_lost(lost: list[str], original: State, values: State, trainable: dict[str, Any]) -> None:
@@ -94,7 +95,7 @@ def _refuse_lost(lost: list[str], original: State, values: State, trainable: dic
     ]
     if missing:
         raise UsageError(
-            f"the program has no place for the module's {', '.join(name.lstrip('=') for name in missing)}, and the values there are not those of "
+            f"the program has no place for the module's {_shown(missing)}, and the values there are not those of "
             "the reference it was written for"
         )
 

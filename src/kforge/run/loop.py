@@ -157,7 +157,7 @@ class Loop:
             candidate=candidate,
             verdict=report.verdict,
             model=crew.model,
-            recommendation=advice.recommendation,
+            recommendation=draft.recommendation or advice.recommendation,
             profiles=report.profiles,
             digest=found,
             usage=usage,

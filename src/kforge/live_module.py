@@ -93,11 +93,11 @@ def _described(module: Any, inputs: list[Any]) -> str:
     """What the class's text does not show: the arguments of a call, and what the module holds."""
     lines = ["# Captured from a live module.", f"# forward is called with: {', '.join(map(_shape, inputs))}"]
     state = module.state_dict()
-    passing = [(name, value) for name, value in module.named_buffers() if name not in state]
-    if state or passing:
+    transient = [(name, value) for name, value in module.named_buffers() if name not in state]
+    if state or transient:
         lines.append("# It holds:")
         lines += [f"#   {name}: {_shape(value)}" for name, value in state.items()]
-        lines += [f"#   {name}: {_shape(value)}, a buffer that is not persistent" for name, value in passing]
+        lines += [f"#   {name}: {_shape(value)}, a buffer that is not persistent" for name, value in transient]
     return "\n".join(lines) + "\n"
 
 

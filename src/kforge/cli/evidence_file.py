@@ -20,7 +20,7 @@ def save_evidence(path: Path, report: Report) -> None:
     """Whole or not at all; UsageError where it cannot be written."""
     evidence = report.verdict.evidence
     if evidence is not None and evidence.problem.payload:
-        evidence = replace(evidence, problem=_beside(path, evidence.problem))
+        evidence = replace(evidence, problem=_copy_module(path, evidence.problem))
         report = replace(report, verdict=replace(report.verdict, evidence=evidence))
     record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
     write_for_user(path, json.dumps(record, indent=1))
@@ -47,11 +47,11 @@ def load_evidence(path: Path) -> Report:
     evidence = report.verdict.evidence
     if evidence is None or not evidence.problem.payload:
         return report
-    evidence = replace(evidence, problem=_found(path, evidence))
+    evidence = replace(evidence, problem=_find_module(path, evidence))
     return replace(report, verdict=replace(report.verdict, evidence=evidence))
 
 
-def _beside(record: Path, problem: Problem) -> Problem:
+def _copy_module(record: Path, problem: Problem) -> Problem:
     """The problem with its live module copied beside the record."""
     name = live_module.file_name(problem.payload_hash)
     target = record.parent / name
@@ -60,7 +60,7 @@ def _beside(record: Path, problem: Problem) -> Problem:
     return replace(problem, payload=name)
 
 
-def _found(record: Path, evidence: Evidence) -> Problem:
+def _find_module(record: Path, evidence: Evidence) -> Problem:
     """The problem with the file that lies beside the record; UsageError says what keeps it from being loaded."""
     problem = evidence.problem
     # Records of older versions name the file where it was captured.

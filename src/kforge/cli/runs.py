@@ -214,9 +214,9 @@ def _flat_reference(request: Request) -> dict[str, str] | None:
 
 def _whole_attempt(attempt: Attempt) -> dict[str, Any]:
     """Everything in an attempt; its chain counts from 1, as --step does."""
-    found: dict[str, Any] = jsonable.encode(attempt)
-    found["move"]["chain"] += 1
-    return found
+    data: dict[str, Any] = jsonable.encode(attempt)
+    data["move"]["chain"] += 1
+    return data
 
 
 def _flat_attempt(attempt: Attempt) -> dict[str, Any]:

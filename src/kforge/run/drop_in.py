@@ -75,14 +75,14 @@ def _refuse_others(original: State, values: State, problem: str) -> None:
     missing = [name for name in original if name not in values]
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise UsageError(f"{unlike}: it has no {_shown(missing[:5])}{more}")
+        raise UsageError(f"{unlike}: it has no {_name_list(missing[:5])}{more}")
     for name, value in original.items():
         if values[name].shape != value.shape:
             shapes = f"{tuple(values[name].shape)}, and the program was made for {tuple(value.shape)}"
-            raise UsageError(f"{unlike}: its {_shown([name])} is {shapes}")
+            raise UsageError(f"{unlike}: its {_name_list([name])} is {shapes}")
 
 
-def _shown(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     return ", ".join(name.lstrip("=") for name in names)
 
 
@@ -95,7 +95,7 @@ def _refuse_lost(lost: list[str], original: State, values: State, trainable: dic
     ]
     if missing:
         raise UsageError(
-            f"the program has no place for the module's {_shown(missing)}, and the values there are not those of "
+            f"the program has no place for the module's {_name_list(missing)}, and the values there are not those of "
             "the reference it was written for"
         )
 

@@ -79,8 +79,8 @@ class Store:
     def run(self, name: str) -> Run:
         """By id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
         with self._database.reading() as connection:
-            found = runs.find(connection, name)
-        return replace(found, request=self._with_module(found.request))
+            record = runs.find(connection, name)
+        return replace(record, request=self._with_module(record.request))
 
     def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
         """The newest first; of some problems only, where their ids are given."""

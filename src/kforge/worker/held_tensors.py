@@ -16,7 +16,7 @@ def held_tensors(module: torch.nn.Module) -> dict[str, tuple[str, torch.Tensor]]
         for name, value in module.state_dict(keep_vars=True).items()
         if isinstance(value, torch.Tensor)
     }
-    found |= {name: ("buffer", value) for name, value in passing_buffers(module).items()}
+    found |= {name: ("buffer", value) for name, value in transient_buffers(module).items()}
     for prefix, part in module.named_modules():
         for name, value in vars(part).items():
             if type(value) is torch.Tensor:
@@ -24,7 +24,7 @@ def held_tensors(module: torch.nn.Module) -> dict[str, tuple[str, torch.Tensor]]
     return found
 
 
-def passing_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def transient_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Name -> buffer, of those that are not persistent; an expanded one cannot be written to and is left out."""
     persistent = module.state_dict(keep_vars=True).keys()
     buffers = module.named_buffers(remove_duplicate=False)
@@ -34,7 +34,7 @@ def passing_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 def whole_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The module's state, and its buffers that are not persistent."""
     state = {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
-    return {**state, **{name: value.detach() for name, value in passing_buffers(module).items()}}
+    return {**state, **{name: value.detach() for name, value in transient_buffers(module).items()}}
 
 
 def load_whole_state(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
@@ -42,7 +42,7 @@ def load_whole_state(module: torch.nn.Module, state: dict[str, torch.Tensor]) ->
     module.load_state_dict({name: value for name, value in state.items() if name[0] != "="}, strict=True)
     outside = {name: value for name, value in state.items() if name[0] == "="}
     if outside:
-        own = passing_buffers(module)
+        own = transient_buffers(module)
         with torch.no_grad():
             for name, value in outside.items():
                 own[name].copy_(value)

@@ -14,7 +14,7 @@ import torch
 from kforge.agents.offline.interface import DenseLayout
 from kforge.agents.offline.loaded_problem import Loaded
 from kforge.agents.offline.recipe import Unliftable
-from kforge.worker.held_tensors import passing_buffers
+from kforge.worker.held_tensors import transient_buffers
 
 _SMALL = 64
 _OTHER_SEED = 7919
@@ -28,7 +28,7 @@ class Maker:
         self._loaded = loaded
         self._redrawn: torch.nn.Module | None = None
         self.expressions: dict[str, str] = {}
-        self.given: dict[str, str] = {}
+        self.transient: dict[str, str] = {}
         """What the graph calls a buffer that is given to the program as its state is -> its dotted name."""
         self.layouts: dict[str, DenseLayout] = {}
         self.definitions = ""
@@ -47,8 +47,8 @@ class Maker:
             text = "reference" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in target.split("."))
         if not text and value.numel() <= _LARGEST_LITERAL:
             text = _tensor(value)
-        if not text and f"={target}" in passing_buffers(self._loaded.values):
-            self.given[name] = target
+        if not text and f"={target}" in transient_buffers(self._loaded.values):
+            self.transient[name] = target
             return
         if not text:
             what = f"{target or name!r} of shape {tuple(value.shape)}"

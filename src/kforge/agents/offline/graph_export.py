@@ -62,8 +62,8 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
     interface = Interface(
         parameters=parameters,
         inputs=_inputs(loaded, parameters, signature, graph),
-        state=(*_state(loaded.module), *_given(made)),
-        reads={**reads, **made.given},
+        state=(*_state(loaded.module), *_transient_state(made)),
+        reads={**reads, **made.transient},
         constants=made.expressions,
         constant_layouts=made.layouts,
         result=_result(program.call_spec.out_spec, results),
@@ -186,10 +186,10 @@ def _state(module: torch.nn.Module) -> tuple[StateTensor, ...]:
     return tuple(found)
 
 
-def _given(made: constants.Maker) -> tuple[StateTensor, ...]:
+def _transient_state(made: constants.Maker) -> tuple[StateTensor, ...]:
     return tuple(
         StateTensor(target, made.layouts[name], parameter=False, persistent=False)
-        for name, target in made.given.items()
+        for name, target in made.transient.items()
     )
 
 

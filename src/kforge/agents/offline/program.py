@@ -114,8 +114,8 @@ def _registrations(interface: Interface) -> list[str]:
     lines = []
     for item in interface.state:
         value = reach(item.tied) if item.tied else _empty(item)
-        passing = "" if item.persistent else ", persistent=False"
-        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter}{passing})")
+        ending = "" if item.persistent else ", persistent=False"
+        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter}{ending})")
     if interface.definitions:
         lines.append("reference = Model(*arguments)")
     for name, expression in interface.constants.items():

@@ -40,7 +40,9 @@ class OfflineWriter:
                 notes.append(variant_history.idle_note(name))
             else:
                 heading = f"lifted from PyTorch's compiler: {name}"
-                return Draft(product.source, notes=(heading, *notes), recommendation=_made(situation, choice, notes))
+                return Draft(
+                    product.source, notes=(heading, *notes), recommendation=_actual_move(situation, choice, notes)
+                )
         return Draft(None, reason or "every variant that could help has been tried", notes=tuple(notes), exhausted=True)
 
 
@@ -53,7 +55,7 @@ class _Choice:
     """The move that leads to it, where that is not the one advised."""
 
 
-def _made(situation: Situation, choice: _Choice, notes: list[str]) -> Recommendation | None:
+def _actual_move(situation: Situation, choice: _Choice, notes: list[str]) -> Recommendation | None:
     """The move that was made, where it is not the one advised, and what the notes say of that one."""
     if choice.move is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import makers
@@ -77,6 +77,7 @@ figures = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(figures, figures)
 def test_the_answer_is_sound(claim: tuple[float, float, float], now: tuple[float, float, float]) -> None:
     state = compare_claims(timed(*claim), timed(*now)).state
@@ -89,6 +90,7 @@ def test_the_answer_is_sound(claim: tuple[float, float, float], now: tuple[float
         assert not low > 1 >= new_low
 
 
+@settings(deadline=None)
 @given(figures)
 def test_a_narrow_measurement_confirms_itself_and_a_wide_one_does_not(claim: tuple[float, float, float]) -> None:
     _, low, high = claim

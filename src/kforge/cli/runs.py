@@ -91,7 +91,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     """A run's attempts, or one of them whole."""
     result, state, reason = read(store, name)
     if as_json and step:
-        print(json.dumps(jsonable.encode(_attempt(result, step))))
+        print(json.dumps(_whole_attempt(_attempt(result, step))))
         return 0
     if as_json:
         print(json.dumps({**flat(result), "state": state, "reason": reason}))
@@ -136,7 +136,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
 
 def _write_evidence(path: Path, result: RunResult, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
-    where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
+    where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
     report = Report(where, result.spec.problem.name, candidate, result.spec.platform, attempt.verdict)
     save_evidence(path, report)
 
@@ -212,9 +212,16 @@ def _flat_reference(spec: RunSpec) -> dict[str, str] | None:
     }
 
 
+def _whole_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Everything in an attempt; its chain counts from 1, as --step does."""
+    data: dict[str, Any] = jsonable.encode(attempt)
+    data["move"]["chain"] += 1
+    return data
+
+
 def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
     return {
-        "chain": attempt.move.chain,
+        "chain": attempt.move.chain + 1,
         "step": attempt.move.step,
         "intent": attempt.move.intent.value,
         "parent": attempt.move.parent,
@@ -223,6 +230,7 @@ def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
         "detail": attempt.verdict.detail,
         "speedup": attempt.speedup,
         "recommendation": attempt.recommendation.text if attempt.recommendation else None,
+        "unchanged": attempt.unchanged,
         "candidate": attempt.candidate.id if attempt.candidate else None,
         "seconds": attempt.seconds,
         "notes": list(attempt.notes),
@@ -250,10 +258,16 @@ def _attempts(console: Console, result: RunResult) -> None:
         star = "  [green]best[/]" if attempt is result.best else ""
         line = f"{step:>4}  {move.intent.value:<8} {origin:<7} {outcome} {speedup(attempt.speedup):>7}"
         console.print(f"{line}  [dim]{spent}[/]{star}", highlight=False, soft_wrap=True)
-        advice = [attempt.recommendation.text] if attempt.recommendation else []
+        advice = [_advice(attempt)] if attempt.recommendation else []
         wrong = [] if attempt.correct else [verdict.headline]
         for words in advice + wrong:
             console.print(Padding(escape(words), (0, 0, 0, 6)), style="dim", highlight=False)
+
+
+def _advice(attempt: Attempt) -> str:
+    """The advice an attempt followed, or that it did not."""
+    text = attempt.recommendation.text if attempt.recommendation else ""
+    return f"came back unchanged: the advice was not applied: {text}" if attempt.unchanged else text
 
 
 def _one_attempt(console: Console, attempt: Attempt) -> None:
@@ -262,7 +276,7 @@ def _one_attempt(console: Console, attempt: Attempt) -> None:
     console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
     console.print(escape(verdict.detail), highlight=False, soft_wrap=True)
     if attempt.recommendation:
-        console.print(f"[dim]advice:[/] {escape(attempt.recommendation.text)}", highlight=False, soft_wrap=True)
+        console.print(f"[dim]advice:[/] {escape(_advice(attempt))}", highlight=False, soft_wrap=True)
         console.print(f"[dim]because:[/] {escape(attempt.recommendation.evidence)}", highlight=False, soft_wrap=True)
     if attempt.digest:
         console.print(f"[dim]profile:[/]\n{escape(attempt.digest.text)}", highlight=False, soft_wrap=True)

@@ -113,7 +113,7 @@ class Loop:
             candidate=candidate,
             verdict=report.verdict,
             model=agents.model,
-            recommendation=advice.recommendation,
+            recommendation=draft.recommendation or advice.recommendation,
             profiles=report.profiles,
             digest=found,
             usage=usage,

@@ -26,6 +26,15 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def no_problem(given: object) -> str:
+    """The sentence for something that is neither a problem nor the place of one."""
+    kind = type(given).__name__
+    return (
+        f"a {kind} is no problem: give the path of a problem file, or make a problem of a live module with "
+        "kforge.Problem.from_module(module, [its arguments])"
+    )
+
+
 @dataclass(frozen=True)
 class Problem:
     """A PyTorch module to make faster, in KernelBench's file format or captured live."""
@@ -46,8 +55,9 @@ class Problem:
     """Input distributions it can take."""
     tolerances: dict[str, float] = field(default_factory=dict)
     """Relative tolerance per dtype name, where the default is not right for it."""
-    payload: str = ""
-    """For a live module: the file that holds the pickled module and example inputs."""
+    payload: str = field(default="", compare=False)
+    """For a live module: the file that holds the pickled module and example inputs. Its hash says what is in it; where
+    it lies makes no other problem."""
     payload_hash: str = ""
     """SHA-256 of that file."""
 
@@ -88,6 +98,8 @@ class Problem:
     @classmethod
     def from_file(cls, path: str | Path) -> Problem:
         """A problem from a KernelBench-format file; level and number come from its path if it has them."""
+        if not isinstance(path, (str, Path)):
+            raise ProblemError(no_problem(path))
         file = Path(path)
         try:
             source = file.read_text(encoding="utf-8")
@@ -107,8 +119,11 @@ class Problem:
         )
 
     @classmethod
-    def from_module(cls, module: Any, example_inputs: Any, name: str = "") -> Problem:
-        """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights."""
+    def from_module(cls, module: Any, example_inputs: Any = None, name: str = "") -> Problem:
+        """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights.
+
+        `example_inputs` are the arguments of a call of the module, in a list. ProblemError says what cannot be used.
+        """
         source, payload, digest = live_module.capture(module, example_inputs)
         return cls(name=name or type(module).__name__, source=source, payload=payload, payload_hash=digest)
 

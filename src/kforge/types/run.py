@@ -205,7 +205,7 @@ class Attempt:
     model: str = ""
     """Who wrote it."""
     recommendation: Recommendation | None = None
-    """The advice it followed."""
+    """The change that was to be made, or that the offline writer made in its place."""
     profiles: tuple[Profile, ...] = ()
     digest: Digest | None = None
     usage: Usage = Usage()
@@ -222,6 +222,11 @@ class Attempt:
     @property
     def correct(self) -> bool:
         return self.verdict.outcome is Outcome.CORRECT
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the writer gave back the program it was shown: what was advised has not been tried."""
+        return self.candidate is not None and self.candidate.id == self.candidate.parent
 
     @property
     def speedup(self) -> float | None:

@@ -46,6 +46,8 @@ class ProblemResult:
     """The same over all of them, for who keeps the baseline wherever the program is wrong or slower."""
     emulated: bool = False
     """Whether any of them was judged in emulation, where nothing is timed."""
+    programs: dict[str, float] = field(default_factory=dict)
+    """The winners of correct repetitions, by id, and how large a share of those each of them won."""
 
 
 def count(trials: Sequence[Trial]) -> Counted:
@@ -82,7 +84,7 @@ def standing(trials: Sequence[Trial]) -> ProblemResult:
             logs[against] = math.fsum(known) / len(known)
         fallback[against] = math.fsum(max(0.0, value) for value in known) / len(trials)
     best = max((state(trial) for trial in trials), key=STATES.index)
-    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials))
+    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials), _programs(correct))
 
 
 def flaws(trial: Trial) -> list[str]:
@@ -124,6 +126,14 @@ def chains(trial: Trial) -> list[list[Attempt]]:
     for attempt in sorted(trial.history, key=lambda item: item.move.step):
         found.setdefault(attempt.move.chain, []).append(attempt)
     return [found[number] for number in sorted(found)] or [[]]
+
+
+def _programs(correct: Sequence[Trial]) -> dict[str, float]:
+    """Programs by id with their shares; a text for one platform is another program than the same for another."""
+    winners = [
+        f"{trial.cell.platform}:{trial.best.candidate.id}" for trial in correct if trial.best and trial.best.candidate
+    ]
+    return {winner: winners.count(winner) / len(winners) for winner in sorted(winners)}
 
 
 def _by_problem(trials: Iterable[Trial]) -> dict[str, list[Trial]]:

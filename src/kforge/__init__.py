@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kforge.run.api import forge_async as forge_async
     from kforge.run.api import resume as resume
     from kforge.run.api import resume_async as resume_async
+    from kforge.run.eager_comparison import NotFasterWarning as NotFasterWarning
 
 _LATER = {
     "evaluate": "kforge.evaluating",
@@ -30,6 +31,7 @@ _LATER = {
     "resume": "kforge.run.api",
     "resume_async": "kforge.run.api",
     "ForgeResult": "kforge.run.api",
+    "NotFasterWarning": "kforge.run.eager_comparison",
     "RunEnvironment": "kforge.run.api",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "Candidate",
     "Evidence",
     "ForgeResult",
+    "NotFasterWarning",
     "Outcome",
     "Plan",
     "Problem",

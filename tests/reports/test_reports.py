@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+import makers
 import study_maker
 import trial_makers
 from kforge.metrics.records import Mean
@@ -188,6 +189,18 @@ def test_the_same_program_on_both_sides_is_told_in_every_form() -> None:
     assert said in page(found)
     assert "p3: the same program" in page(found)
     assert "faster on 4 of 5 problems, the same program on 1" in page(found)
+
+
+def test_which_figures_are_of_a_confirmation_is_told() -> None:
+    made = [
+        trial_makers.trial("p1", 1.84, 1.66, confirmation=makers.verdict(1.21)),
+        trial_makers.trial("p2", 1.5),
+    ]
+    note = "1 winner was judged once more, on fresh inputs: the figures are of that confirmation."
+    confirmed, alone = (find(Study("s", tuple(trials))) for trials in (made, made[1:]))
+    for form in (markdown, page):
+        assert note in form(confirmed)
+        assert "judged once more, on fresh inputs" not in form(alone)
 
 
 def plain_text(text: str) -> str:

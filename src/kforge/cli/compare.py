@@ -41,9 +41,12 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
             continue
         if number:
             console.print()
-        console.print(f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=True)
+        whole_lines = not console.is_terminal
+        console.print(
+            f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=whole_lines
+        )
         for line in in_words(item):
-            console.print(escape(line), highlight=False, soft_wrap=True)
+            console.print(escape(line), highlight=False, soft_wrap=whole_lines)
     return 0
 
 

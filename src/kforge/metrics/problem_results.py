@@ -113,11 +113,7 @@ def speedup(trial: Trial, against: Against) -> float | None:
         return None
     if against == "best":
         return timing.speedup_vs_best
-    if timing.baseline == "eager":
-        return timing.speedup
-    # The user named another baseline; how fast that is against eager was measured beside it.
-    ratio = next((item.ratio for item in timing.baselines if item.name == timing.baseline), None)
-    return timing.speedup * ratio if ratio else None
+    return timing.against_eager.value if timing.against_eager else None
 
 
 def chains(trial: Trial) -> list[list[Attempt]]:

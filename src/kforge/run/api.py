@@ -30,7 +30,7 @@ from kforge.types import Problem, Request, Settings, Stop
 Tell = Callable[[RunEvent], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ForgeResult(RunResult):
     """A result that can be put to use in this process."""
 
@@ -39,8 +39,10 @@ class ForgeResult(RunResult):
 
         With `weights`, an instance of the reference module, it takes over its parameters, buffers and mode; for a
         problem made from a live module it takes them from there by itself. It is for inference, in calls like those it
-        was verified in; any other (gradients, tracers, other dtypes or shapes) raises an error that says so.
+        was verified in; any other (gradients, tracers, other dtypes or shapes) raises an error that says so. A
+        NotFasterWarning says so where it is not surely faster than eager.
         """
+        self.warn_unless_faster(stacklevel=2)
         target = target_of(self.request.platform, self.request.executor)
         return drop_in.load(self.request.problem, self.guarded_source, target.device_class, weights)
 

@@ -11,6 +11,7 @@ from its attempts alone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from kforge.agents.base import Advice, Analyst, Draft, Situation, Target, Writer
 from kforge.errors import BudgetSpent, ModelError, PromptTooLong
 from kforge.execution.base import Executor, ReportAwaited
+from kforge.models.base import listen_for_waits
 from kforge.profilers.digest import digest
 from kforge.search.base import Search
 from kforge.types import (
@@ -58,6 +60,8 @@ class RunEvent:
     """The attempt that was just recorded."""
     stop: Stop | None = None
     """Why the chain is over."""
+    awaits: str = ""
+    """What a model waits for, where it waits: the file that a reply is to be written to."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,8 @@ class Loop:
             move = self._shop.search.propose(self.history, chain, self._shop.request.plan)
             if isinstance(move, Stop):
                 return move
-            attempt = await self._attempt(move)
+            with listen_for_waits(functools.partial(self._say_wait, move)):
+                attempt = await self._attempt(move)
             if attempt is None:
                 return Stop("exhausted", "nothing more to try")
             self._shop.record(attempt)
@@ -202,6 +207,9 @@ class Loop:
 
     def _say(self, move: Move, words: str) -> None:
         self._shop.tell(RunEvent(move.chain, move.step, words))
+
+    def _say_wait(self, move: Move, what: str) -> None:
+        self._shop.tell(RunEvent(move.chain, move.step, "waiting for a reply", awaits=what))
 
 
 def first_of(error: BaseException) -> BaseException:

@@ -90,6 +90,9 @@ class Request:
     executor: str = "local"
     """Who judges: local, this machine; bundle:DIR, a folder that is carried to another."""
 
+    def __repr__(self) -> str:
+        return f"<Request for {self.problem!r} on {self.platform} to {', '.join(self.models)}>"
+
 
 class Intent(enum.Enum):
     """What the next program is to be."""
@@ -195,6 +198,9 @@ class Attempt:
     def __post_init__(self) -> None:
         if self.candidate is None and self.verdict.outcome is not Outcome.GENERATION_FAILURE:
             raise ValueError("without a program the only outcome is generation_failure")
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.move.chain + 1}.{self.move.step} {self.move.intent.value}: {self.verdict!r}>"
 
     @property
     def correct(self) -> bool:

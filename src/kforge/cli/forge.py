@@ -200,7 +200,7 @@ def run_until_told(work: Coroutine[Any, Any, T]) -> T:
 
 def _say_resume(console: Console, run: str, store: str | Store) -> None:
     command = escape(runs.command("resume", run, store))
-    console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
+    console.print(f"stopped; nothing is lost. Go on with\n{command}", highlight=False, soft_wrap=True)
 
 
 def _show(result: ForgeResult, as_json: bool, to: Path | None, store: str | Store, console: Console) -> None:
@@ -212,4 +212,4 @@ def _show(result: ForgeResult, as_json: bool, to: Path | None, store: str | Stor
     runs.summary(console, result, result.waiting)
     console.print(escape(runs.command("show", result.run, store)), style="dim", highlight=False, soft_wrap=True)
     if to is not None and result.best is not None:
-        console.print(f"written to {to}", highlight=False)
+        console.print(f"written to {to}", highlight=False, soft_wrap=True)

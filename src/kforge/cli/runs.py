@@ -132,7 +132,7 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     attempt_view.print_attempts(console, result)
     attempt_view.print_choice(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
-    for hint in (f"{whole} --step N shows a program whole", f"{best} --to FILE writes the best"):
+    for hint in ("one program whole, and the best as a file:", f"{whole} --step N", f"{best} --to FILE"):
         console.print(escape(hint), style="dim", highlight=False, soft_wrap=True)
     return 0
 

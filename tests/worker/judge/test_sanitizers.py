@@ -89,7 +89,7 @@ def test_one_that_fails_is_said_and_the_next_still_looks(look: Any) -> None:
 
 
 def test_a_gate_is_not_passed_by_failing_at_it(look: Any) -> None:
-    alone = "if 'solo_program' in ' '.join(sys.argv): raise RuntimeError('not while I am watched')"
+    alone = "if 'standalone_program' in ' '.join(sys.argv): raise RuntimeError('not while I am watched')"
     verdict = look(("memcheck", RUNS), top=alone)
     assert (verdict.outcome, verdict.rule) == (Outcome.REJECTED, "sanitizer")
     assert "does not run under memcheck" in verdict.detail

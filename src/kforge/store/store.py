@@ -229,7 +229,7 @@ class Store:
         problem = spec.problem
         if problem.payload and self._blobs.find(problem.payload_hash) is None:
             data = live_module.read(problem.payload, problem.payload_hash)
-            with told(self.place):
+            with as_store_error(self.place):
                 self._blobs.put(data)
 
     def _with_module(self, spec: RunSpec) -> RunSpec:

@@ -163,6 +163,35 @@ def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path:
         result.module()
 
 
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        (0.46, r"the program for Affine is slower than eager \(0.46x, 0.45 to 0.47\): keep yours"),
+        (1.01, r"the program for Affine is not surely faster than eager \(1.01x, 0.99 to 1.03\)"),
+    ],
+)
+def test_a_module_that_is_not_surely_faster_comes_with_a_warning(tmp_path: Path, speedup: float, said: str) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, makers.verdict(speedup))
+    with pytest.warns(kforge.NotFasterWarning, match=said) as caught:
+        module = result.module()
+    assert caught[0].filename == __file__, "the warning is at the caller's line"
+    assert module(torch.randn(3, 8)).shape == (3, 8)
+    assert "than eager" in result.annotated_source()
+
+
+def test_a_module_that_was_not_timed_comes_without_a_warning(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    forged(problem, LIVE, tmp_path, makers.verdict(None)).module()
+
+
+def test_a_result_is_shown_in_a_line_or_two(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    assert repr(result) == (
+        f"<ForgeResult scale_relu on cpu: best 1.50x, 1.47 to 1.53 against eager, 1 attempt, run {result.run}>"
+    )
+
+
 def test_the_saved_program_says_where_it_comes_from(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
     result = forged(scale_relu, honest.source, tmp_path)
     text = result.save(tmp_path / "out" / "kernel.py").read_text()

@@ -226,7 +226,7 @@ def run_until_told(work: Coroutine[Any, Any, T]) -> T:
 
 def _say_resume(console: Console, run: str, store: str | Store) -> None:
     command = escape(runs.command("resume", run, store))
-    console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
+    console.print(f"stopped; nothing is lost. Go on with\n{command}", highlight=False, soft_wrap=True)
 
 
 def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
@@ -239,7 +239,7 @@ def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
     shown = escape(runs.command("show", result.run, output.store))
     console.print(shown, style="dim", highlight=False, soft_wrap=True)
     if output.to is not None and result.best is not None:
-        console.print(f"written to {output.to}", highlight=False)
+        console.print(f"written to {output.to}", highlight=False, soft_wrap=True)
 
 
 def _save(result: RunResult, output: ForgeOutput, console: Console) -> None:

@@ -37,6 +37,8 @@ class RunEvent:
     """The attempt that was just recorded."""
     stop: Stop | None = None
     """Why the chain is over."""
+    awaits: str = ""
+    """What a model waits for, where it waits: the file that a reply is to be written to."""
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,9 @@ class Donor:
     origin: str = ""
     """Where it comes from, as kforge.agents.donor_origin reads it: store:cuda:RUN:1.3, file:cuda:k.cu, inductor:cpu."""
 
+    def __repr__(self) -> str:
+        return f"<Donor {self.origin or 'of unknown origin'}, {len(self.source.splitlines())} lines>"
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -112,6 +115,9 @@ class RunSpec:
     """Whether the text of prompts is kept in the store; otherwise only its hash."""
     executor: str = "local"
     """Who judges: local, this machine; bundle:DIR, a folder that is carried to another."""
+
+    def __repr__(self) -> str:
+        return f"<RunSpec for {self.problem!r} on {self.platform} by {', '.join(self.models)}>"
 
 
 class Intent(enum.Enum):
@@ -218,6 +224,9 @@ class Attempt:
     def __post_init__(self) -> None:
         if self.candidate is None and self.verdict.outcome is not Outcome.GENERATION_FAILURE:
             raise ValueError("without a program the only outcome is generation_failure")
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.move.chain + 1}.{self.move.step} {self.move.intent.value}: {self.verdict!r}>"
 
     @property
     def correct(self) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kforge.run.api import ResumeOptions, RunEnvironment
 
 import installed_package
 import kforge
@@ -23,8 +22,10 @@ from kforge.execution import executor_names
 from kforge.execution.factory import open_executor
 from kforge.models.factory import open_model
 from kforge.profilers import digest
+from kforge.run.context import RunEnvironment
 from kforge.spec.experiment_file import read_experiment
-from kforge.spec.run_spec import check_platform, judging_platform, target_of
+from kforge.spec.judging_platform import check_platform, judging_platform, target_of
+from kforge.spec.run_spec import ResumeOptions
 from kforge.types import Message, ModelSettings, Profile, Prompt
 
 CODE = """
@@ -265,7 +266,7 @@ def test_a_run_in_python(site: Path, tmp_path: Path) -> None:
     where = RunEnvironment(str(tmp_path / "store"))
     options: dict[str, Any] = {"executor": f"cluster:{tmp_path}", "search": "greedy", "iterations": 2}
     result = kforge.forge(str(PROBLEM), "cpu", "echo:x", where, **options)
-    assert result.request.models == ("echo:x",)
+    assert result.spec.models == ("echo:x",)
     assert [attempt.verdict.speedup for attempt in result.history] == [2.0, 2.0]
 
 

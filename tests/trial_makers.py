@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kforge.types import Cell, Digest, Outcome, Signal, Trial, TrialState, Usage, Verdict
+from kforge.types import Attempt, Candidate, Cell, Digest, Outcome, Signal, Trial, TrialState, Usage, Verdict
 from makers import attempt, verdict
 
 Result = float | Outcome | None
@@ -19,14 +19,22 @@ def trial(problem: str, *results: Result, seed: int = 0, state: TrialState = "fi
 def chains(
     problem: str, *results: tuple[Result, ...], seed: int = 0, state: TrialState = "finished", **more: object
 ) -> Trial:
-    """A chain for each tuple of results."""
+    """A chain for each tuple of results; a configuration writes programs of its own, unless `program` is given."""
+    configuration = str(more.pop("configuration", "a"))
+    text = str(more.pop("program", configuration))
     history = tuple(
-        attempt(step, result, chain=number)
+        _by(text, attempt(step, result, chain=number))
         for number, chain in enumerate(results)
         for step, result in enumerate(chain, 1)
     )
-    cell = Cell(problem, f"id of {problem}", "cpu", str(more.pop("configuration", "a")), seed)
+    cell = Cell(problem, f"id of {problem}", "cpu", configuration, seed)
     return Trial(cell, state=state, history=history, **more)  # type: ignore[arg-type]
+
+
+def _by(text: str, made: Attempt) -> Attempt:
+    """The same attempt with a program that no other `text` has."""
+    candidate = made.candidate and Candidate(f"{made.candidate.source}# {text}\n")
+    return replace(made, candidate=candidate)
 
 
 def timed(speedup: float, vs_best: float | None, baseline: str = "eager") -> Verdict:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kforge.api import rows as rows
     from kforge.run.context import RunEnvironment as RunEnvironment
     from kforge.run.context import RunEvent as RunEvent
+    from kforge.run.eager_comparison import NotFasterWarning as NotFasterWarning
     from kforge.run.forge_result import ForgeResult as ForgeResult
     from kforge.run.model_pool import ModelAccess as ModelAccess
     from kforge.spec.run_options import RunOptions as RunOptions
@@ -57,6 +58,7 @@ _LATER = {
     "EvaluateOptions": "kforge.api",
     "ForgeResult": "kforge.run.forge_result",
     "ModelAccess": "kforge.run.model_pool",
+    "NotFasterWarning": "kforge.run.eager_comparison",
     "ResumeOptions": "kforge.spec.run_spec",
     "RunEnvironment": "kforge.run.context",
     "RunEvent": "kforge.run.context",
@@ -84,6 +86,7 @@ __all__ = [
     "Limits",
     "ModelAccess",
     "ModelSettings",
+    "NotFasterWarning",
     "Outcome",
     "Plan",
     "Problem",

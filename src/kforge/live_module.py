@@ -23,6 +23,7 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
     """(source text for people and prompts, path of the pickled pair, its hash)."""
     import cloudpickle
 
+    _check(module, example_inputs)
     inputs = list(example_inputs) if isinstance(example_inputs, (list, tuple)) else [example_inputs]
     home = sys.modules.get(type(module).__module__)
     by_value = home is not None and home.__name__ != "__main__" and not _is_installed(home)
@@ -38,7 +39,7 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
     digest = hashlib.sha256(data).hexdigest()
     folder = Path(tempfile.gettempdir()) / f"kforge-live-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{digest[:32]}.pkl"
+    path = folder / file_name(digest)
     if not path.exists():
         write_whole(path, data)
     return f"{_source_of(module).rstrip()}\n\n{_described(module, inputs)}", str(path), digest
@@ -48,23 +49,55 @@ def restore(path: str, digest: str) -> tuple[Any, list[Any]]:
     """(module, example inputs) as they were captured; ProblemError if the file is gone or is not what was written."""
     import cloudpickle
 
+    data = read(path, digest)
+    try:
+        module, inputs = cloudpickle.loads(data)
+    except Exception as error:
+        reason = f"the live module cannot be loaded by this Python and its packages: {type(error).__name__}: {error}"
+        raise ProblemError(reason, path=path) from error
+    return module, inputs
+
+
+def read(path: str, digest: str) -> bytes:
+    """What a live module's file holds; ProblemError if it is gone or is not what was written."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ProblemError(f"the live module's file is gone: {error.strerror}", path=path) from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise ProblemError("the live module's file has changed since it was captured", path=path)
-    module, inputs = cloudpickle.loads(data)
-    return module, inputs
+    return data
+
+
+def file_name(digest: str) -> str:
+    """What the file is called where it travels with others; its hash tells it from them."""
+    return f"{digest[:32]}.pkl"
+
+
+def _check(module: Any, example_inputs: Any) -> None:
+    """ProblemError for what is no module, and where there is nothing to call it with."""
+    import torch
+
+    if isinstance(module, type) and issubclass(module, torch.nn.Module):
+        raise ProblemError(f"{module.__name__} is a class: give a module of it, {module.__name__}(...)")
+    if not isinstance(module, torch.nn.Module):
+        raise ProblemError(
+            f"a {type(module).__name__} is no torch.nn.Module: put what it does into the forward of one, and give that"
+        )
+    if example_inputs is None:
+        name = type(module).__name__
+        raise ProblemError(f"{name} comes without example inputs: give the arguments of a call of it, in a list")
 
 
 def _described(module: Any, inputs: list[Any]) -> str:
     """What the class's text does not show: the arguments of a call, and what the module holds."""
     lines = ["# Captured from a live module.", f"# forward is called with: {', '.join(map(_shape, inputs))}"]
     state = module.state_dict()
-    if state:
+    transient = [(name, value) for name, value in module.named_buffers() if name not in state]
+    if state or transient:
         lines.append("# It holds:")
         lines += [f"#   {name}: {_shape(value)}" for name, value in state.items()]
+        lines += [f"#   {name}: {_shape(value)}, a buffer that is not persistent" for name, value in transient]
     return "\n".join(lines) + "\n"
 
 

@@ -30,17 +30,18 @@ def write_whole(path: Path, data: bytes, mode: int | None = None, sync: bool = F
         raise
 
 
-def write_for_user(path: Path, text: str) -> None:
+def write_for_user(path: Path, content: str | bytes) -> None:
     """A file the user named, its folders made; UsageError where it cannot be written.
 
     A link stays a link, and a device such as /dev/stdout is written to, not replaced.
     """
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            path.write_bytes(text.encode("utf-8", "replace"))
+            path.write_bytes(data)
         else:
-            write_whole(path.resolve(), text.encode("utf-8", "replace"))
+            write_whole(path.resolve(), data)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; it could not be written there") from None
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,6 +274,63 @@ def test_a_live_module_with_shared_weights_and_nested_names(judge: Any, workshop
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     model = loaded(source).ModelNew()
     assert model.out.weight is model.table.weight
+
+
+def rotary_attention(length: int, width: int) -> Any:
+    """An ordinary attention with a rotary embedding; its tables are in no state."""
+    import torch
+    import torch.nn as nn
+
+    class Rotary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            frequencies = 10000.0 ** (-torch.arange(0, width, 2) / width)
+            angles = torch.outer(torch.arange(length), frequencies).repeat(1, 2)
+            self.register_buffer("cos", angles.cos(), persistent=False)
+            self.register_buffer("sin", angles.sin(), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            one, two = x.chunk(2, dim=-1)
+            count = x.shape[-2]
+            return x * self.cos[:count] + torch.cat((-two, one), dim=-1) * self.sin[:count]
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.projection = nn.Linear(2 * width, 6 * width, bias=False)
+            self.rotary = Rotary()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = self.projection(x).view(*x.shape[:2], 3, 2, width).permute(2, 0, 3, 1, 4)
+            query, key, value = self.rotary(parts[0]), self.rotary(parts[1]), parts[2]
+            return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+    return Attention()
+
+
+def test_a_live_module_s_large_buffers_need_not_be_persistent(
+    workshop: Workshop, judge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from kforge.run import drop_in
+
+    live, x = rotary_attention(1024, 64), torch.randn(2, 48, 128)
+    problem = Problem.from_module(live, [x])
+    assert "rotary.cos: Tensor [1024, 64] float32, a buffer that is not persistent" in problem.source
+    source = workshop.lift(problem)
+    verdict = judged(judge, problem, source)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert {"rotary.cos", "rotary.sin"} <= set(verdict.evidence.parameters)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("KFORGE_BUILD_DIR", str(tmp_path / "build"))
+    module = drop_in.load(problem, source, "cpu")
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), live(x))
+        assert list(module.state_dict()) == list(live.state_dict())
+        alone = loaded(source).ModelNew()
+        alone.load_state_dict(live.state_dict())
+        assert alone(x).isnan().any(), "a table that nobody gave is not taken for zeros"
 
 
 def test_what_depends_on_the_data_is_refused_with_the_reason(workshop: Workshop) -> None:

@@ -146,6 +146,7 @@ def test_advice_is_followed_on_top_of_the_parents_variant() -> None:
     draft = write(Scripted(), asked)
     assert draft.source is not None
     assert variants.variant_of(draft.source) == "fast_exp+unroll"
+    assert draft.recommendation is None, "the advice as it was given"
 
 
 def test_a_move_that_changes_nothing_is_noted_and_passed_over() -> None:
@@ -155,6 +156,19 @@ def test_a_move_that_changes_nothing_is_noted_and_passed_over() -> None:
     assert draft.source is not None
     assert past.idle_note("one_pass") in draft.notes
     assert "one_pass" not in variants.moves_in(variants.variant_of(draft.source) or "")
+    made = draft.recommendation
+    assert made is not None, "the attempt says which move was made"
+    assert variants.variant_of(draft.source) == made.action
+    assert made.text == variants.VARIANTS[made.action].words
+    assert made.evidence.endswith("the advice, one_pass, was not followed: one_pass changes nothing here")
+
+
+def test_without_an_analyst_the_attempt_says_which_move_was_made() -> None:
+    draft = write(Scripted(), situation(attempt(1, "default", 1.0), parent=1))
+    assert draft.source is not None
+    assert draft.recommendation is not None
+    assert draft.recommendation.action == variants.variant_of(draft.source)
+    assert "not followed" not in draft.recommendation.evidence
 
 
 def test_repair_goes_to_safer_variants_each_once_and_ends() -> None:

@@ -101,6 +101,35 @@ def test_optional_blocks_appear_when_there_is_something_to_say() -> None:
         assert part in text
 
 
+def history_line(last: Attempt) -> str:
+    """What a prompt says of the last of two attempts."""
+    first = makers.attempt(1, 1.5)
+    text = text_of(makers.situation(PROBLEM, Move(0, 3, Intent.OPTIMISE, 1), (first, last)))
+    return next(line for line in text.splitlines() if line.startswith("2. "))
+
+
+def test_advice_that_was_not_applied_is_not_told_as_advice_that_failed() -> None:
+    first = makers.attempt(1, 1.5).candidate
+    assert first is not None
+    tried = makers.attempt(2, 1.5, Intent.OPTIMISE, 1, advice="Fuse the loops.")
+    same = replace(tried, candidate=Candidate(first.source, parent=first.id))
+    assert history_line(same) == (
+        "2. optimise, advised: Fuse the loops. -> came back unchanged: the advice was not applied, so nothing is known "
+        "of its effect"
+    )
+    assert history_line(tried) == "2. optimise, following: Fuse the loops. -> correct, 1.50x against eager"
+
+
+def test_a_repair_that_changed_nothing_and_a_program_of_an_earlier_step_are_told_as_that() -> None:
+    first = makers.attempt(1, 1.5).candidate
+    assert first is not None
+    repaired = makers.attempt(2, Outcome.MISMATCH, Intent.REPAIR, 1)
+    same = replace(repaired, candidate=Candidate(first.source, parent=first.id))
+    assert history_line(same) == "2. repair -> came back unchanged"
+    again = replace(makers.attempt(2, 1.5, Intent.OPTIMISE, 1), candidate=Candidate(first.source, parent="another"))
+    assert "the same program as 1: correct" in history_line(again)
+
+
 def test_a_program_that_is_silently_wrong_somewhere_is_to_be_mended() -> None:
     text = text_of(optimise(verdict=replace(makers.verdict(1.5), hazards=("a gradient is asked for",))))
     assert "It gives a wrong result without an error when a gradient is asked for: raise an error there" in text

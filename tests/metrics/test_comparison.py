@@ -83,13 +83,71 @@ def test_pairs_say_who_wins_where() -> None:
 
 def test_repetitions_are_one_pair() -> None:
     a = [trial("p1", 1.0, seed=0), trial("p1", 4.0, seed=1), trial("p2", 1.0), trial("p3", 1.0)]
-    b = [trial("p1", 8.0, seed=0), trial("p1", WRONG, seed=1), trial("p2", 2.0), trial("p3", 1.0)]
+    values = (("p1", 8.0, 0), ("p1", WRONG, 1), ("p2", 2.0, 0), ("p3", 1.0, 0))
+    b = [trial(key, value, seed=seed, configuration="b") for key, value, seed in values]
     comparison = compare(a, b, ("A", "B"))
     # p1: sqrt(1 * 4) = 2 against 8, and all correct against half.
     assert comparison.pairs[0].ratio == pytest.approx(4.0)
     assert (comparison.pairs[0].a_correct, comparison.pairs[0].b_correct) == (1.0, 0.5)
     assert found(comparison, "correct").effect == pytest.approx(-0.5 / 3)
     assert found(comparison, "speedup vs eager").effect == pytest.approx(8 ** (1 / 3))
+
+
+def test_the_same_program_is_a_tie_whatever_was_measured_of_it() -> None:
+    a = [*side("a", [1.0, 1.2, 1.4]), trial("same", 1.15, program="one text")]
+    b = [*side("b", [2.0, 2.2, 2.6]), trial("same", 2.51, configuration="b", program="one text")]
+    comparison = compare(a, b, ("A", "B"))
+    same = comparison.pairs[-1]
+    assert (same.problem, same.a, same.b, same.ratio) == ("same", pytest.approx(1.15), pytest.approx(2.51), 1.0)
+    assert [pair.same_program for pair in comparison.pairs] == [False, False, False, True]
+    for question in ("speedup vs eager", "speedup vs best", "fall-back vs eager"):
+        asked = found(comparison, question)
+        assert (asked.wins, asked.losses, asked.ties, asked.same_program) == (3, 0, 1, 1)
+    assert found(comparison, "speedup vs eager").effect == pytest.approx((2 * 2.2 / 1.2 * 2.6 / 1.4) ** (1 / 4))
+    lines = in_words(comparison)
+    assert "4 problems: 3 won, 0 lost, 1 tied (1 with the same program)" in lines[1]
+    assert not any("wins most" in line and "same" in line for line in lines)
+    assert (
+        "Both sides have the same program on 1 problem (same): a tie, however its two measurements differ."
+        in comparison.notes
+    )
+
+
+def test_where_all_programs_are_the_same_no_speed_is_compared() -> None:
+    a = [trial(f"p{n}", 1.0 + n / 7, program="one text") for n in range(9)]
+    b = [trial(f"p{n}", 3.0 - n / 9, configuration="b", program="one text") for n in range(9)]
+    comparison = compare(a, b, ("A", "B"))
+    assert {pair.ratio for pair in comparison.pairs} == {1.0}
+    assert not any(item.shown for item in comparison.differences)
+    assert "no difference shown between A and B (the same programs on both sides)" in in_words(comparison)[1]
+    assert any("the same program wherever both were timed" in note for note in comparison.notes)
+    assert not any("which measurements hardly are" in note for note in comparison.notes)
+
+
+def test_repetitions_are_the_same_where_the_same_programs_won_as_often() -> None:
+    def repeated(name: str, *programs: str) -> list[Trial]:
+        factor = 2.0 if name == "b" else 1.0
+        return [
+            trial("p", factor * (1.0 + seed), seed=seed, configuration=name, program=text)
+            for seed, text in enumerate(programs)
+        ]
+
+    def pair(a: list[Trial], b: list[Trial]) -> tuple[bool, float | None]:
+        (only,) = compare(a, b, ("A", "B")).pairs
+        return only.same_program, only.ratio
+
+    assert pair(repeated("a", "x", "y"), repeated("b", "y", "x")) == (True, 1.0)
+    assert pair(repeated("a", "x", "y"), repeated("b", "x", "z")) == (False, pytest.approx(2.0))
+    assert pair(repeated("a", "x", "x", "y"), repeated("b", "x", "y", "y")) == (False, pytest.approx(2.0))
+
+
+def test_a_program_that_failed_on_one_side_is_no_tie() -> None:
+    a = [trial(f"p{n}", 2.0 + n, program="one text") for n in range(3)]
+    failed = {"confirmation": verdict(outcome=WRONG)}
+    b = [trial(f"p{n}", 2.0 + n, configuration="b", program="one text", **failed) for n in range(3)]
+    comparison = compare(a, b, ("A", "B"))
+    assert not any(pair.same_program for pair in comparison.pairs)
+    assert found(comparison, "fall-back vs eager").losses == 3
 
 
 def test_only_what_counts_on_both_sides_is_compared() -> None:

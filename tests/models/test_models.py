@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kforge.errors import ModelRejected, ModelUnavailable, NothingRecorded, PluginAbsent, UsageError
 from kforge.models import keys
-from kforge.models.base import Model
+from kforge.models.base import Model, listen_for_waits
 from kforge.models.factory import open_model
 from kforge.models.plugins.command import Command
 from kforge.models.plugins.mailbox import Mailbox, file_name
@@ -265,8 +265,11 @@ class TestMailbox:
                     await asyncio.sleep(0.11)
             return await waiting
 
-        completion = asyncio.run(talk())
+        waits: list[str] = []
+        with listen_for_waits(waits.append):
+            completion = asyncio.run(talk())
         assert completion.text == "like this"
+        assert waits == [str(tmp_path / f"{file_name(prompt)}.reply.md")], "it says what it waits for"
         assert (completion.usage.requests, completion.usage.unpriced) == (1, 1)
         assert "reply" in (tmp_path / "README.txt").read_text()
 

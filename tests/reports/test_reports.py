@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+import makers
 import study_maker
+import trial_makers
 from kforge.metrics.records import Mean
 from kforge.reports import number_format, pictures
 from kforge.reports.changes import apply_edits, edits
@@ -171,6 +173,38 @@ def test_markdown_tells_fast_p_comparisons_and_machines(findings: StudyFindings)
     assert len(tables) >= 5
     for found in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in found.splitlines()}) == 1
+
+
+def test_the_same_program_on_both_sides_is_told_in_every_form() -> None:
+    made = [
+        trial_makers.trial(
+            f"p{number}", 1.0 + factor * number, configuration=name, program="one text" if number == 3 else name
+        )
+        for name, factor in (("a", 1.0), ("b", 1.5))
+        for number in range(1, 6)
+    ]
+    found = find(Study("s", tuple(made), configurations=(Configuration("a"), Configuration("b"))))
+    said = "Both sides have the same program on 1 problem (p3)"
+    assert said in plain_text(markdown(found))
+    assert said in page(found)
+    assert "p3: the same program" in page(found)
+    assert "faster on 4 of 5 problems, the same program on 1" in page(found)
+
+
+def test_which_figures_are_of_a_confirmation_is_told() -> None:
+    made = [
+        trial_makers.trial("p1", 1.84, 1.66, confirmation=makers.verdict(1.21)),
+        trial_makers.trial("p2", 1.5),
+    ]
+    note = "1 winner was judged once more, on fresh inputs: the figures are of that confirmation."
+    confirmed, alone = (find(Study("s", tuple(trials))) for trials in (made, made[1:]))
+    for form in (markdown, page):
+        assert note in form(confirmed)
+        assert "judged once more, on fresh inputs" not in form(alone)
+
+
+def plain_text(text: str) -> str:
+    return text.replace("\\", "")
 
 
 def test_nothing_that_others_wrote_is_markup(findings: StudyFindings) -> None:

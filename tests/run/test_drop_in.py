@@ -15,6 +15,7 @@ from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
 from kforge.run.context import RunEnvironment
 from kforge.run.model_pool import ModelAccess
+from kforge.spec.run_spec import ResumeOptions
 from kforge.types import Domain, Outcome, TensorLayout, Verdict
 
 pytestmark = pytest.mark.toolchain
@@ -149,7 +150,7 @@ def test_a_captured_module_that_was_exchanged_is_not_loaded(tmp_path: Path) -> N
     problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
     result = forged(problem, LIVE, tmp_path)
     other = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
-    Path(problem.payload).write_bytes(Path(other.payload).read_bytes())
+    Path(result.spec.problem.payload).write_bytes(Path(other.payload).read_bytes())
     with pytest.raises(kforge.errors.ProblemError, match="has changed"):
         result.module()
 
@@ -160,6 +161,35 @@ def test_without_a_correct_program_there_is_no_module(scale_relu: Any, tmp_path:
     assert result.verdict is None
     with pytest.raises(kforge.errors.UsageError, match="no correct program"):
         result.module()
+
+
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        (0.46, r"the program for Affine is slower than eager \(0.46x, 0.45 to 0.47\): keep yours"),
+        (1.01, r"the program for Affine is not surely faster than eager \(1.01x, 0.99 to 1.03\)"),
+    ],
+)
+def test_a_module_that_is_not_surely_faster_comes_with_a_warning(tmp_path: Path, speedup: float, said: str) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    result = forged(problem, LIVE, tmp_path, makers.verdict(speedup))
+    with pytest.warns(kforge.NotFasterWarning, match=said) as caught:
+        module = result.module()
+    assert caught[0].filename == __file__, "the warning is at the caller's line"
+    assert module(torch.randn(3, 8)).shape == (3, 8)
+    assert "than eager" in result.annotated_source()
+
+
+def test_a_module_that_was_not_timed_comes_without_a_warning(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)])
+    forged(problem, LIVE, tmp_path, makers.verdict(None)).module()
+
+
+def test_a_result_is_shown_in_a_line_or_two(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
+    result = forged(scale_relu, honest.source, tmp_path)
+    assert repr(result) == (
+        f"<ForgeResult scale_relu on cpu: best 1.50x, 1.47 to 1.53 against eager, 1 attempt, run {result.run}>"
+    )
 
 
 def test_the_saved_program_says_where_it_comes_from(scale_relu: Any, honest: Any, tmp_path: Path) -> None:
@@ -210,3 +240,118 @@ def test_a_program_that_is_not_correct_is_saved_as_what_it_is(tmp_path: Path) ->
     text = result.annotated_source(result.history[0])
     assert "# NOT CORRECT (mismatch): to be read, not to be used." in text
     assert text.endswith(LIVE)
+
+
+# -- what is given in the place of weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({"weight": torch.zeros(8)}, "weights is a dict: give a module of the reference's class"),
+        (torch.nn.Linear(8, 8), "no module like the reference of Affine: it has no shift"),
+        (Affine(4), r"its weight is \(4,\), and the program was made for \(8,\)"),
+    ],
+)
+def test_weights_of_another_module_are_refused_with_a_sentence(weights: Any, says: str, tmp_path: Path) -> None:
+    result = forged(kforge.Problem.from_module(Affine(8), [torch.randn(3, 8)]), LIVE, tmp_path)
+    with pytest.raises(kforge.errors.UsageError, match=says):
+        result.module(weights=weights)
+
+
+# -- buffers that are not persistent
+
+
+class Rotated(torch.nn.Module):
+    """A parameter, and a table that its constructor computes."""
+
+    def __init__(self, base: float) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8))
+        self.register_buffer("table", torch.cos(torch.arange(8) / base), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.table
+
+
+ROTATED = LIVE.replace('"shift", torch.zeros(8)', '"table", torch.full((8,), float("nan")), persistent=False')
+ROTATED = ROTATED.replace("self.shift", "self.table")
+
+
+def test_a_live_module_gives_its_buffers_that_are_not_persistent(tmp_path: Path) -> None:
+    live, x = Rotated(3.0), torch.randn(3, 8)
+    result = forged(kforge.Problem.from_module(live, [x]), ROTATED, tmp_path)
+    torch.testing.assert_close(result.module()(x), live(x))
+    other = Rotated(5.0)
+    torch.testing.assert_close(result.module(weights=other)(x), other(x))
+    assert list(result.module().state_dict()) == list(live.state_dict())
+
+
+def test_a_table_the_program_has_no_place_for_must_be_the_one_it_was_written_for(tmp_path: Path) -> None:
+    live = Rotated(3.0)
+    result = forged(
+        kforge.Problem.from_module(live, [torch.randn(3, 8)]), ROTATED.replace('"table"', '"other"'), tmp_path
+    )
+    assert result.module() is not None
+    with pytest.raises(kforge.errors.UsageError, match="no place for the module's table"):
+        result.module(weights=Rotated(5.0))
+
+
+FROM_FILE = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8))
+        self.register_buffer("table", torch.cos(torch.arange(8) / base), persistent=False)
+
+    def forward(self, x):
+        return x * self.weight + self.table
+
+
+def get_inputs():
+    return [torch.randn(3, 8)]
+
+
+def get_init_inputs():
+    return [3.0]
+"""
+NEGATED = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+        self.register_buffer("table", -torch.cos(torch.arange(8) / base), persistent=False)
+
+    def forward(self, x):
+        return x * self.weight - self.table
+"""
+
+
+def test_what_a_program_computed_itself_in_its_constructor_is_left_alone(tmp_path: Path) -> None:
+    problem = kforge.Problem.from_source(FROM_FILE, "rotated")
+    x, trained = torch.randn(3, 8), Rotated(3.0)
+    torch.testing.assert_close(forged(problem, NEGATED, tmp_path).module(weights=trained)(x), trained(x))
+
+
+# -- a live module outlives its file
+
+
+def test_a_live_module_is_kept_in_the_store(tmp_path: Path) -> None:
+    live, x = Affine(8), torch.randn(3, 8)
+    problem = kforge.Problem.from_module(live, [x])
+    result = forged(problem, LIVE, tmp_path)
+    Path(problem.payload).unlink()
+    torch.testing.assert_close(result.module()(x), live(x))
+    moved = (tmp_path / "store").rename(tmp_path / "moved")
+    model = Scripted(['{"recommendation": "Say more.", "evidence": "a fact"}', f"```python\n{LIVE}# another\n```"])
+    place = RunEnvironment(
+        str(moved), ModelAccess(models={"scripted": model}), executor=NullExecutor(lambda job: makers.verdict(1.7))
+    )
+    resumed = kforge.resume("last", place, ResumeOptions(iterations=2))
+    assert len(resumed.history) == 2
+    assert resumed.spec.problem == problem
+    torch.testing.assert_close(resumed.module()(x), live(x))

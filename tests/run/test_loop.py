@@ -17,7 +17,7 @@ from kforge.errors import BudgetSpent, HarnessError, ModelUnavailable, RunBusy, 
 from kforge.execution.null import NullExecutor
 from kforge.models.rate_limit import Limited
 from kforge.models.scripted import Scripted
-from kforge.run.context import RunEnvironment
+from kforge.run.context import RunEnvironment, RunEvent
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.team import open_models
 from kforge.spec.run_spec import ResumeOptions
@@ -94,6 +94,22 @@ def test_repair_then_optimise_with_advice(tmp_path: Path, scale_relu: Any) -> No
     assert "compilation_failure" in model.asked[1].text
     assert jobs[0].settings.profilers, "the platform's profilers are asked for"
     assert result.stops[0].reason == "iterations"
+
+
+def test_a_chain_tells_which_file_its_mailbox_waits_for(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(1.5)
+    waits: list[RunEvent] = []
+
+    def answer(event: RunEvent) -> None:
+        if event.awaits:
+            waits.append(event)
+            Path(event.awaits).write_text(makers.reply())
+
+    where = replace(place(tmp_path, executor), tell=answer)
+    result = forge(scale_relu, where, f"mailbox:{tmp_path / 'mail'}", iterations=1, samples=1)
+    assert result.best is not None
+    assert [(event.chain, event.step, event.words) for event in waits] == [(0, 1, "waiting for a reply")]
+    assert Path(waits[0].awaits).parent == tmp_path / "mail"
 
 
 def test_a_reply_without_a_program_is_an_attempt_and_is_repaired(tmp_path: Path, scale_relu: Any) -> None:

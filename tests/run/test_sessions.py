@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import kforge
+import makers
 from kforge import problems
 from kforge.agents.reply import find_program
+from kforge.execution.null import NullExecutor
 from kforge.models.recordings import exchanges
 from kforge.run.model_pool import ModelAccess
-from kforge.types import Candidate, Intent, Job, Outcome, Report, Settings
+from kforge.types import Candidate, Intent, Job, Outcome, Report, Settings, Verdict
 
 pytestmark = pytest.mark.xdist_group("emulated")
 
@@ -60,6 +62,30 @@ def test_a_recorded_session_replays(name: str, judge: Any, tmp_path: Path) -> No
     assert third.candidate is not None
     assert third.candidate.id != second.candidate.id  # type: ignore[union-attr]
     assert result.usage.requests == 0, "a replayed reply costs nothing"
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_a_session_comes_to_does_not_depend_on_the_times(name: str, tmp_path: Path) -> None:
+    """Whichever program is measured as the best, the recorded replies give the same four."""
+
+    def replayed(place: str, speedups: dict[str, float]) -> list[str]:
+        def judge(job: Job) -> Verdict:
+            speedup = speedups.get(job.id)
+            return makers.verdict(speedup) if speedup else makers.verdict(outcome=Outcome.MISMATCH)
+
+        where = kforge.RunEnvironment(str(tmp_path / place), executor=NullExecutor(judge))
+        model = f"replay:{SESSIONS / name}.jsonl"
+        result = kforge.forge(PROBLEMS[name], "cpu", model, where, iterations=4, settings=QUICK)
+        assert [attempt.correct for attempt in result.history] == [False, True, True, True]
+        parents = [attempt.move.parent for attempt in result.history]
+        assert parents == [None, 1, 2, 3 if speedups["0.3"] > speedups["0.2"] else 2]
+        return [attempt.candidate.id for attempt in result.history if attempt.candidate]
+
+    recorded = replayed("one", {"0.2": 1.0, "0.3": 2.0, "0.4": 3.0})
+    assert len(set(recorded)) == 4
+    assert replayed("two", {"0.2": 3.0, "0.3": 2.0, "0.4": 1.0}) == recorded
+    assert replayed("three", {"0.2": 1.0, "0.3": 0.5, "0.4": 0.1}) == recorded
 
 
 @pytest.mark.pure

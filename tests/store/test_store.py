@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from kforge import jsonable
-from kforge.errors import RunBusy, StoreError, UsageError
+from kforge.errors import ProblemError, RunBusy, StoreError, UsageError
 from kforge.store import place, runs
 from kforge.store.experiments import CellState, Experiments
 from kforge.store.store import Store
@@ -501,6 +502,49 @@ def test_big_things_are_files_by_hash_once(tmp_path: Path) -> None:
             store.history(run)
         store.add_attempt(run, failed(3, profiles=(profile,)))
         assert len(store.history(run)) == 3
+
+
+def live_problem(place: Path) -> Problem:
+    """A problem with a live module's file; what is in it does not matter here."""
+    place.write_bytes(b"a module")
+    return Problem("live", "class Model: ...", payload=str(place), payload_hash=hashlib.sha256(b"a module").hexdigest())
+
+
+def test_a_live_module_s_file_is_kept_and_found_wherever_the_store_lies(tmp_path: Path) -> None:
+    problem = live_problem(tmp_path / "temporary.pkl")
+    with Store.open(tmp_path / "s") as store:
+        run = store.create_run(RunSpec(problem))
+        store.add_attempt(run, failed(1))
+    Path(problem.payload).unlink()
+    (tmp_path / "s").rename(tmp_path / "moved")
+    with Store.open(tmp_path / "moved") as store:
+        found = store.run(run).spec.problem
+        assert found == problem
+        assert Path(found.payload).read_bytes() == b"a module"
+        assert Path(found.payload).is_relative_to(tmp_path / "moved")
+        store.set_spec(run, replace(store.run(run).spec, prompt_tokens=9))
+        assert store.run(run).spec.prompt_tokens == 9
+
+
+def test_a_run_whose_module_was_never_kept_is_read_as_it_is(tmp_path: Path) -> None:
+    problem = live_problem(tmp_path / "temporary.pkl")
+    with Store.open(tmp_path / "s") as store:
+        run = store.create_run(RunSpec(problem))
+        for blob in _blobs(tmp_path / "s" / "blobs"):
+            blob.unlink()
+        assert store.run(run).spec.problem.payload == problem.payload
+
+
+def test_a_module_that_is_gone_or_exchanged_begins_no_run(tmp_path: Path) -> None:
+    problem = live_problem(tmp_path / "temporary.pkl")
+    with Store.open(tmp_path / "s") as store:
+        Path(problem.payload).write_bytes(b"another")
+        with pytest.raises(ProblemError, match="has changed"):
+            store.create_run(RunSpec(problem))
+        Path(problem.payload).unlink()
+        with pytest.raises(ProblemError, match="is gone"):
+            store.create_run(RunSpec(problem))
+        assert not store.runs()
 
 
 def test_blobs_may_be_elsewhere(tmp_path: Path) -> None:

@@ -11,18 +11,28 @@ from hypothesis import strategies as st
 
 from kforge import jsonable
 from kforge.errors import WireError
+from kforge.run.result import RunResult
 from kforge.types import (
+    Attempt,
     BaselineTime,
     Candidate,
+    Cell,
+    Donor,
     ErrorNorm,
     Evidence,
+    Intent,
     Job,
     Limits,
+    Move,
     Outcome,
     Problem,
+    Profile,
     Report,
+    RunSpec,
     Settings,
+    Study,
     Timing,
+    Trial,
     Verdict,
 )
 
@@ -171,6 +181,37 @@ def test_incoherent_verdicts_cannot_be_constructed(fields):
 def test_a_speedup_lies_within_its_interval():
     with pytest.raises(ValueError, match="outside its interval"):
         Timing("eager", 3.0, (1.0, 2.0), None, (), (), 1, 1)
+
+
+def test_no_record_shows_the_texts_and_samples_that_it_holds():
+    source = "a line of a program\n" * 5000
+    problem, candidate = Problem("2_softmax", source, level=1), Candidate(source)
+    timing = Timing("eager", 1.66, (1.43, 1.9), None, (1.0,) * 500, (1.66,) * 500, 5, 3)
+    evidence = Evidence(problem, candidate, Settings(), *[{"x": source}] * 2, *[(source,)] * 5, seconds={})
+    verdict = Verdict(Outcome.CORRECT, "fine", timing=timing, evidence=evidence, **GOOD)
+    attempt = Attempt(Move(0, 2, Intent.OPTIMISE, 1), candidate, verdict, notes=(source,))
+    report = Report("0.2", problem.name, candidate.id, "cpu", verdict, (Profile("perf", text=source),))
+    request = RunSpec(problem, reference=source, donor=Donor(source))
+    records = (problem, candidate, timing, evidence, verdict, attempt, report, request, Job("0.2", problem, candidate))
+    assert max(len(repr(record)) for record in records) < 1000
+    trial = Trial(Cell(problem.key, problem.id, "cpu", "a"), history=(attempt,), source=source)
+    for record in (*records, RunResult("run", request, (attempt,) * 5), trial, Study("s", (trial,))):
+        assert source[:40] not in repr(record)
+        assert type(record).__name__ in repr(record)
+    assert repr(problem) == f"<Problem level1/2_softmax ({problem.id}), 5000 lines>"
+    assert repr(attempt) == ("<Attempt 1.2 optimise: <Verdict correct: 1.66x, 1.43 to 1.90 against eager>>")
+    wrong = Verdict(Outcome.MISMATCH, "the output: 3 elements are wrong")
+    assert repr(wrong) == "<Verdict mismatch: the output: 3 elements are wrong>"
+
+
+def test_a_speedup_against_another_baseline_is_one_against_eager():
+    baselines = (BaselineTime("eager", 1.0), BaselineTime("compile", 2.0), BaselineTime("tf32", None))
+    beside = {
+        name: Timing(name, 0.7, (0.6, 0.8), None, (), (), 1, 1, baselines) for name in ("eager", "compile", "tf32")
+    }
+    assert str(beside["eager"].against_eager) == "0.70x, 0.60 to 0.80"
+    assert str(beside["compile"].against_eager) == "1.40x, 1.20 to 1.60"
+    assert beside["tf32"].against_eager is None
 
 
 def test_a_win_on_a_degenerate_problem_never_counts():

@@ -570,8 +570,8 @@ def test_from_the_command_line_with_a_worker_that_has_nothing_but_torch(tmp_path
     done = cli(tmp_path, "resume", "waiting", "--json")
     assert done.returncode == 0, done.stderr
     assert _gist(json.loads(done.stdout)) == [
-        (0, 1, "fresh", Candidate(KERNEL).id, "correct"),
-        (1, 1, "fresh", Candidate(broken).id, "compilation_failure"),
+        (1, 1, "fresh", Candidate(KERNEL).id, "correct"),
+        (2, 1, "fresh", Candidate(broken).id, "compilation_failure"),
     ]
 
 

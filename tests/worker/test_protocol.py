@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kforge.errors import WireError
+from kforge.errors import PlatformFault, WireError
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, acknowledge
 from kforge.worker.protocol import calls, keeper, program
 from kforge.worker.protocol.base import (
+    PLATFORM_PHASE,
     REQUESTS,
     Acknowledged,
     PeerFailure,
@@ -229,6 +230,12 @@ def test_a_structure_too_deep_to_be_printed_is_refused_like_any_other() -> None:
 def test_a_process_that_could_not_be_started_says_why() -> None:
     with pytest.raises(PeerBroke, match="OSError: no namespace"):
         acknowledge(carried(answer_to_wire(PeerFailure("start", RaisedError("OSError", "no namespace")))))
+
+
+def test_what_a_platform_raises_before_there_is_a_program_is_told_as_its_fault() -> None:
+    failure = PeerFailure(PLATFORM_PHASE, RaisedError("PlatformFault", "platform odd: \x1b[2Jstopwatch raised"))
+    with pytest.raises(PlatformFault, match=r"^platform odd: [^\x1b]*stopwatch raised$"):
+        acknowledge(carried(answer_to_wire(failure)))
 
 
 def test_a_request_of_an_unknown_operation_is_refused() -> None:

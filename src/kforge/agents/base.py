@@ -63,6 +63,8 @@ class Draft:
     usage: Usage = Usage()
     notes: tuple[str, ...] = ()
     """How the program was found in the reply."""
+    recommendation: Recommendation | None = None
+    """The change that was made, where it is another than the one advised; None: that one."""
     exhausted: bool = False
     """The writer has nothing more to try: the chain ends, and this is no attempt."""
 

@@ -193,7 +193,7 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "followed": failure.recommendation if failure else None,
         "recommendation": situation.recommendation,
         **_reference(situation, "reference" not in omitted),
-        "past": [_line(attempt) for attempt in situation.past[-_SHOWN_PAST:]],
+        "past": [_line(attempt, situation.past) for attempt in situation.past[-_SHOWN_PAST:]],
         "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
     }
@@ -231,10 +231,12 @@ def _verified_sizes(problem: Problem, target: Target) -> str:
     return ", ".join(f"{name} = {value}" for name, value in verified.items())
 
 
-def _line(attempt: Attempt) -> dict[str, Any]:
+def _line(attempt: Attempt, past: tuple[Attempt, ...]) -> dict[str, Any]:
     """One attempt for the list of what was tried."""
     verdict = attempt.verdict
     return {
+        "unchanged": attempt.unchanged,
+        "same_as": _same_as(attempt, past),
         "step": attempt.move.step,
         "intent": attempt.move.intent.value,
         "advice": attempt.recommendation.text if attempt.recommendation else "",
@@ -243,6 +245,15 @@ def _line(attempt: Attempt) -> dict[str, Any]:
         "baseline": verdict.timing.baseline if verdict.timing else "",
         "detail": verdict.headline,
     }
+
+
+def _same_as(attempt: Attempt, past: tuple[Attempt, ...]) -> int | None:
+    """The step of an earlier attempt with the same program; None if there is none."""
+    if attempt.candidate is None:
+        return None
+    earlier = (other for other in past if other.move.step < attempt.move.step and other.candidate is not None)
+    same = (other.move.step for other in earlier if other.candidate and other.candidate.id == attempt.candidate.id)
+    return next(same, None)
 
 
 def _single_blank_lines(text: str) -> str:

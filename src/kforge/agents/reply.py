@@ -38,6 +38,8 @@ class Found:
     """Why there is no program."""
     notes: tuple[str, ...] = ()
     """How it was found, where that was not straightforward."""
+    misfit: bool = False
+    """Whether it is a diff that does not apply to the previous program."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _edited(text: str, blocks: list[_Block], previous: str | None) -> Found:
         try:
             source = edits.apply(piece, source)
         except edits.DoesNotApply as error:
-            return Found(None, f"the reply is a diff that does not apply: {error}")
+            return Found(None, f"the reply is a diff that does not apply: {error}", misfit=True)
     if not _defines(source, WANTED):
         return Found(None, f"with the reply's diff applied, the program has no class `{WANTED}`")
     return Found(source, notes=("the reply was a diff against the previous program",))

@@ -32,10 +32,27 @@ class ModelWriter:
         return Draft(found.source, found.reason, completion.usage, (*left_out, *found.notes))
 
 
+def _program_in(text: str, situation: Situation) -> Found:
+    """The program in a reply; a diff that does not fit the program that was shown may fit another of the chain.
+
+    Which one is shown depends on measured times, and the replies of a recording were written for other measurements.
+    """
+    shown = situation.shown
+    found = find_program(text, shown.candidate.source if shown and shown.candidate else None)
+    if not found.misfit:
+        return found
+    for attempt in reversed(situation.past):
+        if attempt.candidate is not None:
+            other = find_program(text, attempt.candidate.source)
+            if other.source is not None:
+                note = f"the reply was a diff against the program of step {attempt.move.step}, which was not shown"
+                return Found(other.source, notes=(note,))
+    return found
+
+
 def read_reply(completion: Completion, situation: Situation) -> Found:
     """The program in a completion, or the reason there is none."""
-    shown = situation.shown
-    found = find_program(completion.text, shown.candidate.source if shown and shown.candidate else None)
+    found = _program_in(completion.text, situation)
     if completion.finish is Finish.STOP:
         return found
     ending = _ENDINGS[completion.finish]

@@ -118,12 +118,14 @@ def evaluate(
         Path | None, typer.Option(help="Folder for the reports of --jobs; finished jobs are skipped.")
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option(help="Re-run an evidence record; says whether its claim holds.")
+        Path | None,
+        typer.Option(help="Re-run an evidence record; says whether its claim holds, does not, or cannot be told."),
     ] = None,
 ) -> None:
     """Is this kernel correct, and how much faster is it really?
 
-    Exit status: 0 correct, 1 any other verdict, 2 a usage or harness error.
+    Exit status: 0 correct, 1 any other verdict, 2 a usage or harness error. With --replay: 0 the claim holds, 1 it does
+    not, 3 it cannot be told from these times.
     """
     from kforge.cli import evaluate as command
     from kforge.types import Limits, Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import dataclass, replace
 
 from rich.markup import escape
@@ -41,9 +42,13 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
             continue
         if number:
             console.print()
-        console.print(f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=True)
+        whole_lines = not console.is_terminal
+        console.print(
+            f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=whole_lines
+        )
         for line in in_words(item):
-            console.print(escape(line), highlight=False, soft_wrap=True)
+            hanging = line if whole_lines else textwrap.fill(line, console.width, subsequent_indent="  ")
+            console.print(escape(hanging), highlight=False, soft_wrap=True)
     return 0
 
 

@@ -11,14 +11,23 @@ from typing import Any
 from rich.markup import escape
 
 from kforge.cli import render
+from kforge.cli.claim import ClaimState, compare_claims
 from kforge.cli.evidence_file import load_evidence, save_evidence
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
-from kforge.types import Job, Outcome, Report, Settings, Verdict
+from kforge.types import Job, Outcome, Report, Settings
 from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
+
+_HOLDS = {ClaimState.HOLDS: True, ClaimState.FAILS: False, ClaimState.UNDECIDED: None}
+"""For JSON: null is neither."""
+_SENTENCES = {
+    ClaimState.HOLDS: "[green]the claim holds[/]",
+    ClaimState.FAILS: "[red]the claim does not hold[/]",
+    ClaimState.UNDECIDED: "[yellow]cannot tell whether the claim holds[/]: measure again on a quiet machine",
+}
 
 
 @dataclass(frozen=True)
@@ -101,42 +110,26 @@ def batch(
 
 
 def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceSelection()) -> int:
-    """Re-run a record and hold the new verdict against the old one."""
+    """Re-run a record and hold the new verdict against the old one; 0 it holds, 1 it does not, 3 cannot tell."""
     claim = load_evidence(path)
     evidence = claim.verdict.evidence
     if evidence is None:
         raise UsageError(f"{path}: the record carries no evidence")
     with Judge(claim.platform, selection.first) as judge, _Status(show) as status:
         verdict = judge.evaluate(evidence.problem, evidence.candidate, evidence.settings, status.tell)
-    holds, reasons = compare_claims(claim.verdict, verdict)
+    check = compare_claims(claim.verdict, verdict)
     if show.as_json:
         fresh = Report(claim.job, claim.problem, claim.candidate, claim.platform, verdict)
-        print(json.dumps({"holds": holds, "reasons": reasons, "claim": render.flat(claim), "now": render.flat(fresh)}))
+        answer = {"claim_state": check.state.value, "holds": _HOLDS[check.state], "reasons": list(check.reasons)}
+        print(json.dumps({**answer, "claim": render.flat(claim), "now": render.flat(fresh)}))
     else:
         console = Screen()
         console.print(f"claimed: {claim.verdict.outcome.value}: {escape(claim.verdict.detail)}", highlight=False)
         console.print(f"now:     {verdict.outcome.value}: {escape(verdict.detail)}", highlight=False)
-        for reason in reasons:
-            console.print(f"  {escape(reason)}", highlight=False)
-        console.print("[green]the claim holds[/]" if holds else "[red]the claim does not hold[/]")
-    return 0 if holds else 1
-
-
-def compare_claims(claim: Verdict, now: Verdict) -> tuple[bool, list[str]]:
-    """Whether a fresh verdict supports a recorded one, and what differs."""
-    reasons = []
-    if claim.evidence and now.evidence and claim.evidence.device != now.evidence.device:
-        reasons.append("this is another machine than the one in the record: times need not agree")
-    if claim.outcome is not now.outcome:
-        return False, [*reasons, f"the outcome was {claim.outcome.value} and is {now.outcome.value}"]
-    if claim.timing is None or now.timing is None:
-        return True, reasons
-    (low, high), (new_low, new_high) = claim.timing.interval, now.timing.interval
-    # Two honest measurements of one program may differ by more than either's interval: allow a twentieth.
-    if new_low > high * 1.05 or new_high < low / 1.05:
-        words = f"the speedup was {claim.timing.speedup:.2f} ({low:.2f} to {high:.2f}) and is {now.timing.speedup:.2f} "
-        return False, [*reasons, words + f"({new_low:.2f} to {new_high:.2f})"]
-    return True, reasons
+        for reason in check.reasons:
+            console.print(f"  {escape(reason)}", highlight=False, soft_wrap=True)
+        console.print(_SENTENCES[check.state])
+    return check.state.exit_status
 
 
 class _Status:

@@ -1,18 +1,27 @@
-"""Evidence records as files: written by evaluate, export and the demos, read by `kforge evaluate --replay`."""
+"""Evidence records as files: written by evaluate, export and the demos, read by `kforge evaluate --replay`.
+
+A live module lies beside its record, in a file that its hash names: records of one module share it.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from kforge import jsonable
+from kforge import jsonable, live_module
 from kforge.errors import UsageError, WireError
-from kforge.types import Evidence, Report
+from kforge.types import Evidence, Problem, Report
 from kforge.whole_file import write_for_user
+from kforge.worker.bundle_folder import PYTHON
 
 
 def save_evidence(path: Path, report: Report) -> None:
     """Whole or not at all; UsageError where it cannot be written."""
+    evidence = report.verdict.evidence
+    if evidence is not None and evidence.problem.payload:
+        evidence = replace(evidence, problem=_copy_module(path, evidence.problem))
+        report = replace(report, verdict=replace(report.verdict, evidence=evidence))
     record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
     write_for_user(path, json.dumps(record, indent=1))
 
@@ -32,6 +41,33 @@ def load_evidence(path: Path) -> Report:
             f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}"
         )
     try:
-        return jsonable.decode(Report, data)
+        report = jsonable.decode(Report, data)
     except WireError as error:
         raise UsageError(f"{path}: not an evidence record: {error}") from None
+    evidence = report.verdict.evidence
+    if evidence is None or not evidence.problem.payload:
+        return report
+    evidence = replace(evidence, problem=_find_module(path, evidence))
+    return replace(report, verdict=replace(report.verdict, evidence=evidence))
+
+
+def _copy_module(record: Path, problem: Problem) -> Problem:
+    """The problem with its live module copied beside the record."""
+    name = live_module.file_name(problem.payload_hash)
+    target = record.parent / name
+    if not target.exists():
+        write_for_user(target, live_module.read(problem.payload, problem.payload_hash))
+    return replace(problem, payload=name)
+
+
+def _find_module(record: Path, evidence: Evidence) -> Problem:
+    """The problem with the file that lies beside the record; UsageError says what keeps it from being loaded."""
+    problem = evidence.problem
+    # Records of older versions name the file where it was captured.
+    place = record.parent.absolute() / problem.payload
+    if not place.is_file():
+        raise UsageError(f"{record}: its live module is not beside it: copy {place.name} to {place.parent}")
+    python = ".".join(evidence.versions.get("python", "").split(".")[:2])
+    if python not in ("", PYTHON):
+        raise UsageError(f"{record}: a live module of Python {python}, and this is {PYTHON}: replay it with that one")
+    return replace(problem, payload=str(place))

@@ -25,6 +25,7 @@ from kforge.run.context import RunEnvironment, RunEvent, open_store
 from kforge.run.lifecycle import resume_run, start_run
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.result import RunResult
+from kforge.spec.donor_source import find_donor
 from kforge.spec.run_spec import ResumeOptions
 from kforge.store.store import Store
 from kforge.types import RunSpec
@@ -49,6 +50,7 @@ class ForgeOutput:
 def run(specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, offline_by_default: bool = False) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
     _check_files(len(specs), access, output)
+    _check_donor(specs, output.store)
     console = Screen(stderr=output.as_json)
     if offline_by_default:
         say_offline(console)
@@ -60,6 +62,20 @@ def run(specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, offl
     if any(result.waiting for result in results):
         return WAITING
     return 0 if len(results) == len(specs) and all(result.best for result in results) else 1
+
+
+def _check_donor(specs: Sequence[RunSpec], store: str) -> None:
+    """Where no problem has the reference that was asked for, no store is made either; of several, some may lack it."""
+    wanted = [spec for spec in specs if spec.reference not in ("", donor_origin.INDUCTOR)]
+    errors: list[UsageError] = []
+    for spec in wanted:
+        try:
+            find_donor(spec.reference, spec.problem, store)
+            return
+        except UsageError as error:
+            errors.append(error)
+    if errors:
+        raise errors[-1]
 
 
 def _check_files(problems: int, access: ModelAccess, output: ForgeOutput) -> None:
@@ -226,7 +242,7 @@ def run_until_told(work: Coroutine[Any, Any, T]) -> T:
 
 def _say_resume(console: Console, run: str, store: str | Store) -> None:
     command = escape(runs.command("resume", run, store))
-    console.print(f"stopped; nothing is lost. Go on with: {command}", highlight=False, soft_wrap=True)
+    console.print(f"stopped; nothing is lost. Go on with\n{command}", highlight=False, soft_wrap=True)
 
 
 def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
@@ -239,7 +255,7 @@ def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
     shown = escape(runs.command("show", result.run, output.store))
     console.print(shown, style="dim", highlight=False, soft_wrap=True)
     if output.to is not None and result.best is not None:
-        console.print(f"written to {output.to}", highlight=False)
+        console.print(f"written to {output.to}", highlight=False, soft_wrap=True)
 
 
 def _save(result: RunResult, output: ForgeOutput, console: Console) -> None:

@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from kforge.cli.colours import colour_of
 from kforge.run.context import RunEvent
@@ -17,6 +18,12 @@ from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 SLOW = ("writing", "repairing")
 """Steps that may take long and say nothing meanwhile."""
+_FIGURES = {"step": 5, "speedup": 7, "vs best": 7, "elapsed": 7, "cost": 9}
+"""Columns of figures, and what each of them needs."""
+_LEAST_NAME, _LEAST_STATE, _MOST_STATE = 8, 20, 32
+"""Widths of a problem's name and of a state; the longest state is an outcome and why the chain ended."""
+_MOST_WAITS = 3
+"""How many chains that wait for a file are named below the table."""
 
 
 @dataclass
@@ -29,6 +36,8 @@ class ChainRow:
     samples: int = 1
     step: int = 0
     words: str = "waiting"
+    awaits: str = ""
+    """The file that a model waits for."""
     attempts: tuple[Attempt, ...] = ()
     stop: Stop | None = None
     began: float | None = None
@@ -43,7 +52,7 @@ class ChainRow:
 
     def take(self, event: RunEvent) -> None:
         self.began = self.began or time.monotonic()
-        self.step, self.words = event.step, event.words
+        self.step, self.words, self.awaits = event.step, event.words, event.awaits
         if event.attempt is not None:
             self.attempts += (event.attempt,)
             self.usage += event.attempt.usage
@@ -94,31 +103,36 @@ class LiveRuns:
         if self._live is None and not self._quiet:
             if event.attempt is not None:
                 self._console.print(_attempt_line(row, event.attempt), highlight=False, soft_wrap=True)
+            elif event.awaits:
+                line = f"[dim]{escape(f'{_name(row)}: waiting for {event.awaits}')}[/]"
+                self._console.print(line, highlight=False, soft_wrap=True)
             elif event.words in SLOW:
                 name = escape(_name(row))
                 self._console.print(f"[dim]{name}: {event.words} program {event.step}[/]", highlight=False)
 
-    def __rich__(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name, justify in (
-            ("problem", "left"),
-            ("iteration", "right"),
-            ("state", "left"),
-            ("speedup", "right"),
-            ("vs best", "right"),
-            ("elapsed", "right"),
-            ("cost", "right"),
-        ):
-            # One width for the state, so that the table does not jump with every word.
-            width = 26 if name == "state" else None
-            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)  # type: ignore[arg-type]
-        for row in self._in_view():
-            table.add_row(*_cells(row))
+    def __rich__(self) -> Group:
+        waiting = [row for row in self._rows if row.awaits and row.stop is None][:_MOST_WAITS]
+        waits = [_wait_line(row, self._console.width) for row in waiting]
+        return Group(self._table(self._in_view(len(waits))), *waits)
+
+    def _table(self, rows: list[ChainRow]) -> Table:
+        """Figures whole, and what is left of the width for names and states: fixed, so that no column jumps."""
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+        left = self._console.width - sum(_FIGURES.values()) - len(_FIGURES) - 2
+        longest = max((len(_name(row)) for row in rows), default=0)
+        state = max(_LEAST_STATE, min(_MOST_STATE, left - longest))
+        name_width = max(_LEAST_NAME, min(longest, left - state))
+        table.add_column("problem", width=name_width, no_wrap=True)
+        table.add_column("state", width=state, no_wrap=True)
+        for name, width in _FIGURES.items():
+            table.add_column(name, justify="right", min_width=width, no_wrap=True)
+        for row in rows:
+            table.add_row(escape(_name(row, name_width)), *_cells(row))
         return table
 
-    def _in_view(self) -> list[ChainRow]:
+    def _in_view(self, lines_below: int) -> list[ChainRow]:
         """As many rows as the terminal has lines for: those at work and the last ones done."""
-        room = max(3, self._console.height - 4)
+        room = max(3, self._console.height - 4 - lines_below)
         if len(self._rows) <= room:
             return self._rows
         last = max((number for number, row in enumerate(self._rows) if row.began), default=0)
@@ -130,9 +144,8 @@ def _cells(row: ChainRow) -> list[str]:
     best = best_attempt(row.attempts)
     state = _state(row)
     return [
-        escape(_name(row)),
-        f"{min(row.step, row.iterations)}/{row.iterations}",
         state,
+        f"{min(row.step, row.iterations)}/{row.iterations}",
         speedup(best.verdict.speedup if best else None),
         speedup(best.verdict.speedup_vs_best if best else None),
         f"{row.elapsed:.0f} s",
@@ -140,8 +153,20 @@ def _cells(row: ChainRow) -> list[str]:
     ]
 
 
-def _name(row: ChainRow) -> str:
-    return row.problem + (f" #{row.chain + 1}" if row.samples > 1 else "")
+def _wait_line(row: ChainRow, width: int) -> Text:
+    """Which file a chain waits for, in one line: of a long path the end, which no other has."""
+    head = f"{_name(row)} waits for "
+    room = max(20, width - len(head))
+    path = row.awaits if len(row.awaits) <= room else f"...{row.awaits[3 - room :]}"
+    return Text(f"{head}{path}", style="cyan", no_wrap=True, overflow="ellipsis")
+
+
+def _name(row: ChainRow, width: int | None = None) -> str:
+    """The problem and, where there are several, the chain; what is cut to a width is the problem."""
+    chain = f" #{row.chain + 1}" if row.samples > 1 else ""
+    if width is None or len(row.problem) + len(chain) <= width:
+        return row.problem + chain
+    return f"{row.problem[: width - len(chain) - 1]}…{chain}"
 
 
 def _state(row: ChainRow) -> str:

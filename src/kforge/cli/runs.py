@@ -10,21 +10,23 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 
 from kforge import jsonable
 from kforge.agents import donor_origin as origin
-from kforge.cli.colours import colour_of
+from kforge.cli import attempt_view
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.cli.proven import problems_named
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
+from kforge.experiments.confirmation import of_winner
+from kforge.run.eager_comparison import advice, compare_with_eager
 from kforge.run.result import RunResult
+from kforge.store.experiments import Experiments
+from kforge.store.runs import RunSummary
 from kforge.store.store import Store
-from kforge.types import Attempt, Report, RunSpec, text_hash
+from kforge.types import Attempt, Report, RunSpec, Verdict, text_hash
 from kforge.whole_file import write_for_user
 
 
@@ -35,6 +37,16 @@ def read(store: str, name: str) -> tuple[RunResult, str, str]:
         history, spent = opened.history(found.id), opened.spent(found.id)
         state = _state(opened, found.id, found.state)
         return RunResult(found.id, found.spec, history, usage=spent), state, found.reason
+
+
+def _confirmation(store: str, result: RunResult) -> tuple[str, Verdict | None]:
+    """What the winner came to when it was judged once more, and for which experiment: the newest that has the run."""
+    with Store.open(store) as opened:
+        for experiment, recorded in Experiments(opened).confirmations(result.run):
+            confirmation = of_winner(recorded, result.history)
+            if confirmation is not None:
+                return experiment, confirmation
+    return "", None
 
 
 def _state(store: Store, run: str, recorded: str) -> str:
@@ -55,31 +67,34 @@ def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
         what = f"no run for {escape(problem)} yet" if problem else "no run yet"
         console.print(f"{what}: kforge forge {escape(problem) or 'PROBLEM.py'} makes one", highlight=False)
         return 0
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    # A name is there to be copied: whole, whatever else has to be cut.
-    longest = max(len(item.id) for item in found)
-    for name, width in (
-        ("run", longest),
-        ("platform", 6),
-        ("state", 8),
-        ("tried", 5),
-        ("speedup", 7),
-        ("cost", 7),
-        ("models", 3),
-    ):
-        table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
-    for item in found:
-        table.add_row(
-            item.id,
-            item.platform,
-            item.state,
-            str(item.attempts),
-            speedup(item.best_speedup),
-            f"${item.dollars:.2f}" + ("+?" if item.unpriced else ""),
-            escape(_shortened(", ".join(item.models))),
-        )
-    console.print(table)
+    _print_runs(console, found)
     return 0
+
+
+def _print_runs(console: Console, found: list[RunSummary]) -> None:
+    """A table as wide as the terminal; where that is narrow, without its last columns: nothing in it is cut."""
+    columns = {
+        "run": [item.id for item in found],
+        "platform": [item.platform for item in found],
+        "state": [item.state for item in found],
+        "tried": [str(item.attempts) for item in found],
+        "speedup": [speedup(item.best_speedup) for item in found],
+        "cost": [f"${item.dollars:.2f}" + ("+?" if item.unpriced else "") for item in found],
+        "models": [_shortened(", ".join(item.models)) for item in found],
+    }
+    gap = 2
+    needed = {name: max(len(name), *map(len, cells)) + gap for name, cells in columns.items()}
+    while console.is_terminal and sum(needed.values()) - gap > console.width and len(needed) > 1:
+        needed.popitem()
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", pad_edge=False)
+    for name in needed:
+        table.add_column(name, no_wrap=True)
+    for cells in zip(*(columns[name] for name in needed), strict=True):
+        table.add_row(*map(escape, cells))
+    if not console.is_terminal:
+        # A name is there to be copied: a pipe has no width that it would have to be cut to.
+        console.width = max(console.width, sum(needed.values()))
+    console.print(table)
 
 
 def _shortened(text: str, limit: int = 13) -> str:
@@ -91,26 +106,34 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
     """A run's attempts, or one of them whole."""
     result, state, reason = read(store, name)
     if as_json and step:
-        print(json.dumps(jsonable.encode(_attempt(result, step))))
-        return 0
-    if as_json:
-        print(json.dumps({**flat(result), "state": state, "reason": reason}))
+        print(json.dumps(_whole_attempt(_attempt(result, step))))
         return 0
     console = Screen()
     if step:
-        _one_attempt(console, _attempt(result, step))
+        attempt_view.print_attempt(console, _attempt(result, step))
+        return 0
+    experiment, confirmation = _confirmation(store, result)
+    if as_json:
+        confirmed = None if confirmation is None else _flat_confirmation(experiment, confirmation)
+        print(json.dumps({**flat(result), "state": state, "reason": reason, "confirmation": confirmed}))
         return 0
     console.print(
-        f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}", highlight=False, soft_wrap=True
+        f"[bold]{result.run}[/]  {state}{f': {escape(reason)}' if reason else ''}",
+        highlight=False,
+        soft_wrap=not console.is_terminal,
     )
     summary(console, result, waiting=state == "waiting")
+    if confirmation is not None:
+        attempt_view.print_confirmation(console, experiment, confirmation)
+        _say_unless_faster(console, confirmation)
     if result.spec.donor:
         words = origin.read(result.spec.donor.origin).words_for_people
         console.print(f"[dim]reference:[/] {escape(words)}", highlight=False, soft_wrap=True)
-    _attempts(console, result)
+    attempt_view.print_attempts(console, result)
+    attempt_view.print_choice(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
-    hint = f"{whole} --step N shows a program whole; {best} --to FILE writes the best"
-    console.print(escape(hint), style="dim", highlight=False, soft_wrap=True)
+    for hint in ("one program whole, and the best as a file:", f"{whole} --step N", f"{best} --to FILE"):
+        console.print(escape(hint), style="dim", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -126,7 +149,9 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
     else:
         result.save(to)
     console = Screen()
-    console.print(f"written to {to}", highlight=False)
+    console.print(f"written to {to}", highlight=False, soft_wrap=True)
+    if attempt is not None:
+        _say_unless_faster(console, attempt.verdict)
     if evidence is not None:
         assert attempt is not None
         _write_evidence(evidence, result, attempt)
@@ -136,7 +161,7 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
 
 def _write_evidence(path: Path, result: RunResult, attempt: Attempt) -> None:
     candidate = attempt.candidate.id if attempt.candidate else ""
-    where = f"{result.run}-{attempt.move.chain}.{attempt.move.step}"
+    where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
     report = Report(where, result.spec.problem.name, candidate, result.spec.platform, attempt.verdict)
     save_evidence(path, report)
 
@@ -149,32 +174,38 @@ def command(verb: str, run: str, store: str | Store) -> str:
 
 
 def summary(console: Console, result: RunResult, waiting: bool = False) -> None:
-    """What a run came to, in two lines; `waiting`: it has not come to its end."""
-    best, problem = result.best, result.spec.problem.name
-    tried = f"{len(result.history)} program{'s' if len(result.history) != 1 else ''} tried, cost {cost(result.usage)}"
-    if result.usage.unpriced:
-        tried += f" ({result.usage.unpriced} repl{'ies' if result.usage.unpriced > 1 else 'y'} without a known price)"
-    why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
+    """What a run came to, in a few lines; `waiting`: it has not come to its end."""
+    best, problem = result.best, escape(result.spec.problem.name)
     if best is None and waiting:
-        console.print(
-            f"[cyan]{escape(problem)}[/]: no correct program yet, {tried}. {escape(why)}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        found = f"[cyan]{problem}[/]: no correct program yet"
     elif best is None:
-        console.print(
-            f"[red]no correct program[/] for {escape(problem)}: {tried}. {escape(why)}", highlight=False, soft_wrap=True
-        )
+        found = f"[red]no correct program[/] for {problem}"
     else:
         versus = best.verdict.speedup_vs_best
         against = f", {versus:.2f}x against the best baseline" if versus is not None else ""
-        found = escape(best.verdict.headline)
-        line = f"[green]{escape(problem)}[/]: {found}{against}. {tried}. {escape(why)}"
-        console.print(line, highlight=False, soft_wrap=True)
-        for reason in best.verdict.degenerate:
-            console.print(
-                f"  [yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}", highlight=False
-            )
+        found = f"[green]{problem}[/]: {escape(best.verdict.headline)}{against}"
+    why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
+    soft_wrap = not console.is_terminal
+    console.print(f"{found}. {_effort(result)}. {escape(why)}".rstrip(), highlight=False, soft_wrap=soft_wrap)
+    if best is None:
+        return
+    _say_unless_faster(console, best.verdict)
+    for reason in best.verdict.degenerate:
+        line = f"[yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}"
+        console.print(line, highlight=False, soft_wrap=soft_wrap)
+
+
+def _effort(result: RunResult) -> str:
+    programs, unpriced = len(result.history), result.usage.unpriced
+    tried = f"{programs} program{'s' if programs != 1 else ''} tried, cost {cost(result.usage)}"
+    return tried + (f" ({unpriced} repl{'ies' if unpriced > 1 else 'y'} without a known price)" if unpriced else "")
+
+
+def _say_unless_faster(console: Console, verdict: Verdict) -> None:
+    """That a correct program is not surely faster than what the user has; nothing for any other."""
+    text = advice(verdict)
+    if text:
+        console.print(text, style="yellow", highlight=False, soft_wrap=not console.is_terminal)
 
 
 def flat(result: RunResult) -> dict[str, Any]:
@@ -190,10 +221,22 @@ def flat(result: RunResult) -> dict[str, Any]:
         "speedup": best.speedup if best else None,
         "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
         "speedup_vs_best": best.verdict.speedup_vs_best if best else None,
+        "against_eager": compare_with_eager(best.verdict) if best else None,
         "counts": best.verdict.counts if best else False,
         "usage": jsonable.encode(result.usage),
         "stops": [jsonable.encode(stop) for stop in result.stops],
         "attempts": [_flat_attempt(attempt) for attempt in result.history],
+    }
+
+
+def _flat_confirmation(experiment: str, confirmation: Verdict) -> dict[str, Any]:
+    return {
+        "experiment": experiment,
+        "outcome": confirmation.outcome.value,
+        "speedup": confirmation.speedup,
+        "interval": list(confirmation.interval) if confirmation.interval else None,
+        "speedup_vs_best": confirmation.speedup_vs_best,
+        "against_eager": compare_with_eager(confirmation),
     }
 
 
@@ -212,9 +255,16 @@ def _flat_reference(spec: RunSpec) -> dict[str, str] | None:
     }
 
 
+def _whole_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Everything in an attempt; its chain counts from 1, as --step does."""
+    data: dict[str, Any] = jsonable.encode(attempt)
+    data["move"]["chain"] += 1
+    return data
+
+
 def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
     return {
-        "chain": attempt.move.chain,
+        "chain": attempt.move.chain + 1,
         "step": attempt.move.step,
         "intent": attempt.move.intent.value,
         "parent": attempt.move.parent,
@@ -222,7 +272,9 @@ def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
         "outcome": attempt.verdict.outcome.value,
         "detail": attempt.verdict.detail,
         "speedup": attempt.speedup,
+        "interval": list(attempt.verdict.interval) if attempt.verdict.interval else None,
         "recommendation": attempt.recommendation.text if attempt.recommendation else None,
+        "unchanged": attempt.unchanged,
         "candidate": attempt.candidate.id if attempt.candidate else None,
         "seconds": attempt.seconds,
         "notes": list(attempt.notes),
@@ -236,40 +288,3 @@ def _attempt(result: RunResult, step: str) -> Attempt:
             return attempt
     known = ", ".join(f"{item.move.chain + 1}.{item.move.step}" for item in result.history) or "none"
     raise UsageError(f"run {result.run} has no step {step}; there are (chain.step): {known}")
-
-
-def _attempts(console: Console, result: RunResult) -> None:
-    """Two lines for each attempt: how it went, and the advice it followed or what was wrong with it."""
-    chains = result.spec.plan.samples > 1
-    for attempt in result.history:
-        move, verdict = attempt.move, attempt.verdict
-        step = f"{move.chain + 1}.{move.step}" if chains else str(move.step)
-        origin = f"from {move.parent}" if move.parent else ""
-        outcome = f"[{colour_of(verdict.outcome)}]{verdict.outcome.value:<19}[/]"
-        spent = f"model {attempt.seconds.get('model', 0.0):.1f} s, judge {attempt.seconds.get('judge', 0.0):.1f} s"
-        star = "  [green]best[/]" if attempt is result.best else ""
-        line = f"{step:>4}  {move.intent.value:<8} {origin:<7} {outcome} {speedup(attempt.speedup):>7}"
-        console.print(f"{line}  [dim]{spent}[/]{star}", highlight=False, soft_wrap=True)
-        advice = [attempt.recommendation.text] if attempt.recommendation else []
-        wrong = [] if attempt.correct else [verdict.headline]
-        for words in advice + wrong:
-            console.print(Padding(escape(words), (0, 0, 0, 6)), style="dim", highlight=False)
-
-
-def _one_attempt(console: Console, attempt: Attempt) -> None:
-    verdict = attempt.verdict
-    colour = colour_of(verdict.outcome)
-    console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
-    console.print(escape(verdict.detail), highlight=False, soft_wrap=True)
-    if attempt.recommendation:
-        console.print(f"[dim]advice:[/] {escape(attempt.recommendation.text)}", highlight=False, soft_wrap=True)
-        console.print(f"[dim]because:[/] {escape(attempt.recommendation.evidence)}", highlight=False, soft_wrap=True)
-    if attempt.digest:
-        console.print(f"[dim]profile:[/]\n{escape(attempt.digest.text)}", highlight=False, soft_wrap=True)
-    for note in attempt.notes:
-        console.print(f"[dim]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-    if attempt.candidate is not None:
-        if console.is_terminal:
-            console.print(Syntax(attempt.candidate.source, "python", background_color="default"))
-        else:
-            print(attempt.candidate.source)

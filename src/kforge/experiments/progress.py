@@ -83,4 +83,5 @@ class Progress:
 def _words(news: News) -> str:
     if news.event is None:
         return "begun"
-    return f"{news.event.step}: {news.event.words}" if news.event.step else news.event.words
+    words = f"waiting for {news.event.awaits}" if news.event.awaits else news.event.words
+    return f"{news.event.step}: {words}" if news.event.step else words

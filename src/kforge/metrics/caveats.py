@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from kforge.metrics.problem_results import ProblemResult, emulated
-from kforge.metrics.records import PairedDifference
+from kforge.metrics.records import PairedDifference, ProblemPair
 from kforge.types import Trial
 
 FEWEST_PAIRS = 3
@@ -67,18 +67,34 @@ def _fallback_notes(both: Mapping[str, tuple[ProblemResult, ProblemResult]], nam
     return notes
 
 
+def of_same_programs(pairs: Sequence[ProblemPair]) -> list[str]:
+    """Problems on which both sides have the same program, so that their speeds differ by chance alone."""
+    same = [pair.problem for pair in pairs if pair.same_program]
+    timed = [pair for pair in pairs if pair.ratio is not None]
+    if not same:
+        return []
+    if timed and all(pair.same_program for pair in timed):
+        return ["Both sides have the same program wherever both were timed: there is no difference in speed to find."]
+    problems = "1 problem" if len(same) == 1 else f"{len(same)} problems"
+    return [
+        f"Both sides have the same program on {problems} ({_first_names(same)}): a tie, however its two measurements "
+        "differ."
+    ]
+
+
 def of_differences(differences: Sequence[PairedDifference], questions: int) -> list[str]:
     """Caveats about figures that carry less than they seem to."""
     least = math.floor(math.log2(2 * questions / 0.05)) + 1
     asked = "1 question" if questions == 1 else f"{questions} questions at once"
     flat = [item for item in differences if item.question != "correct" and item.low == item.high]
     idle = [item for item in flat if item.question == "fall-back vs eager" and item.a == item.b == 1.0]
+    measured = [item for item in flat if item.same_program < item.pairs]
     few = [item for item in differences if item not in flat and item.wins + item.losses < least]
     thin = [item for item in few if item.question != "correct" and item.wins + item.losses < _FEW_VALUES]
     notes = [
         f"The ratio is exactly {item.effect:.4g} on every problem ({item.question}), which measurements hardly are: "
         "without a spread there is no interval, and nothing is shown."
-        for item in flat
+        for item in measured
         if item not in idle
     ]
     if idle:

@@ -2,15 +2,24 @@
 
     trials of a, trials of b -> problems that count on both sides -> one value a problem -> interval and sign test
 
-A problem is one pair, however often it was repeated: repetitions are averaged first.
+A problem is one pair, however often it was repeated: repetitions are averaged first. Where both sides have the same
+program, the pair is a tie: two measurements of one text differ by chance alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from kforge.metrics.caveats import FEWEST_PAIRS, of_circumstances, of_differences, of_questions, of_texts
+from kforge.metrics.caveats import (
+    FEWEST_PAIRS,
+    of_circumstances,
+    of_differences,
+    of_questions,
+    of_same_programs,
+    of_texts,
+)
 from kforge.metrics.intervals import mean_interval, same, share_difference_interval, sign, sign_test
 from kforge.metrics.problem_results import Counted, ProblemResult, count, problem_result
 from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference, ProblemPair, Question
@@ -30,6 +39,20 @@ _VALUES: dict[Question, Callable[[ProblemResult], float | None]] = {
 _Both = Mapping[str, tuple[ProblemResult, ProblemResult]]
 
 
+@dataclass(frozen=True)
+class _PairedValues:
+    """What one problem is worth on each side, to one question."""
+
+    a: float
+    b: float
+    same_program: bool
+
+    @property
+    def step(self) -> float:
+        """From a to b: a difference of shares, or the logarithm of a ratio."""
+        return 0.0 if self.same_program else self.b - self.a
+
+
 def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], questions: int | None = None) -> Comparison:
     """Every question that the trials can answer.
 
@@ -41,11 +64,12 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
     asked = _asked(both)
     number = max(len(asked), questions or 0, 1)
     differences = tuple(_difference(question, pairs, number) for question, pairs in asked.items())
+    problem_pairs = tuple(_pair(key, *sides) for key, sides in both.items())
     compared_a, compared_b = (tuple(trial for key in both for trial in side.counting[key]) for side in (side_a, side_b))
     return Comparison(
         names[0],
         names[1],
-        pairs=tuple(_pair(key, *found) for key, found in both.items()),
+        pairs=problem_pairs,
         differences=differences,
         questions=number,
         alone_a=tuple(key for key in side_a.counting if key not in side_b.counting),
@@ -53,6 +77,7 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
         notes=(
             *of_texts(other_texts),
             *of_questions(both, differences, names),
+            *of_same_programs(problem_pairs),
             *of_differences(differences, number),
             *of_circumstances(compared_a, compared_b, names),
         ),
@@ -74,18 +99,32 @@ def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
     return both, [key for key in keys if len(texts[key]) > 1]
 
 
-def _asked(both: _Both) -> dict[Question, list[tuple[float, float]]]:
+def _asked(both: _Both) -> dict[Question, list[_PairedValues]]:
     """The values of each question that enough problems can answer."""
-    found: dict[Question, list[tuple[float, float]]] = {}
+    found: dict[Question, list[_PairedValues]] = {}
     for question in QUESTIONS:
         if question == "fall-back vs eager" and not _has_fallback(both):
             continue
-        value = _VALUES[question]
-        pairs = [(value(a), value(b)) for a, b in both.values()]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        known = [pair for a, b in both.values() if (pair := _paired_values(question, a, b)) is not None]
         if len(known) >= FEWEST_PAIRS:
             found[question] = known
     return found
+
+
+def _paired_values(question: Question, a: ProblemResult, b: ProblemResult) -> _PairedValues | None:
+    """None where one side has no value."""
+    value_a, value_b = _VALUES[question](a), _VALUES[question](b)
+    if value_a is None or value_b is None:
+        return None
+    same_program = question != "correct" and _same_program(a, b)
+    if question == "fall-back vs eager":
+        # How often a program was not there is a difference, whichever program it was.
+        same_program = same_program and a.correct == b.correct
+    return _PairedValues(value_a, value_b, same_program)
+
+
+def _same_program(a: ProblemResult, b: ProblemResult) -> bool:
+    return bool(a.programs) and a.programs == b.programs
 
 
 def _has_fallback(both: _Both) -> bool:
@@ -100,9 +139,9 @@ def _has_fallback(both: _Both) -> bool:
     return any(timed) and all(has or none for has, none in zip(timed, wrong, strict=True))
 
 
-def _difference(question: Question, pairs: Sequence[tuple[float, float]], questions: int) -> PairedDifference:
+def _difference(question: Question, pairs: Sequence[_PairedValues], questions: int) -> PairedDifference:
     """Shares are subtracted; speedups come as logarithms, so that their difference is a ratio."""
-    steps = [b - a for a, b in pairs]
+    steps = [pair.step for pair in pairs]
     signs = [sign(step) for step in steps]
     wins, losses = signs.count(1), signs.count(-1)
     level = 1 - 0.05 / questions
@@ -116,8 +155,8 @@ def _difference(question: Question, pairs: Sequence[tuple[float, float]], questi
     scale = (lambda value: value) if question == "correct" else math.exp
     return PairedDifference(
         question,
-        a=scale(math.fsum(a for a, _ in pairs) / len(pairs)),
-        b=scale(math.fsum(b for _, b in pairs) / len(pairs)),
+        a=scale(math.fsum(pair.a for pair in pairs) / len(pairs)),
+        b=scale(math.fsum(pair.b for pair in pairs) / len(pairs)),
         effect=scale(math.fsum(steps) / len(steps)),
         low=scale(low),
         high=scale(high),
@@ -128,18 +167,21 @@ def _difference(question: Question, pairs: Sequence[tuple[float, float]], questi
         ties=len(pairs) - wins - losses,
         sign_p=sign_p,
         shown=spoken != 0 and sign_p < 0.05 and spoken == sign(wins - losses),
+        same_program=sum(pair.same_program for pair in pairs),
     )
 
 
 def _pair(key: str, a: ProblemResult, b: ProblemResult) -> ProblemPair:
     of_a, of_b = a.logs.get("eager"), b.logs.get("eager")
+    speeds = _paired_values("speedup vs eager", a, b)
     return ProblemPair(
         key,
         a=None if of_a is None else math.exp(of_a),
         b=None if of_b is None else math.exp(of_b),
         a_state=a.state,
         b_state=b.state,
-        ratio=None if of_a is None or of_b is None else math.exp(of_b - of_a),
+        ratio=None if speeds is None else math.exp(speeds.step),
         a_correct=a.correct,
         b_correct=b.correct,
+        same_program=_same_program(a, b),
     )

@@ -58,6 +58,8 @@ def _no_difference_text(item: PairedDifference, comparison: Comparison) -> str:
     """A result that shows no difference: what could still hide is as much part of the answer as what was not found."""
     if item.question == "correct":
         seen = f"seen {item.effect * 100:+.1f} points; what is there may be {_points(item)}"
+    elif item.same_program == item.pairs:
+        seen = "the same programs on both sides"
     elif item.low == item.high:
         seen = f"seen {_times(item.effect)} times; no interval can be given"
     else:
@@ -92,7 +94,8 @@ def _times(factor: float) -> str:
 
 
 def _tally(item: PairedDifference, comparison: Comparison) -> str:
-    ties = f", {item.ties} tied" if item.ties else ""
+    same = f" ({item.same_program} with the same program)" if item.same_program else ""
+    ties = f", {item.ties} tied{same}" if item.ties else ""
     asked = "one question" if comparison.questions == 1 else f"{comparison.questions} questions asked at once"
     p = "p < 0.0001" if item.sign_p < 0.0001 else f"p = {item.sign_p:.2g}"
     return f"{item.pairs} problems: {item.wins} won, {item.losses} lost{ties}, sign test {p}, {asked}"

@@ -46,6 +46,8 @@ class ProblemResult:
     """Mean logarithm of the speedup over all repetitions, the baseline kept where the program is wrong or slower."""
     emulated: bool = False
     """Whether any of them was judged in emulation, where nothing is timed."""
+    programs: dict[str, float] = field(default_factory=dict)
+    """The winners of correct repetitions, by id, and how large a share of those each of them won."""
 
 
 def count(trials: Sequence[Trial]) -> Counted:
@@ -82,7 +84,7 @@ def problem_result(trials: Sequence[Trial]) -> ProblemResult:
             logs[against] = math.fsum(known) / len(known)
         fallback[against] = math.fsum(max(0.0, value) for value in known) / len(trials)
     best = max((state(trial) for trial in trials), key=STATES.index)
-    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials))
+    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials), _programs(correct))
 
 
 def flaws(trial: Trial) -> list[str]:
@@ -111,11 +113,7 @@ def speedup(trial: Trial, against: Against) -> float | None:
         return None
     if against == "best":
         return timing.speedup_vs_best
-    if timing.baseline == "eager":
-        return timing.speedup
-    # The user named another baseline; how fast that is against eager was measured beside it.
-    ratio = next((item.ratio for item in timing.baselines if item.name == timing.baseline), None)
-    return timing.speedup * ratio if ratio else None
+    return timing.against_eager.value if timing.against_eager else None
 
 
 def chains(trial: Trial) -> list[list[Attempt]]:
@@ -124,6 +122,14 @@ def chains(trial: Trial) -> list[list[Attempt]]:
     for attempt in sorted(trial.history, key=lambda item: item.move.step):
         by_chain.setdefault(attempt.move.chain, []).append(attempt)
     return [by_chain[number] for number in sorted(by_chain)] or [[]]
+
+
+def _programs(correct: Sequence[Trial]) -> dict[str, float]:
+    """Programs by id with their shares; a text for one platform is another program than the same for another."""
+    winners = [
+        f"{trial.cell.platform}:{trial.best.candidate.id}" for trial in correct if trial.best and trial.best.candidate
+    ]
+    return {winner: winners.count(winner) / len(winners) for winner in sorted(winners)}
 
 
 def _by_problem(trials: Iterable[Trial]) -> dict[str, list[Trial]]:

@@ -148,6 +148,8 @@ class PairedDifference:
     """Two-sided sign test over problems that are not tied, adjusted for the number of questions."""
     shown: bool
     """Whether both the interval and the sign test speak for a difference, in the same direction."""
+    same_program: int = 0
+    """Of the ties, those where both sides have the same program, whatever was measured of it."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,12 @@ class ProblemPair:
     b_state: str
     """The best state of any repetition."""
     ratio: float | None
-    """b over a, where both are known."""
+    """b over a, where both are known; 1 where both sides have the same program, whatever was measured of it."""
     a_correct: float = 0.0
     b_correct: float = 0.0
     """The share of repetitions that are correct."""
+    same_program: bool = False
+    """Whether the winners of both sides are one text; over repetitions, the same texts in the same shares."""
 
 
 @dataclass(frozen=True)

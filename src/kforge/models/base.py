@@ -5,6 +5,9 @@ A plug-in opens models: `--model mine:ARGUMENT` is the model that the plug-in `m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from kforge.types import Completion, ModelSettings, Prompt
@@ -47,3 +50,24 @@ class ModelPlugin:
         Raises UsageError for an argument that makes no sense, PluginAbsent for something that is not installed.
         """
         raise NotImplementedError
+
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener of waits", default=None)
+"""Of the task that asks, so that the wrappers and agents between it and the model need not hand it on."""
+
+
+@contextmanager
+def listen_for_waits(listener: Callable[[str], None]) -> Iterator[None]:
+    """While this lasts, `listener` is told what a model that this task asks is waiting for."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def tell_wait(what: str) -> None:
+    """For a model that may wait for hours: what it waits for, such as the path of a file."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(what)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.types import Problem
+from kforge.types.evaluation import no_problem
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The bundled suite: level1 (single ops), level2 (fusions), level3 (small networks)."""
@@ -18,6 +19,7 @@ def find(place: str | Path) -> list[Problem]:
 
     "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough).
     """
+    check_place(place)
     text = str(place)
     if text == "bundled" or text.startswith("bundled:"):
         return _bundled_problems(text.partition(":")[2])
@@ -25,6 +27,12 @@ def find(place: str | Path) -> list[Problem]:
     if path.is_dir():
         return sorted(map(Problem.from_file, files_of(path)), key=_place)
     return [Problem.from_file(path)]
+
+
+def check_place(place: object) -> None:
+    """UsageError for what is neither a problem nor the place of one."""
+    if not isinstance(place, (Problem, str, Path)):
+        raise UsageError(no_problem(place))
 
 
 def files_of(folder: Path) -> list[Path]:

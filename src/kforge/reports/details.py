@@ -147,7 +147,7 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
         "headline": verdict.headline,
         "detail": _short(verdict.detail),
         "model": attempt.model,
-        "advice": _short(attempt.recommendation.text) if attempt.recommendation else "",
+        "advice": _short(_advice(attempt)),
         "evidence": _short(attempt.recommendation.evidence) if attempt.recommendation else "",
         "seconds": {name: round(value, 2) for name, value in attempt.seconds.items() if value >= 0.005},
         "tokens": number_format.amount(attempt.usage.tokens) if attempt.usage.tokens else "",
@@ -156,6 +156,12 @@ def _attempt(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:
         "notes": list(attempt.notes),
         **_program(attempt, history),
     }
+
+
+def _advice(attempt: Attempt) -> str:
+    """The advice an attempt followed, or that it did not."""
+    text = attempt.recommendation.text if attempt.recommendation else ""
+    return f"not applied, the program came back unchanged: {text}" if text and attempt.unchanged else text
 
 
 def _program(attempt: Attempt, history: Sequence[Attempt]) -> dict[str, Any]:

@@ -161,7 +161,9 @@ def _problems(findings: StudyFindings) -> list[str]:
         ]
         rows.append([f"{cells[0]}: {line.remark}" if line.remark else cells[0], *cells[1:]])
     text_columns = sum(not numeric for _, _, numeric in columns)
-    return ["## Problems", "", *table([name for _, name, _ in columns], rows, text_columns)] if rows else []
+    note = problem_table.confirmation_note(findings)
+    above = [note, ""] if note else []
+    return ["## Problems", "", *above, *table([name for _, name, _ in columns], rows, text_columns)] if rows else []
 
 
 def _circumstances(findings: StudyFindings) -> list[str]:

@@ -79,6 +79,7 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
         ],
         "columns": problem_table.columns(findings),
         "rows": problem_table.rows(findings),
+        "confirmation_note": problem_table.confirmation_note(findings),
         "filters": problem_table.filters(findings),
         "details": pack_all(findings.study),
     }

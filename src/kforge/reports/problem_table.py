@@ -66,6 +66,18 @@ def rows(findings: StudyFindings) -> list[TrialLine]:
     return lines
 
 
+def confirmation_note(findings: StudyFindings) -> str:
+    """Which figures are of a second measurement; empty where no winner was judged once more."""
+    confirmed = sum(row(trial).confirmed is not None for trial in findings.study.trials)
+    if not confirmed:
+        return ""
+    winners = "1 winner was" if confirmed == 1 else f"{confirmed} winners were"
+    return (
+        f"{winners} judged once more, on fresh inputs: the figures are of that confirmation. `kforge show RUN` has it, "
+        "and what was measured first."
+    )
+
+
 def filters(findings: StudyFindings) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Each filter's id, label and choices; no filter where there is nothing to choose."""
     facts = [row(trial) for trial in findings.study.trials]

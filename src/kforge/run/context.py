@@ -37,6 +37,8 @@ class RunEvent:
     """The attempt that was just recorded."""
     stop: Stop | None = None
     """Why the chain is over."""
+    awaits: str = ""
+    """What a model waits for, where it waits: the file that a reply is to be written to."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,14 @@ async def prepare(
             executor.machine if spec.reference == "inductor" and spec.donor is None else contextlib.nullcontext()
         ):
             spec = await with_donor(spec, target, store)
+        is_new = not run
         run = run or store.create_run(spec)
         environment.started(run)
         closing.enter_context(store.hold(run))
-        if store.run(run).spec != spec:
+        if not is_new and store.run(run).spec != spec:
             store.set_spec(run, spec)
+        # As the store has it: a live module's file is then the store's own, and stays.
+        spec = store.run(run).spec
         journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
         yield RunContext(
             run,

@@ -17,7 +17,7 @@ from kforge.errors import UsageError
 from kforge.types import Problem, text_hash
 from kforge.whole_file import write_whole
 from kforge.worker.arena import tensor_hash
-from kforge.worker.held_tensors import held_tensors
+from kforge.worker.held_tensors import held_tensors, whole_state
 from kforge.worker.judge import parameters
 from kforge.worker.judge.reference import State
 from kforge.worker.protocol.records import HeldTensor
@@ -31,6 +31,10 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
     With `weights`, an instance of the reference module, it takes over that module's parameters, buffers and mode. A
     program for a live module takes those of the captured module by itself.
     """
+    if weights is not None and not isinstance(weights, torch.nn.Module):
+        raise UsageError(
+            f"weights is a {type(weights).__name__}: give a module of the reference's class, not its state"
+        )
     kind = _import(source).ModelNew
     if problem.payload:
         original, _ = live_module.restore(problem.payload, problem.payload_hash)
@@ -44,16 +48,43 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
     torch.manual_seed(_SEED)
     module = kind(*arguments)
     module.train(original.training)
-    matches, lost = parameters.match(_state(original), _held(module))
+    state = whole_state(original)
+    matches, lost = parameters.match(state, _held(module))
     if weights is not None:
-        values = _state(weights)
-        _refuse_lost(lost, _state(original), values, dict(weights.named_parameters()))
+        values = whole_state(weights)
+        _refuse_others(state, values, problem.name)
+        _refuse_lost(lost, state, values, dict(weights.named_parameters()))
         own = held_tensors(module)
         with torch.no_grad():
             for match in matches:
-                own[match.name][1].copy_(match.value(values))
+                if problem.payload or not _is_same(match.source, state, values):
+                    own[match.name][1].copy_(match.value(values))
         module.train(weights.training)
     return module  # type: ignore[no-any-return]
+
+
+def _is_same(name: str, original: State, values: State) -> bool:
+    """Whether a buffer that is not persistent is as the reference's constructor makes it: the program's own made what
+    it needs of the same arguments, which need not be the same thing.
+    """
+    return name[0] == "=" and torch.equal(values[name].to(original[name]), original[name])
+
+
+def _refuse_others(original: State, values: State, problem: str) -> None:
+    """UsageError where the weights are not those of a module like the reference."""
+    unlike = f"weights is no module like the reference of {problem}"
+    missing = [name for name in original if name not in values]
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise UsageError(f"{unlike}: it has no {_name_list(missing[:5])}{more}")
+    for name, value in original.items():
+        if values[name].shape != value.shape:
+            shapes = f"{tuple(values[name].shape)}, and the program was made for {tuple(value.shape)}"
+            raise UsageError(f"{unlike}: its {_name_list([name])} is {shapes}")
+
+
+def _name_list(names: list[str]) -> str:
+    return ", ".join(name.lstrip("=") for name in names)
 
 
 def _refuse_lost(lost: list[str], original: State, values: State, trainable: dict[str, Any]) -> None:
@@ -65,7 +96,7 @@ def _refuse_lost(lost: list[str], original: State, values: State, trainable: dic
     ]
     if missing:
         raise UsageError(
-            f"the program has no place for the module's {', '.join(missing)}, and the values there are not those of "
+            f"the program has no place for the module's {_name_list(missing)}, and the values there are not those of "
             "the reference it was written for"
         )
 
@@ -90,10 +121,6 @@ def _import(source: str) -> Any:
         del sys.modules[name]
         raise
     return module
-
-
-def _state(module: torch.nn.Module) -> State:
-    return {name: value.detach() for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
 def _held(module: torch.nn.Module) -> list[HeldTensor]:

@@ -11,12 +11,14 @@ from its attempts alone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from dataclasses import replace
 
 from kforge.agents.base import Advice, Draft, Situation
 from kforge.errors import BudgetSpent, ModelError, PromptTooLong
 from kforge.execution.base import ReportAwaited
+from kforge.models.base import listen_for_waits
 from kforge.profilers.digest import digest
 from kforge.run.context import RunContext, RunEvent
 from kforge.run.team import ChainAgents
@@ -67,7 +69,8 @@ class Loop:
             move = self._context.search.propose(self.history, chain, self._context.spec.plan)
             if isinstance(move, Stop):
                 return move
-            attempt = await self._attempt(move)
+            with listen_for_waits(functools.partial(self._say_wait, move)):
+                attempt = await self._attempt(move)
             if attempt is None:
                 return Stop("exhausted", "nothing more to try")
             self._context.record(attempt)
@@ -113,7 +116,7 @@ class Loop:
             candidate=candidate,
             verdict=report.verdict,
             model=agents.model,
-            recommendation=advice.recommendation,
+            recommendation=draft.recommendation or advice.recommendation,
             profiles=report.profiles,
             digest=found,
             usage=usage,
@@ -158,6 +161,9 @@ class Loop:
 
     def _say(self, move: Move, words: str) -> None:
         self._context.tell(RunEvent(move.chain, move.step, words))
+
+    def _say_wait(self, move: Move, what: str) -> None:
+        self._context.tell(RunEvent(move.chain, move.step, "waiting for a reply", awaits=what))
 
 
 def first_of(error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kforge.errors import UsageError
-from kforge.run import guarded_program
+from kforge.run import eager_comparison, guarded_program
 from kforge.types import Attempt, RunSpec, Stop, Usage, Verdict, best_attempt
 from kforge.whole_file import write_for_user
 
@@ -24,6 +24,12 @@ class RunResult:
     """Why each chain ended; empty for a run read back from the store."""
     usage: Usage = Usage()
     """What the run's model calls cost, those that led to no attempt included."""
+
+    def __repr__(self) -> str:
+        best = f"best {self.best.verdict.timing or 'not timed'}" if self.best else "no correct program"
+        attempts = f"{len(self.history)} attempt{'' if len(self.history) == 1 else 's'}"
+        asked = f"{self.spec.problem.key} on {self.spec.platform}"
+        return f"<{type(self).__name__} {asked}: {best}, {attempts}, run {self.run}>"
 
     @property
     def best(self) -> Attempt | None:
@@ -69,6 +75,8 @@ class RunResult:
         ]
         if timing is not None and timing.speedup_vs_best is not None:
             lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")
+        warning = eager_comparison.advice(winner.verdict)
+        lines += [f"Beware: {warning}."] if warning else []
         lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]
         if not winner.correct:
             lines.append(f"NOT CORRECT ({winner.verdict.outcome.value}): to be read, not to be used.")
@@ -80,6 +88,10 @@ class RunResult:
     def guarded_source(self) -> str:
         """The best correct program with its guard; UsageError if there is none."""
         return guarded_program.guarded(self.source, self.spec.problem.name, self._winner().verdict.domain)
+
+    def warn_unless_faster(self, stacklevel: int = 1) -> None:
+        """A NotFasterWarning where the best program is not surely faster than eager."""
+        eager_comparison.warn_unless_faster(self.spec.problem.name, self._winner().verdict, stacklevel + 1)
 
     def _winner(self) -> Attempt:
         if self.best is None:

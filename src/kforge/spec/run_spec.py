@@ -30,6 +30,7 @@ def make_spec(
     `options` are those of RunOptions. Whether what is named can be had on this machine (a device, a key, a donor in
     the store) is for `kforge.run.context.prepare` to find out.
     """
+    problems.check_place(problem)
     names = (models,) if isinstance(models, str) else tuple(models)
     executor = str(options.get("executor", LOCAL))
     mistakes = [*place_mistakes(platform, executor), *model_mistakes(names, options), *option_mistakes(options)]

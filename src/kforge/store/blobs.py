@@ -47,5 +47,10 @@ class Blobs:
             raise StoreError(f"{path} is not what was written: restore it from a backup")
         return data
 
+    def find(self, name: str) -> Path | None:
+        """The file that holds the data of that hash, for whoever reads it later; None if there is none."""
+        path = self._path(name)
+        return path if path.is_file() else None
+
     def _path(self, name: str) -> Path:
         return self._folder / name[:2] / name[2:]

@@ -138,6 +138,20 @@ def standings(connection: Connection, number: int) -> dict[str, CellState]:
     return {row.cell: _as_standing(row) for row in connection.execute(query)}
 
 
+def confirmations(connection: Connection, run: str) -> list[tuple[str, Verdict]]:
+    """What the winner of the run with this id came to when it was judged once more, with the name of the experiment
+    that had it judged, the newest first.
+    """
+    query: Select[Any] = (
+        select(experiments.c.name, cells.c.confirmation)
+        .join(experiments, experiments.c.number == cells.c.experiment)
+        .join(runs, runs.c.number == cells.c.run)
+        .where(runs.c.id == run, cells.c.confirmation.is_not(None))
+        .order_by(experiments.c.number.desc())
+    )
+    return [(row.name, load(Verdict, row.confirmation)) for row in connection.execute(query)]
+
+
 def _as_standing(row: Row[Any]) -> CellState:
     return CellState(
         run=row.id or "",

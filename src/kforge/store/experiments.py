@@ -10,7 +10,7 @@ from kforge.store import experiment_rows as rows
 from kforge.store.experiment_rows import Ambiguous, CellState, ExperimentRecord
 from kforge.store.faults import Duplicate
 from kforge.store.store import Store
-from kforge.types import Experiment, Session
+from kforge.types import Experiment, Session, Verdict
 
 __all__ = ["Ambiguous", "CellState", "ExperimentRecord", "Experiments"]
 
@@ -84,3 +84,10 @@ class Experiments:
         """Where every cell of the experiment with this id stands that was ever worked on, by its fingerprint."""
         with self._database.reading() as connection:
             return rows.standings(connection, rows.number_of(connection, name))
+
+    def confirmations(self, run: str) -> list[tuple[str, Verdict]]:
+        """Verdicts on the winner of a run when it was judged once more, each with its experiment's name, the newest
+        first.
+        """
+        with self._database.reading() as connection:
+            return rows.confirmations(connection, run)

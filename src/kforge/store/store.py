@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from kforge import live_module
 from kforge.errors import RunBusy, StoreError
 from kforge.store import attempts, calls, locks, proven, runs
 from kforge.store.blobs import Blobs
@@ -62,7 +64,8 @@ class Store:
         return self._database.notes
 
     def create_run(self, spec: RunSpec) -> str:
-        """Record a new run; its id."""
+        """Record a new run; its id. A live module's file is kept with it."""
+        self._keep_module(spec)
         for _ in range(20):
             name = runs.new_id(spec.problem.name)
             try:
@@ -76,7 +79,8 @@ class Store:
     def run(self, name: str) -> Run:
         """The run by id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
         with self._database.reading() as connection:
-            return runs.find(connection, name)
+            record = runs.find(connection, name)
+        return replace(record, spec=self._with_module(record.spec))
 
     def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
         """Summaries of runs, the newest first; of some problems only, where their ids are given."""
@@ -145,6 +149,7 @@ class Store:
     def set_spec(self, run: str, spec: RunSpec) -> None:
         """Record what a run is to do from now on; its problem stays the same."""
         number, _ = self._known(run)
+        self._keep_module(spec)
         with self._database.writing() as connection:
             runs.set_spec(connection, number, spec)
         self._known.cache_clear()
@@ -216,4 +221,19 @@ class Store:
 
     def _look_up(self, run: str) -> tuple[int, RunSpec]:
         with self._database.reading() as connection:
-            return runs.look_up(connection, run)
+            number, spec = runs.look_up(connection, run)
+        return number, self._with_module(spec)
+
+    def _keep_module(self, spec: RunSpec) -> None:
+        """Keep a live module's file as a blob, which its hash names."""
+        problem = spec.problem
+        if problem.payload and self._blobs.find(problem.payload_hash) is None:
+            data = live_module.read(problem.payload, problem.payload_hash)
+            with as_store_error(self.place):
+                self._blobs.put(data)
+
+    def _with_module(self, spec: RunSpec) -> RunSpec:
+        """The specification with the file that is kept here; as it is where none is, as in stores of older versions."""
+        problem = spec.problem
+        kept = self._blobs.find(problem.payload_hash) if problem.payload else None
+        return spec if kept is None else replace(spec, problem=replace(problem, payload=str(kept)))

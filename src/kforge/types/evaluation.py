@@ -26,6 +26,21 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def no_problem(given: object) -> str:
+    """The sentence for something that is neither a problem nor the place of one."""
+    kind = type(given).__name__
+    return (
+        f"a {kind} is no problem: give the path of a problem file, or make a problem of a live module with "
+        "kforge.Problem.from_module(module, [its arguments])"
+    )
+
+
+def _length(source: str) -> str:
+    """A text's length for people: what a repr says in place of the text."""
+    lines = len(source.splitlines())
+    return "1 line" if lines == 1 else f"{lines} lines"
+
+
 @dataclass(frozen=True)
 class Problem:
     """A PyTorch module to make faster, in KernelBench's file format or captured live."""
@@ -46,10 +61,14 @@ class Problem:
     """Input distributions it can take."""
     tolerances: dict[str, float] = field(default_factory=dict)
     """Relative tolerance per dtype name, where the default is not right for it."""
-    payload: str = ""
-    """For a live module: the file that holds the pickled module and example inputs."""
+    payload: str = field(default="", compare=False)
+    """For a live module: the file that holds the pickled module and example inputs. Its hash says what is in it; where
+    it lies makes no other problem."""
     payload_hash: str = ""
     """SHA-256 of that file."""
+
+    def __repr__(self) -> str:
+        return f"<Problem {self.key} ({self.id}), {_length(self.source)}>"
 
     @property
     def id(self) -> str:
@@ -88,6 +107,8 @@ class Problem:
     @classmethod
     def from_file(cls, path: str | Path) -> Problem:
         """A problem from a KernelBench-format file; level and number come from its path if it has them."""
+        if not isinstance(path, (str, Path)):
+            raise ProblemError(no_problem(path))
         file = Path(path)
         try:
             source = file.read_text(encoding="utf-8")
@@ -107,8 +128,11 @@ class Problem:
         )
 
     @classmethod
-    def from_module(cls, module: Any, example_inputs: Any, name: str = "") -> Problem:
-        """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights."""
+    def from_module(cls, module: Any, example_inputs: Any = None, name: str = "") -> Problem:
+        """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights.
+
+        `example_inputs` are the arguments of a call of the module, in a list. ProblemError says what cannot be used.
+        """
         source, payload, digest = live_module.capture(module, example_inputs)
         return cls(name=name or type(module).__name__, source=source, payload=payload, payload_hash=digest)
 
@@ -125,6 +149,10 @@ class Candidate:
     """The id of the candidate it was made from."""
     name: str = ""
     """What people call it: the file's stem."""
+
+    def __repr__(self) -> str:
+        named = f"{self.name} ({self.id})" if self.name else self.id
+        return f"<Candidate {named} for {self.platform}, {_length(self.source)}>"
 
     @property
     def id(self) -> str:
@@ -242,6 +270,18 @@ class BaselineTime:
 
 
 @dataclass(frozen=True)
+class Speedup:
+    """How many times as fast, with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float]
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.value:.2f}x, {low:.2f} to {high:.2f}"
+
+
+@dataclass(frozen=True)
 class Timing:
     """What the interleaved measurement of candidate against baseline gave."""
 
@@ -276,6 +316,23 @@ class Timing:
         low, high = self.interval
         if not 0 < low <= self.speedup <= high:
             raise ValueError(f"speedup {self.speedup} is outside its interval {self.interval}")
+
+    def __str__(self) -> str:
+        return f"{Speedup(self.speedup, self.interval)} against {self.baseline}"
+
+    def __repr__(self) -> str:
+        return f"<Timing {self}>"
+
+    @property
+    def against_eager(self) -> Speedup | None:
+        """The speedup over eager, whichever baseline ran beside it; None where that one's ratio to eager is not known.
+
+        Another baseline's ratio to eager was measured in the same run and is multiplied in.
+        """
+        ratios = {item.name: item.ratio for item in self.baselines} | {"eager": 1.0}
+        ratio = ratios.get(self.baseline)
+        low, high = self.interval
+        return Speedup(self.speedup * ratio, (low * ratio, high * ratio)) if ratio else None
 
 
 @dataclass(frozen=True)
@@ -339,6 +396,9 @@ class Evidence:
     """What re-runs it."""
     version: int = EVIDENCE_VERSION
 
+    def __repr__(self) -> str:
+        return f"<Evidence on {self.candidate!r} against {self.problem!r}>"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -386,6 +446,10 @@ class Verdict:
         if not self.detail:
             raise ValueError("a verdict needs a sentence that says what happened")
 
+    def __repr__(self) -> str:
+        said = self.headline if self.timing is None else str(self.timing)
+        return f"<Verdict {self.outcome.value}: {textwrap.shorten(said, 100, placeholder=' ...')}>"
+
     @property
     def speedup(self) -> float | None:
         return self.timing.speedup if self.timing else None
@@ -419,7 +483,7 @@ class Image:
 
     media_type: str
     """image/png, image/jpeg, image/webp or image/gif."""
-    data: bytes
+    data: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.media_type not in ("image/png", "image/jpeg", "image/webp", "image/gif"):
@@ -433,7 +497,7 @@ class Artefact:
     name: str
     """A file name."""
     media_type: str
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -444,7 +508,7 @@ class Profile:
     """The profiler's name."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Numbers by name."""
-    text: str = ""
+    text: str = field(default="", repr=False)
     """The tool's own words, as a person would read them."""
     images: tuple[Image, ...] = ()
     """Its windows."""
@@ -473,3 +537,6 @@ class Report:
     verdict: Verdict
     profiles: tuple[Profile, ...] = ()
     """Of a correct candidate, where profilers were asked for."""
+
+    def __repr__(self) -> str:
+        return f"<Report {self.job} on {self.candidate} for {self.problem}, {self.platform}: {self.verdict!r}>"

@@ -124,7 +124,7 @@ class Trial:
     """The verdict on the winner when it was judged once more."""
     session: int | None = None
     """Which session of its study it was last worked on in."""
-    source: str = ""
+    source: str = field(default="", repr=False)
     """The problem's text."""
     degenerate: tuple[str, ...] = ()
     """Why the problem is unsound, by any verdict on it on this platform in the study."""
@@ -153,7 +153,7 @@ class Study:
     """Everything that a report or a comparison is made from."""
 
     name: str
-    trials: tuple[Trial, ...]
+    trials: tuple[Trial, ...] = field(repr=False)
     suite: str = ""
     suite_version: str = ""
     configurations: tuple[Configuration, ...] = ()

@@ -70,6 +70,9 @@ class Donor:
     origin: str = ""
     """Where it comes from, as kforge.agents.donor_origin reads it: store:cuda:RUN:1.3, file:cuda:k.cu, inductor:cpu."""
 
+    def __repr__(self) -> str:
+        return f"<Donor {self.origin or 'of unknown origin'}, {len(self.source.splitlines())} lines>"
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -112,6 +115,9 @@ class RunSpec:
     """Whether the text of prompts is kept in the store; otherwise only its hash."""
     executor: str = "local"
     """Who judges: local, this machine; bundle:DIR, a folder that is carried to another."""
+
+    def __repr__(self) -> str:
+        return f"<RunSpec for {self.problem!r} on {self.platform} by {', '.join(self.models)}>"
 
 
 class Intent(enum.Enum):
@@ -205,7 +211,7 @@ class Attempt:
     model: str = ""
     """Who wrote it."""
     recommendation: Recommendation | None = None
-    """The advice it followed."""
+    """The change that was to be made, or that the offline writer made in its place."""
     profiles: tuple[Profile, ...] = ()
     digest: Digest | None = None
     usage: Usage = Usage()
@@ -219,9 +225,17 @@ class Attempt:
         if self.candidate is None and self.verdict.outcome is not Outcome.GENERATION_FAILURE:
             raise ValueError("without a program the only outcome is generation_failure")
 
+    def __repr__(self) -> str:
+        return f"<Attempt {self.move.chain + 1}.{self.move.step} {self.move.intent.value}: {self.verdict!r}>"
+
     @property
     def correct(self) -> bool:
         return self.verdict.outcome is Outcome.CORRECT
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the writer gave back the program it was shown: what was advised has not been tried."""
+        return self.candidate is not None and self.candidate.id == self.candidate.parent
 
     @property
     def speedup(self) -> float | None:

@@ -16,7 +16,6 @@ place, so any of this may be copied at any moment; a job is open as long as no r
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -26,8 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kforge import jsonable
-from kforge.errors import HarnessError, ProblemError, UsageError, WireError
+from kforge import jsonable, live_module
+from kforge.errors import HarnessError, UsageError, WireError
 from kforge.types import Job, Report, text_hash
 from kforge.whole_file import write_whole
 from kforge.worker.report_file import read_report
@@ -218,14 +217,7 @@ class BundleFolder:
         """Copy a live module's file into the bundle; its place there."""
         place = _payload_place(job)
         if not (self.path / place).exists():
-            try:
-                data = Path(job.problem.payload).read_bytes()
-            except OSError as error:
-                what = f"the live module's file is gone: {error.strerror}"
-                raise ProblemError(what, path=job.problem.payload) from None
-            if hashlib.sha256(data).hexdigest() != job.problem.payload_hash:
-                raise ProblemError("the live module's file has changed since it was captured", path=job.problem.payload)
-            self._write(place, data)
+            self._write(place, live_module.read(job.problem.payload, job.problem.payload_hash))
         return place
 
     def _write(self, place: str, data: bytes) -> None:
@@ -241,7 +233,7 @@ class BundleFolder:
 
 
 def _payload_place(job: Job) -> str:
-    return f"files/{job.problem.payload_hash[:32]}.pkl"
+    return f"files/{live_module.file_name(job.problem.payload_hash)}"
 
 
 def _identity(encoded: Any) -> str:

@@ -362,7 +362,8 @@ def test_replay(kforge_warm, tmp_path):
     ):
         assert name in said
     held = kforge_warm("evaluate", "--replay", record, "--json")
-    assert held.returncode == 0, held.stdout + held.stderr
+    # Beside other work the times may be too unsure to confirm anything; they must not contradict.
+    assert held.returncode in (0, 3), held.stdout + held.stderr
     claim = json.loads(record.read_text())
     timing = claim["verdict"]["timing"]
     timing["speedup"] *= 50

@@ -1,4 +1,8 @@
-"""Tensors that are in no state: written as text where they can be, taken from the reference's module where not."""
+"""Tensors that are in no state: written as text where they can be, taken from the reference's module where not.
+
+A live module cannot be made anew in the program. What it registers as a buffer that is not persistent is given to the
+program together with its state.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 from kforge.agents.offline.interface import DenseLayout
 from kforge.agents.offline.loaded_problem import Loaded
 from kforge.agents.offline.recipe import Unliftable
+from kforge.worker.held_tensors import transient_buffers
 
 _SMALL = 64
 _OTHER_SEED = 7919
@@ -23,6 +28,8 @@ class Maker:
         self._loaded = loaded
         self._redrawn: torch.nn.Module | None = None
         self.expressions: dict[str, str] = {}
+        self.transient: dict[str, str] = {}
+        """What the graph calls a buffer that is given to the program as its state is -> its dotted name."""
         self.layouts: dict[str, DenseLayout] = {}
         self.definitions = ""
         """The reference's file, once an expression needs it."""
@@ -40,6 +47,9 @@ class Maker:
             text = "reference" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in target.split("."))
         if not text and value.numel() <= _LARGEST_LITERAL:
             text = _tensor(value)
+        if not text and f"={target}" in transient_buffers(self._loaded.values):
+            self.transient[name] = target
+            return
         if not text:
             what = f"{target or name!r} of shape {tuple(value.shape)}"
             raise Unliftable(f"the constant {what} is in no state: register it as a buffer of the module")

@@ -24,6 +24,7 @@ from kforge.agents.offline import constants
 from kforge.agents.offline.interface import DenseLayout, Input, Interface, StateTensor
 from kforge.agents.offline.loaded_problem import Loaded
 from kforge.agents.offline.recipe import Unliftable, first_line
+from kforge.worker.held_tensors import module_tensors
 
 _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
@@ -61,8 +62,8 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
     interface = Interface(
         parameters=parameters,
         inputs=_inputs(loaded, parameters, signature, graph),
-        state=_state(loaded.module),
-        reads=reads,
+        state=(*_state(loaded.module), *_transient_state(made)),
+        reads={**reads, **made.transient},
         constants=made.expressions,
         constant_layouts=made.layouts,
         result=_result(program.call_spec.out_spec, results),
@@ -185,6 +186,13 @@ def _state(module: torch.nn.Module) -> tuple[StateTensor, ...]:
     return tuple(tensors)
 
 
+def _transient_state(made: constants.Maker) -> tuple[StateTensor, ...]:
+    return tuple(
+        StateTensor(target, made.layouts[name], parameter=False, persistent=False)
+        for name, target in made.transient.items()
+    )
+
+
 def _result(spec: Any, results: list[Any]) -> str:
     """The text of forward's result."""
     places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
@@ -231,16 +239,18 @@ def _shared(loaded: Loaded) -> list[bool]:
         except Exception as error:
             raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
     torch.manual_seed(0)
-    held = {id(tensor): tensor.clone() for tensor in loaded.module.state_dict(keep_vars=True).values()}
+    own = [tensor for _, tensor in module_tensors(loaded.module)]
+    held = {id(tensor): tensor.detach().clone() for tensor in own}
     inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(loaded.inputs)]
     arguments = pytree.tree_unflatten(inputs, pytree.tree_structure(loaded.inputs))
     try:
         with torch.no_grad():
             outputs = pytree.tree_leaves(loaded.module(*arguments))
-            for tensor in loaded.module.state_dict(keep_vars=True).values():
-                tensor.copy_(held[id(tensor)])
+            for tensor in own:
+                if not torch.equal(tensor, held[id(tensor)]):
+                    tensor.copy_(held[id(tensor)])
     except Exception as error:
         raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
-    sources = [*(leaf for leaf in inputs if isinstance(leaf, torch.Tensor)), *loaded.module.state_dict().values()]
+    sources = [*(leaf for leaf in inputs if isinstance(leaf, torch.Tensor)), *own]
     taken = {tensor.untyped_storage().data_ptr() for tensor in sources}
     return [isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() in taken for output in outputs]

@@ -49,6 +49,8 @@ class StateTensor:
     parameter: bool
     tied: str = ""
     """The first name of the same tensor, where it has several."""
+    persistent: bool = True
+    """Whether it is in the module's state_dict."""
 
 
 @dataclass(frozen=True)

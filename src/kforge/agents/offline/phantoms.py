@@ -14,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from kforge.worker.held_tensors import module_tensors
+
 _DEVICE = "cuda:0"
 
 
@@ -62,7 +64,7 @@ class Phantoms:
         """For each tensor that forward returns, whether it lies in memory that was there before."""
         arguments = self.move(inputs)
         before = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-        before += list(module.state_dict().values())
+        before += [tensor for _, tensor in module_tensors(module)]
         with self.mode, torch.no_grad():
             outputs = pytree.tree_leaves(module(*arguments))
         storages = {tensor.untyped_storage()._cdata for tensor in before}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kforge.agents.offline import skeleton
 from kforge.agents.offline.call_translation import CallTranslation
-from kforge.agents.offline.interface import DenseLayout, Interface
+from kforge.agents.offline.interface import DenseLayout, Interface, StateTensor
 from kforge.agents.offline.recipe import Unliftable
 
 
@@ -113,19 +113,30 @@ def _model(parts: Parts, body: str) -> str:
 def _registrations(interface: Interface) -> list[str]:
     lines = []
     for item in interface.state:
-        if item.tied:
-            value = reach(item.tied)
-        elif item.layout.contiguous:
-            value = f"torch.zeros({item.layout.shape}, dtype=torch.{item.layout.dtype})"
-        else:
-            layout = item.layout
-            value = f"torch.empty_strided({layout.shape}, {layout.stride}, dtype=torch.{layout.dtype}).zero_()"
-        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter})")
+        value = reach(item.tied) if item.tied else _empty(item)
+        ending = "" if item.persistent else ", persistent=False"
+        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter}{ending})")
     if interface.definitions:
         lines.append("reference = Model(*arguments)")
     for name, expression in interface.constants.items():
         lines.append(f'self.register_buffer("{name}", {expression}, persistent=False)')
     return lines
+
+
+def _empty(item: StateTensor) -> str:
+    """The expression for a tensor whose values come later.
+
+    Nothing says so when those of a buffer that is not persistent are left out: then its results must not look right.
+    """
+    layout, dtype = item.layout, f"torch.{item.layout.dtype}"
+    number = "0" if item.persistent or layout.dtype == "bool" else f"torch.iinfo({dtype}).min"
+    if not item.persistent and ("float" in layout.dtype or "complex" in layout.dtype):
+        number = 'float("nan")'
+    if not layout.contiguous:
+        return f"torch.empty_strided({layout.shape}, {layout.stride}, dtype={dtype}).fill_({number})"
+    if number == "0":
+        return f"torch.zeros({layout.shape}, dtype={dtype})"
+    return f"torch.full({layout.shape}, {number}, dtype={dtype})"
 
 
 def _forward(parts: Parts) -> str:

@@ -107,7 +107,7 @@ def view(tensor, shape, stride, offset):
 '''
 
 HOLD = '''\
-def hold(module, name, tensor, trainable):
+def hold(module, name, tensor, trainable, persistent=True):
     """Register a tensor under a dotted name, so that the reference's state loads as it is."""
     *path, last = name.split(".")
     for part in path:
@@ -117,5 +117,5 @@ def hold(module, name, tensor, trainable):
     if trainable:
         module.register_parameter(last, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor))
     else:
-        module.register_buffer(last, tensor)
+        module.register_buffer(last, tensor, persistent=persistent)
 '''

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from kforge.agents.base import Draft, Situation
 from kforge.agents.offline import rules, variant_history, variants
 from kforge.agents.offline.lowering_client import Lowering
 from kforge.agents.offline.recipe import LoweringRequest, language_of
-from kforge.types import Intent
+from kforge.types import Intent, Recommendation
 
 _WORK_RULES = ("no_custom_kernel", "decorative_kernel", "library_compute")
 
@@ -23,7 +24,8 @@ class OfflineWriter:
         seen = {variant_history.body(attempt.candidate.source) for attempt in situation.past if attempt.candidate}
         notes: list[str] = []
         reason = ""
-        for name in _wanted(situation):
+        for choice in _wanted(situation):
+            name = choice.name
             device_class = situation.target.device_class
             order = LoweringRequest(
                 situation.problem, device_class, name, variants.recipe(name, language_of(device_class))
@@ -37,32 +39,56 @@ class OfflineWriter:
             elif variant_history.body(product.source) in seen:
                 notes.append(variant_history.idle_note(name))
             else:
-                return Draft(product.source, notes=(f"lifted from PyTorch's compiler: {name}", *notes))
+                heading = f"lifted from PyTorch's compiler: {name}"
+                return Draft(
+                    product.source, notes=(heading, *notes), recommendation=_actual_move(situation, choice, notes)
+                )
         return Draft(None, reason or "every variant that could help has been tried", notes=tuple(notes), exhausted=True)
 
 
-def _wanted(situation: Situation) -> Iterator[str]:
-    """Names of the variants to try for a move, in order, none twice."""
-    spent = variant_history.spent(situation)
-    for name in dict.fromkeys(_candidates(situation)):
-        if name not in spent:
-            yield name
+@dataclass(frozen=True)
+class _Choice:
+    """A variant to try."""
+
+    name: str
+    move: rules.RankedMove | None = None
+    """The move that leads to it, where that is not the one advised."""
 
 
-def _candidates(situation: Situation) -> Iterator[str]:
+def _actual_move(situation: Situation, choice: _Choice, notes: list[str]) -> Recommendation | None:
+    """The move that was made, where it is not the one advised, and what the notes say of that one."""
+    if choice.move is None:
+        return None
+    evidence, advice = choice.move.reading.evidence, situation.recommendation
+    if advice is not None:
+        advised = variants.combined(variant_history.parent_variant(situation), advice.action)
+        why = next((note for note in notes if note.startswith(f"{advised} ")), f"{advised} was tried before")
+        evidence += f"; the advice, {advice.action}, was not followed: {why}"
+    return Recommendation(variants.VARIANTS[choice.move.action].words, evidence, choice.move.action)
+
+
+def _wanted(situation: Situation) -> Iterator[_Choice]:
+    """The variants to try for a move, in order, none twice."""
+    done = variant_history.spent(situation)
+    for choice in _candidates(situation):
+        if choice.name not in done:
+            done.add(choice.name)
+            yield choice
+
+
+def _candidates(situation: Situation) -> Iterator[_Choice]:
     start = variant_history.parent_variant(situation)
     if situation.move.intent is Intent.OPTIMISE:
         advice = situation.recommendation
         if advice is not None and variants.moves_in(advice.action):
-            yield variants.combined(start, advice.action)
+            yield _Choice(variants.combined(start, advice.action))
         # Where the advice changes nothing in this program, or there is none, the next move takes its place.
         choices = rules.ranked(situation) if advice is not None else rules.possible(situation)
-        for choice in choices:
-            yield variants.combined(start, choice.action)
+        for move in choices:
+            yield _Choice(variants.combined(start, move.action), move)
         return
     if situation.move.intent is Intent.FRESH:
-        yield variants.DEFAULT
+        yield _Choice(variants.DEFAULT)
     last = situation.past[-1].verdict if situation.past else None
-    yield from variants.repairs(
-        language_of(situation.target.device_class), last is not None and last.rule in _WORK_RULES
-    )
+    language, own_work = language_of(situation.target.device_class), last is not None and last.rule in _WORK_RULES
+    yield from map(_Choice, variants.repairs(language, own_work))

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from kforge.errors import UsageError
-from kforge.models.base import ModelPlugin
+from kforge.models.base import ModelPlugin, tell_wait
 from kforge.models.pictures import listed, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
 from kforge.types import Completion, ModelSettings, Prompt, Usage
@@ -52,6 +52,7 @@ class Mailbox:
         reply = self._folder / f"{name}.reply.md"
         if not reply.exists():
             self._ask(prompt, name)
+            tell_wait(str(reply))
         text = await _awaited(reply)
         usage = Usage(requests=1, input_tokens=input_tokens(prompt), output_tokens=tokens_in(text), unpriced=1)
         return Completion(text, self._name, usage, seconds=time.monotonic() - started)

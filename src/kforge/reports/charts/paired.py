@@ -17,7 +17,9 @@ _CROWD = 80
 
 def paired(comparison: Comparison) -> Markup | None:
     """None where no problem has a time on both sides."""
-    known = sorted(((pair.ratio, pair.problem) for pair in comparison.pairs if pair.ratio), key=lambda item: item[0])
+    timed = [pair for pair in comparison.pairs if pair.ratio]
+    known = sorted(((pair.ratio or 1.0, pair.problem) for pair in timed), key=lambda item: item[0])
+    same = {pair.problem for pair in timed if pair.same_program}
     if not known:
         return None
     low, high = around([*(ratio for ratio, _ in known), 1.0], margin=1.08, least=1.1)
@@ -25,6 +27,7 @@ def paired(comparison: Comparison) -> Markup | None:
     along = Linear(0, len(known), _LEFT, _RIGHT)
     better = sum(ratio > 1 for ratio, _ in known)
     said = f"{comparison.b} over {comparison.a}: faster on {better} of {len(known)} problems"
+    said += f", the same program on {len(same)}" if same else ""
     drawing = Drawing(_WIDTH, _HEIGHT, said)
     for mark in up.ticks(6):
         drawing.line((_LEFT, up(mark)), (_RIGHT, up(mark)), "grid")
@@ -32,8 +35,8 @@ def paired(comparison: Comparison) -> Markup | None:
     drawing.line((_LEFT, up(1.0)), (_RIGHT, up(1.0)), "base")
     width = (_RIGHT - _LEFT) / len(known)
     for place, (ratio, problem) in enumerate(known):
-        x, kind = along(place + 0.5), "gain" if ratio > 1 else "loss"
-        words = f"{problem}: {number_format.times(ratio)}"
+        x, kind = along(place + 0.5), "gain" if ratio > 1 else "loss" if ratio < 1 else "tie"
+        words = f"{problem}: {'the same program' if problem in same else number_format.times(ratio)}"
         if len(known) > _CROWD:
             top, bottom = sorted((up(ratio), up(1.0)))
             drawing.box((x - width / 2, top), (max(width - 0.2, 0.5), max(bottom - top, 0.5)), f"bar {kind}", words)

@@ -343,7 +343,9 @@ class Evaluation:
                 "was initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
                 "buffer, so that new values can be loaded",
             )
-        self._found.notes += [f"buffer {name} of the reference has no counterpart in the candidate" for name in lost]
+        self._found.notes += [
+            f"buffer {name} of the reference has no counterpart in the candidate" for name in lost if name[0] != "="
+        ]
 
     def _refuse_patches(self, patched: list[str]) -> None:
         if patched:

@@ -32,8 +32,8 @@ class Match:
 
     def __str__(self) -> str:
         how = "" if self.axes == tuple(sorted(self.axes)) else f" with axes {self.axes}"
-        name = self.name.lstrip("=")
-        return f"{self.source} = {name}{how}" if name != self.source or how else self.source
+        name, source = self.name.lstrip("="), self.source.lstrip("=")
+        return f"{source} = {name}{how}" if name != source or how else source
 
 
 def check_held(held: list[HeldTensor]) -> None:
@@ -48,10 +48,11 @@ def match(state: State, held: list[HeldTensor]) -> tuple[list[Match], list[str]]
     matches: list[Match] = []
     missing: list[str] = []
     for name, value in state.items():
-        found = by_name.get(name)
-        if found is not None and found.shape == tuple(value.shape):
-            matches.append(Match(name, name, tuple(range(value.dim())), found.shape))
-            del by_name[name]
+        # A buffer that is not persistent here may be so there.
+        item = by_name.get(name) or by_name.get(name.lstrip("="))
+        if item is not None and item.shape == tuple(value.shape):
+            matches.append(Match(item.name, name, tuple(range(value.dim())), item.shape))
+            del by_name[item.name]
         else:
             missing.append(name)
     free = list(by_name.values())

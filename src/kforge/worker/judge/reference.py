@@ -21,6 +21,7 @@ from kforge.types import Problem
 from kforge.visible_text import visible
 from kforge.worker import trees
 from kforge.worker.gradients import gradients
+from kforge.worker.held_tensors import load_whole_state, whole_state
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.rounding_noise import RoundingNoise
 
@@ -97,6 +98,8 @@ class Reference:
         """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
 
         From then on this is the module that runs, so that what is in no state (a random attribute) is the seed's too.
+        A program for a live module has no arguments to compute buffers from that are not persistent: they are part of
+        what it is given.
         """
         if self._examples is None:
             self._module, self._double = self._construct(seed), None
@@ -104,6 +107,8 @@ class Reference:
         odd = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
         if odd:
             raise ProblemError(f"the module's state holds {odd[0]!r}, which is no tensor", path=self.problem.path)
+        if self._examples is not None:
+            state = whole_state(self._module)
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def randomised(self, state: State, seed: int) -> State:
@@ -160,7 +165,7 @@ class Reference:
 
     def run(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output in the problem's own precision."""
-        self._module.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(self._module, self._on_device(state))
         return self._forward(self._module, arguments, seed)
 
     def run_plainly(self, arguments: list[Any], state: State, seed: int) -> Any:
@@ -194,13 +199,13 @@ class Reference:
         """The output computed in float64; raises whatever the operators raise where they cannot."""
         if self._double is None:
             self._double = copy.deepcopy(self._module).double()
-        self._double.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(self._double, self._on_device(state))
         return self._forward(self._double, _map(arguments, _to_double), seed)
 
     def run_in_other_mode(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output of the same module in training mode if it is in evaluation mode, and the other way round."""
         other = copy.deepcopy(self._module).train(not self.training)
-        other.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(other, self._on_device(state))
         return self._forward(other, arguments, seed)
 
     def gradients(self, arguments: list[Any], state: State, names: list[str], seed: int) -> list[torch.Tensor | None]:
@@ -209,7 +214,7 @@ class Reference:
         Raises whatever torch raises where the reference has none.
         """
         module = copy.deepcopy(self._module)
-        module.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(module, self._on_device(state))
         held = module.state_dict(keep_vars=True)
         tensors = [held[name].requires_grad_() for name in names]
 
@@ -222,7 +227,7 @@ class Reference:
 
     def seconds(self, arguments: list[Any], state: State, seed: int) -> float:
         """How long a call of the reference takes here: the fastest of a few, of forward alone."""
-        self._module.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(self._module, self._on_device(state))
         best = float("inf")
         with _seeding, torch.no_grad():
             self._seed(seed)
@@ -241,7 +246,7 @@ class Reference:
         """How long the processor needs to launch a call on the device; 0 where there is no other device."""
         if not self.device.has_own_memory:
             return 0.0
-        self._module.load_state_dict(self._on_device(state), strict=True)
+        load_whole_state(self._module, self._on_device(state))
         spent = []
         with _seeding, torch.no_grad():
             self._seed(seed)

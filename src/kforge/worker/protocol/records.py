@@ -27,7 +27,7 @@ class HeldTensor(NamedTuple):
     """A tensor that a module says it holds."""
 
     name: str
-    """Where it is held; one that is a plain attribute begins with an equals sign."""
+    """Where it is held; of what is in no state, with a leading equals sign."""
     kind: str
     """parameter, buffer or attribute."""
     shape: tuple[int, ...]

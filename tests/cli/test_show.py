@@ -1,0 +1,48 @@
+"""`kforge show`: what it says of advice, and how it counts chains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import makers
+from kforge.store.store import Store
+from kforge.types import Candidate, Intent, Plan, Problem, RunSpec
+
+pytestmark = pytest.mark.pure
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A run of two chains; in the second one the program came back as it was."""
+    first = makers.attempt(1, 1.5, chain=1)
+    assert first.candidate is not None
+    again = makers.attempt(2, 1.5, Intent.OPTIMISE, 1, chain=1, advice="Fuse the loops.")
+    same = replace(again, candidate=Candidate(first.candidate.source, parent=first.candidate.id))
+    with Store.open(tmp_path / "store") as opened:
+        run = opened.create_run(RunSpec(Problem("p", "class Model: ..."), plan=Plan(samples=2)))
+        for attempt in (makers.attempt(1, 1.2), first, same):
+            opened.add_attempt(run, attempt)
+    return tmp_path / "store"
+
+
+def test_json_counts_chains_from_1_as_the_option_does(kforge_here: Callable[..., Any], store: Path) -> None:
+    attempts = json.loads(kforge_here("show", "--store", store, "--json").stdout)["attempts"]
+    assert [(item["chain"], item["step"]) for item in attempts] == [(1, 1), (2, 1), (2, 2)]
+    for item in attempts:
+        place = f"{item['chain']}.{item['step']}"
+        shown = json.loads(kforge_here("show", "--store", store, "--step", place, "--json").stdout)
+        assert (shown["move"]["chain"], shown["move"]["step"]) == (item["chain"], item["step"])
+
+
+def test_advice_that_was_not_applied_is_shown_as_that(kforge_here: Callable[..., Any], store: Path) -> None:
+    for words in ([], ["--step", "2.2"]):
+        shown = " ".join(kforge_here("show", "--store", store, *words).stdout.split())
+        assert "came back unchanged: the advice was not applied: Fuse the loops." in shown
+    attempts = json.loads(kforge_here("show", "--store", store, "--json").stdout)["attempts"]
+    assert [item["unchanged"] for item in attempts] == [False, False, True]

@@ -23,7 +23,9 @@ from kforge.worker.judge.judge import Judge
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.library_kernels import with_libraries
 from kforge.worker.judge.timed_inputs import TimedInputs
+from kforge.worker.protocol.calls import RecordCall, RecordedCall, ReleaseMemory, WatchedCall
 from kforge.worker.runner import serve
+from kforge.worker.runner.loaded_program import LoadedProgram
 
 GIB = 1 << 30
 OWN_TYPES = ["xpu", "privateuseone"]
@@ -128,31 +130,31 @@ def test_a_candidate_is_judged_and_timed_by_way_of_the_hosts_memory(
 def runner(calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     platform = Accelerator(calls.pop())
     monkeypatch.setattr(registry, "load", lambda kind, name: platform)
-    made = serve._Runner("acme", str(tmp_path))
-    made._seed = lambda seed: None
-    return made
+    program = LoadedProgram("acme", str(tmp_path))
+    program.seed = lambda seed: None
+    return serve._Runner(program)
 
 
 @pytest.mark.cpu
 def test_a_runner_gives_memory_back_and_waits_as_torch_does_for_that_device(runner: Any, calls: list[Any]) -> None:
-    runner._op_release({}, [])
-    runner._synchronize()
+    runner.answer(ReleaseMemory(), [])
+    runner._program.synchronize()
     assert calls == [("empty_cache",), ("synchronize",)]
 
 
 @pytest.mark.cpu
 def test_a_runner_records_operators_where_no_profiler_names_kernels(runner: Any) -> None:
-    runner._model = lambda x: x + 1
+    runner._program.model = lambda x: x + 1
     runner._inputs.sets = [[torch.ones(8)]]
-    reply = runner._op_record({"set": 0, "seed": 1}, [])
-    assert [name for name, *_ in reply["operators"]] == ["aten.add"]
-    assert reply["kernels"] == []
+    recorded = runner.answer(RecordCall(set=0, seed=1), [])
+    assert [operator.name for operator in recorded.operators] == ["aten.add"]
+    assert recorded.kernels == []
 
 
 @pytest.mark.pure
 def test_a_library_that_launches_a_programs_kernels_does_not_take_them_over() -> None:
-    reply = {"operators": [], "launched": ["gelu"], "custom_effect": True}
-    observed = integrity.read_observation(reply, ("/usr/lib/libacme.so",), on_device=False, noted=True)
+    watched, recorded = WatchedCall(True, ["gelu"], ""), RecordedCall([], 0, None, [], 0)
+    observed = integrity.read_observation(watched, recorded, ("/usr/lib/libacme.so",), noted=True)
     assert observed.native == ("gelu",)
     assert with_libraries(observed, ("/usr/lib/libacme.so",), ()).native == ("gelu",)
 

@@ -58,8 +58,9 @@ def test_without_any_kernel_torch_did_the_work() -> None:
 
 
 def test_where_launches_are_noted_it_is_kernels_that_are_missed() -> None:
-    reply = {"operators": [["aten.relu", "compute", 4096, 300]], "launched": [], "custom_effect": False}
-    noted = integrity.read_observation(reply, ("/usr/lib/libvendor.so",), noted=True)
+    watched = WatchedCall(False, [], "")
+    recorded = RecordedCall([Operator("aten.relu", "compute", 4096, 300)], 0, None, [], 0)
+    noted = integrity.read_observation(watched, recorded, ("/usr/lib/libvendor.so",), noted=True)
     assert integrity.judge_work(noted, REFERENCE, "hybrid") == (
         "no_custom_kernel",
         "no kernel of its own was launched; torch did the work (aten.relu)",

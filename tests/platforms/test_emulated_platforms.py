@@ -21,7 +21,8 @@ from kforge.search.refine import Refine
 from kforge.store.store import Store
 from kforge.types import ErrorNorm, Job, Plan, Stop, Verdict
 from kforge.worker.judge import explain, static_rules
-from kforge.worker.judge.runner_handle import Ending, RunnerLost
+from kforge.worker.judge.runner_handle import RunnerLost
+from kforge.worker.protocol.keeper import Ending
 
 pytestmark = pytest.mark.xdist_group("emulated")
 

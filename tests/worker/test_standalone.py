@@ -135,7 +135,7 @@ def test_what_cannot_be_run_is_said_in_words(alone: Any) -> None:
 def test_what_the_tool_started_is_killed_with_it(tmp_path: Path) -> None:
     command = ("sh", "-c", "(touch {home}/begun; sleep 0.6; touch {home}/late) & sleep 100", "sh")
     answer = standalone.run(str(tmp_path), standalone_request("", command, 0.3, ("begun",)), [], [])
-    assert (answer["status"], list(answer["files"])) == (-9, ["begun"])
+    assert (answer.status, list(answer.files)) == (-9, ["begun"])
     time.sleep(0.6)
     assert not (tmp_path / "solo" / "late").exists()
 

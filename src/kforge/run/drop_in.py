@@ -20,6 +20,7 @@ from kforge.worker.arena import tensor_hash
 from kforge.worker.held_tensors import held_tensors, whole_state
 from kforge.worker.judge import parameters
 from kforge.worker.judge.reference import State
+from kforge.worker.protocol.records import HeldTensor
 
 _SEED = 20_011
 
@@ -122,9 +123,9 @@ def _import(source: str) -> Any:
     return module
 
 
-def _held(module: torch.nn.Module) -> list[parameters.HeldTensor]:
+def _held(module: torch.nn.Module) -> list[HeldTensor]:
     with torch.no_grad():
         return [
-            parameters.HeldTensor(name, kind, tuple(value.shape), tensor_hash(value))
+            HeldTensor(name, kind, tuple(value.shape), tensor_hash(value))
             for name, (kind, value) in held_tensors(module).items()
         ]

@@ -15,10 +15,10 @@ import os
 import tempfile
 import warnings
 import weakref
-from dataclasses import dataclass
-from typing import Any
 
 import torch
+
+from kforge.worker.protocol.records import Spec
 
 _ALIGN = 512
 _FENCE = 64
@@ -26,24 +26,6 @@ _FENCE = 64
 POISON = 0xFF
 """Of floating numbers, NaN."""
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x0001, 0x0002, 0x0004, 0x0010
-
-
-@dataclass(frozen=True)
-class Spec:
-    """Where a tensor lies in an arena and how to read it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-    def to_json(self) -> list[Any]:
-        return [self.dtype, list(self.shape), list(self.stride), self.offset]
-
-    @classmethod
-    def from_json(cls, data: list[Any]) -> Spec:
-        dtype, shape, stride, offset = data
-        return cls(dtype, tuple(shape), tuple(stride), offset)
 
 
 class ArenaLayout:

@@ -15,8 +15,9 @@ import weakref
 import torch
 
 from kforge.worker import cuda_driver
-from kforge.worker.arena import POISON, Spec, named_dtype
+from kforge.worker.arena import POISON, named_dtype
 from kforge.worker.cuda_driver import DeviceMemoryFull, NotShareable
+from kforge.worker.protocol.records import Spec
 
 DONE_OFFSET = 4096
 """Of two words by which judge and runner take turns: where the one lies that says a turn is done, behind the one that

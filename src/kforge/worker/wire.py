@@ -22,6 +22,7 @@ LAZY_VIEW = "lazy view"
 FINISHED = "finished"
 """The file by which a program that runs alone says that nothing ended it early."""
 _HEADER = struct.Struct("!I")
+_to_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _CREDENTIALS = struct.Struct("3i")
 _MAX_FDS = 128
 
@@ -69,7 +70,7 @@ class Channel:
         return os.get_blocking(self._sock.fileno())
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = (), timeout: float | None = 30.0) -> None:
-        data = json.dumps(message).encode()
+        data = _to_json(message).encode()
         frame = _HEADER.pack(len(data)) + data
         try:
             self._sock.settimeout(timeout)

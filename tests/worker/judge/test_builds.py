@@ -20,6 +20,8 @@ from kforge.worker.judge import builds as building
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.runner_handle import ProgramError
 from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.protocol.base import Acknowledged, PeerRequest, RaisedError
+from kforge.worker.protocol.program import PackBuild, StandaloneAnswer
 
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
 
@@ -196,13 +198,14 @@ class Scripted(Builds):
     def __init__(self, folder: Path, answer: dict[str, Any], packed: bytes | None = b"archive") -> None:
         self.asked: list[str] = []
 
-        def ask(request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
-            self.asked.append(request["op"])
-            if request["op"] == "pack":
-                if packed is None:
-                    raise ProgramError("pack", {"type": "PermissionError", "message": "no"}, [])
-                os.write(fds[0], packed)
-            return {"ok": True, "answer": answer}
+        def ask(request: PeerRequest[Any], seconds: float, fds: tuple[int, ...] = ()) -> Any:
+            self.asked.append(request.operation)
+            if not isinstance(request, PackBuild):
+                return StandaloneAnswer(output="", **answer)
+            if packed is None:
+                raise ProgramError("pack", RaisedError("PermissionError", "no"), [])
+            os.write(fds[0], packed)
+            return Acknowledged()
 
         runner = SimpleNamespace(ask=ask, limit_memory=lambda *limits: None, end=lambda: self.asked.append("end"))
         runner_pool: Any = SimpleNamespace(
@@ -220,7 +223,7 @@ def test_a_build_that_fails_says_what_the_compiler_said(tmp_path: Path) -> None:
     builds = Scripted(tmp_path, {"status": 1, "errors": SAID, "seconds": 1.0})
     with pytest.raises(BuildFailed, match=r"k\.cpp:1:1: error: no"):
         builds.archive(CANDIDATE, UNTIMED)
-    assert builds.asked == ["alone", "end"]
+    assert builds.asked == ["run_standalone", "end"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,7 +253,7 @@ def test_what_broke_a_rule_while_it_was_built_is_refused(tmp_path: Path) -> None
         data = base64.b64encode(json.dumps(findings).encode()).decode()
         return {"status": 0, "errors": "", "seconds": 1.0, "files": {"findings.json": data}}
 
-    found = [{"rule": "embedded_binary", "what": "it wrote k.so itself"}]
+    found = [["embedded_binary", "it wrote k.so itself"]]
     with pytest.raises(BuildRefused, match=r"it wrote k\.so itself") as caught:
         Scripted(tmp_path, answer(found)).archive(CANDIDATE, UNTIMED)
     assert caught.value.rule == "embedded_binary"
@@ -262,7 +265,7 @@ def test_what_broke_a_rule_while_it_was_built_is_refused(tmp_path: Path) -> None
 def test_what_cannot_be_packed_is_built_where_it_runs(tmp_path: Path) -> None:
     builds = Scripted(tmp_path, {"status": 0, "errors": "", "seconds": 1.0}, None)
     assert builds.archive(CANDIDATE, UNTIMED) == b""
-    assert builds.asked == ["alone", "pack", "end"]
+    assert builds.asked == ["run_standalone", "pack_build", "end"]
 
 
 @pytest.mark.cpu
@@ -317,4 +320,4 @@ def test_a_folder_that_cannot_be_written_only_costs_the_next_build(tmp_path: Pat
     (tmp_path / "file").write_text("")
     builds = Scripted(tmp_path / "file" / "builds", {"status": 0, "errors": "", "seconds": 1.0})
     assert builds.archive(CANDIDATE, UNTIMED) == builds.archive(CANDIDATE, UNTIMED) == b"archive"
-    assert builds.asked.count("alone") == 2
+    assert builds.asked.count("run_standalone") == 2

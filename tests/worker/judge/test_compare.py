@@ -14,6 +14,7 @@ from kforge.worker import trees  # noqa: E402
 from kforge.worker.arena import Arena, ArenaLayout, tensor_hash  # noqa: E402
 from kforge.worker.judge import parameters, statistics  # noqa: E402
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf, spread  # noqa: E402
+from kforge.worker.protocol.records import HeldTensor  # noqa: E402
 
 pytestmark = pytest.mark.cpu
 
@@ -239,7 +240,7 @@ def test_an_object_no_tree_holds_is_named():
 
 
 def held(name, value):
-    return parameters.HeldTensor(name, "parameter", tuple(value.shape), tensor_hash(value))
+    return HeldTensor(name, "parameter", tuple(value.shape), tensor_hash(value))
 
 
 def test_parameters_match_by_name_then_by_value_then_transposed():

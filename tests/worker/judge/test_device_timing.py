@@ -16,7 +16,7 @@ from kforge.worker.judge.device_outputs import CallOutputs, DeviceOutputs
 from kforge.worker.judge.device_timer import DeviceTimer, Quiet
 from kforge.worker.judge.held_lane import HeldBlock, NotOwned
 from kforge.worker.judge.interleaved_timer import NotIdle, Samples
-from kforge.worker.judge.lane import OutputLeaf, SlotOutput
+from kforge.worker.protocol.records import OutputLeaf, SlotOutput
 
 CALLS, CALL_NS, IDLE_NS, BEFORE_NS, AFTER_NS = 10, 50_000, 300_000, 100_000, 4_000
 QUIET = Quiet(CALL_NS, IDLE_NS, BEFORE_NS, AFTER_NS)

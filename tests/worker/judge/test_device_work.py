@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kforge import Outcome, registry
+from kforge.errors import WireError
 from kforge.worker.judge import explain, integrity, static_rules
 from kforge.worker.judge.baselines import baseline_words
-from kforge.worker.judge.integrity import Observation, ObservedKernel, Operator
+from kforge.worker.judge.integrity import Observation
 from kforge.worker.judge.runner_handle import ProgramError
+from kforge.worker.protocol.base import RaisedError, answer_from_wire, answer_to_wire
+from kforge.worker.protocol.calls import RecordedCall, WatchedCall
+from kforge.worker.protocol.records import ObservedKernel, Operator
 
 pytestmark = pytest.mark.cpu
 
@@ -112,24 +118,26 @@ def test_without_a_device_the_share_is_that_of_the_call() -> None:
     assert integrity.custom_share(seen, call_ns=1000) == pytest.approx(0.75)
 
 
-REPLY: dict[str, Any] = {
-    "operators": [["aten.mm", "compute", 4096, 300]],
-    "custom_effect": True,
-    "kernels": [["mine", "own", 700], ["mine", "own", 10], ["gemm", "torch", 300]],
-}
+WATCHED = WatchedCall(True, [], "")
+RECORDED = RecordedCall(
+    [Operator("aten.mm", "compute", 4096, 300)],
+    0,
+    None,
+    [ObservedKernel("mine", "own", 700), ObservedKernel("mine", "own", 10), ObservedKernel("gemm", "torch", 300)],
+    0,
+)
 
 
 def test_a_reply_is_read() -> None:
-    seen = integrity.read_observation(REPLY, (), on_device=True)
+    seen = integrity.read_observation(WATCHED, RECORDED, (), on_device=True)
     assert seen.operators == (Operator("aten.mm", "compute", 4096, 300),)
     assert seen.native == ("mine",)
     assert seen.custom_effect is True
     assert (seen.device_ns("own"), seen.device_ns("torch"), seen.device_ns("library")) == (710, 300, 0)
-    assert integrity.read_observation({**REPLY, "custom_effect": 1}, ()).custom_effect is False
 
 
 def test_without_a_device_a_kernel_that_is_claimed_does_not_count() -> None:
-    seen = integrity.read_observation(REPLY, ())
+    seen = integrity.read_observation(WATCHED, RECORDED, ())
     assert (seen.kernels, seen.native) == ((), ())
     assert integrity.judge_work(seen, REFERENCE, "hybrid")[0] == "no_custom_kernel"
 
@@ -144,18 +152,32 @@ def test_without_a_device_a_kernel_that_is_claimed_does_not_count() -> None:
         {"operators": [["aten.mm", "compute", 4096]]},
         {"operators": ["aten.mm"]},
         {"operators": [["aten.mm", "compute", "many", 300]]},
+        {"device_ns": True},
     ],
 )
 def test_a_reply_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"unpack|invalid literal|convert"):
-        integrity.read_observation({**REPLY, **change}, (), on_device=True)
+    message = json.loads(json.dumps({**answer_to_wire(RECORDED), **change}))
+    with pytest.raises(WireError, match=f"RecordedCall.{next(iter(change))}"):
+        answer_from_wire(RecordedCall, message)
+
+
+@pytest.mark.parametrize("time", [-1, 1 << 60, 10**400])
+def test_a_time_that_is_none_is_refused(time: int) -> None:
+    for recorded in (
+        replace(RECORDED, call_ns=time),
+        replace(RECORDED, device_ns=time),
+        replace(RECORDED, operators=[Operator("aten.mm", "compute", 4096, time)]),
+        replace(RECORDED, kernels=[ObservedKernel("mine", "own", time)]),
+    ):
+        with pytest.raises(ValueError, match="a time that is none"):
+            integrity.read_observation(WATCHED, recorded, (), on_device=True)
 
 
 # -- what errors mean ------------------------------------------------------------------------------------------------
 
 
 def said(kind: str, message: str, phase: str = "forward", text: str = "") -> tuple[Outcome, str]:
-    return explain.program_error(phase, {"type": kind, "message": message, "text": text or message, "where": []}, "")
+    return explain.program_error(phase, RaisedError(kind, message, (), text or message), "")
 
 
 NVRTC = """NVRTC_ERROR_COMPILATION: NVRTC_ERROR_COMPILATION, compilation log:
@@ -247,7 +269,7 @@ def test_what_torch_adds_to_every_error_is_left_out() -> None:
     _, sentence = said("AcceleratorError", message)
     assert sentence.splitlines()[0] == "AcceleratorError in forward: CUDA error: misaligned address"
     assert len(sentence.splitlines()) == 2
-    error = ProgramError("forward", {"type": "AcceleratorError", "message": message}, [])
+    error = ProgramError("forward", RaisedError("AcceleratorError", message), [])
     assert baseline_words(error) == "AcceleratorError: CUDA error: misaligned address"
 
 

@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from kforge import Candidate, Outcome, Problem, Settings, jsonable
+from kforge.errors import WireError
 from kforge.run import guarded_program
 from kforge.types import Domain, TensorLayout, Verdict
 from kforge.worker.judge.domain import read_layouts
+from kforge.worker.protocol.base import answer_from_wire
+from kforge.worker.protocol.calls import ChangedStateResult
+from kforge.worker.protocol.records import ModuleTensor
 
 pytestmark = pytest.mark.toolchain
 
@@ -211,10 +215,11 @@ def test_numbers_that_are_drawn_anew_may_have_any_value(judge: Any) -> None:
 
 
 def test_what_a_runner_says_of_its_tensors_is_read_with_care() -> None:
-    fine = ["weight", "float32", [2, 3], [3, 1]]
-    odd = [None, 3, ["a"], ["b", "nodtype", [1], [1]], ["c", "float32", ["x"], [1]], ["d", "float32", 5, [1]]]
-    assert read_layouts([fine, *odd]) == [TensorLayout("weight", "float32", (2, 3), (3, 1))]
-    assert read_layouts("nothing") == []
+    fine, odd = ModuleTensor("weight", "float32", (2, 3), (3, 1)), ModuleTensor("b", "nodtype", (1,), (1,))
+    assert read_layouts([fine, odd]) == [TensorLayout("weight", "float32", (2, 3), (3, 1))]
+    for layouts in ([None], [3], [["a"]], [["c", "float32", ["x"], [1]]], [["d", "float32", 5, [1]]], "nothing"):
+        with pytest.raises(WireError, match=r"ChangedStateResult\.layouts"):
+            answer_from_wire(ChangedStateResult, {"succeeded": True, "raised": "", "layouts": layouts})
 
 
 def test_the_command_line_tells_hazards(kforge_warm: Any, tmp_path: Path) -> None:

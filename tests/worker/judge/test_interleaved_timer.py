@@ -16,9 +16,10 @@ from kforge.worker.judge import interleaved_timer
 from kforge.worker.judge.claimed_timer import ClaimedTimer
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import EvaluationFindings
-from kforge.worker.judge.lane import SlotOutput, TimedBlock
+from kforge.worker.judge.lane import TimedBlock
 from kforge.worker.judge.measurement import Measurement
 from kforge.worker.judge.scheduler_waits import SchedulerTimes
+from kforge.worker.protocol.records import SlotOutput
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
 

@@ -17,6 +17,7 @@ from kforge.errors import HarnessError
 from kforge.types import Candidate, Limits, Outcome, Settings
 from kforge.worker.judge.judge import Judge
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle
+from kforge.worker.protocol.base import RaisedError
 
 pytestmark = pytest.mark.toolchain
 
@@ -86,7 +87,7 @@ def test_a_baseline_that_cannot_be_built_is_listed_with_the_reason(
     def failing(name: str) -> Any:
         if name != "compile":
             return make(name)
-        error = ProgramError("forward", {"type": "BackendCompilerFailed", "message": "no kernel for it"}, [])
+        error = ProgramError("forward", RaisedError("BackendCompilerFailed", "no kernel for it"), [])
         error.runner = RunnerHandle(None, None)  # type: ignore[arg-type]
         raise error
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kforge.worker.judge.integrity import Observation, ObservedKernel
+from kforge.worker.judge.integrity import Observation
 from kforge.worker.judge.library_kernels import with_libraries
+from kforge.worker.protocol.records import ObservedKernel
 
 pytestmark = pytest.mark.pure
 

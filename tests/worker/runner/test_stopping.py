@@ -21,6 +21,7 @@ from kforge.worker.arena import Arena
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load
+from kforge.worker.protocol.program import ListPatches, LoadProgram
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import levels, system_calls
 
@@ -60,15 +61,7 @@ def runner_pool(request: Any) -> Iterator[RunnerPool]:
 
 def loaded(runner_pool: RunnerPool, source: str) -> RunnerHandle:
     runner = runner_pool.spawn_bounded(Limits(), 1 << 20)
-    request = {
-        "op": "load",
-        "source": source,
-        "class_name": "ModelNew",
-        "watched": True,
-        "training": False,
-        "compile": False,
-    }
-    send_load(runner, request, [], 0, 60)
+    send_load(runner, LoadProgram(source, "ModelNew", watched=True, training=False), [], 0, 60)
     return runner
 
 
@@ -95,11 +88,11 @@ def test_a_request_finds_a_stopped_runner_awake(runner_pool: RunnerPool) -> None
     runner = runner_pool.spawn(Limits())
     try:
         runner.stop()
-        reply, spent = runner.ask_stopped({"op": "patches"}, 10)
-        assert reply["patched"] == []
+        answer, spent = runner.ask_stopped(ListPatches(), 10)
+        assert answer.patched == []
         assert spent > 0
         assert runner.is_stopped
-        assert runner.ask({"op": "patches"}, 10)["patched"] == []
+        assert runner.ask(ListPatches(), 10).patched == []
         assert not runner.is_stopped
         runner.stop()
         assert runner.end().status == 0
@@ -114,7 +107,7 @@ def test_a_runner_that_is_gone_is_lost_and_not_waited_for(runner_pool: RunnerPoo
         runner.stop()
         os.kill(runner.pid, signal.SIGKILL)
         with pytest.raises(RunnerLost):
-            runner.ask_stopped({"op": "patches"}, 10)
+            runner.ask_stopped(ListPatches(), 10)
     finally:
         runner.kill()
 

@@ -28,6 +28,7 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.timed_inputs import TimedInputs
+from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "autotune": "max-autotune"}
@@ -103,22 +104,19 @@ class Baselines:
         return lane
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
-        shared = {
-            "training": self._cases.reference.training,
-            "compile": _MODES.get(name, ""),
-            "tf32": name == "tf32",
-        }
+        training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name == "tf32"
         if self._cases.problem.payload:
             with open(self._cases.problem.payload, "rb") as file:
-                runner.ask({"op": "load_live", **shared}, 60, (file.fileno(),))
+                runner.ask(LoadPickled(training, mode, tf32), 60, (file.fileno(),))
         else:
-            request = {
-                "op": "load",
-                "source": self._cases.reference.source,
-                "class_name": "Model",
-                "watched": False,
-                **shared,
-            }
+            request = LoadProgram(
+                source=self._cases.reference.source,
+                class_name="Model",
+                watched=False,
+                training=training,
+                compile_mode=mode,
+                tf32=tf32,
+            )
             send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 
     def deadline(self) -> float:
@@ -129,8 +127,7 @@ class Baselines:
         """Which operators the reference runs."""
         if self._observation is None:
             seeds = (self._cases.derive("observe", 0), self._cases.derive("observe", 1))
-            reply = self.lane("eager").observe(0, seeds)
-            self._observation = read_observation(reply, ())
+            self._observation = read_observation(*self.lane("eager").observe(0, seeds), ())
         return self._observation
 
     def self_deviation(self) -> float:
@@ -311,8 +308,8 @@ def baseline_words(error: ProgramError | RunnerLost) -> str:
     """What went wrong with a process that runs the reference, in one line."""
     if isinstance(error, RunnerLost):
         return str(error)
-    message = without_advice(str(error.report.get("message", ""))).splitlines()
-    return f"{error.report.get('type')}: {message[-1] if message else ''}"
+    message = without_advice(error.report.message).splitlines()
+    return f"{error.report.kind}: {message[-1] if message else ''}"
 
 
 class Unsettled(Exception):

@@ -14,7 +14,6 @@ import platform as machine
 import re
 import threading
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,8 +22,9 @@ from kforge.types import Candidate, Settings
 from kforge.whole_file import write_whole
 from kforge.worker.judge.runner_handle import ProgramError, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
-from kforge.worker.judge.runner_requests import asked_for_bytes
+from kforge.worker.judge.runner_requests import receive_build
 from kforge.worker.judge.standalone import standalone_request
+from kforge.worker.protocol.program import StandaloneAnswer
 
 _SLOW = re.compile(r"\bload_inline\b|\bcpp_extension\b")
 _MOST_BYTES = 256 << 20
@@ -78,11 +78,11 @@ class Builds:
         seconds = settings.limits.build_seconds
         try:
             request = standalone_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
-            reply = runner.ask(request, seconds + 30)
-            _refuse_findings(reply.get("answer"))
-            if not _complete(reply.get("answer"), seconds):
+            answer = runner.ask(request, seconds + 30)
+            _refuse_findings(answer)
+            if not _complete(answer, seconds):
                 return b""
-            return asked_for_bytes(runner, {"op": "pack"}, _MOST_BYTES, 60.0)
+            return receive_build(runner, _MOST_BYTES, 60.0)
         except RunnerLost as error:
             if error.kind == "timeout":
                 raise BuildFailed(f"building took longer than {seconds:.0f} s") from None
@@ -112,27 +112,24 @@ class Builds:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _refuse_findings(answer: Any) -> None:
+def _refuse_findings(answer: StandaloneAnswer) -> None:
     """BuildRefused for what the program did while it was built."""
     try:
-        found = json.loads(base64.b64decode(answer["files"]["findings.json"]))
-        first = (str(found[0]["rule"]), str(found[0]["what"])[:500]) if found else None
-    except (KeyError, TypeError, ValueError, IndexError):
+        found = json.loads(base64.b64decode(answer.files["findings.json"]))
+        first = (str(found[0][0]), str(found[0][1])[:500]) if found else None
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError):
         return
     if first is not None:
         raise BuildRefused(*first)
 
 
-def _complete(answer: Any, seconds: float) -> bool:
+def _complete(answer: StandaloneAnswer, seconds: float) -> bool:
     """Whether a build came to its end, so that what it left can be used; BuildFailed where the compiler refused."""
-    if not isinstance(answer, dict) or not isinstance(answer.get("status"), int):
-        return False
-    if answer["status"] < 0:
-        if isinstance(answer.get("seconds"), float) and answer["seconds"] >= seconds:
+    if answer.status < 0:
+        if answer.seconds >= seconds:
             raise BuildFailed(f"building took longer than {seconds:.0f} s")
         # Half a build may hold a lock that every later one would wait for.
         return False
-    errors = str(answer.get("errors", ""))
-    if answer["status"] and _FAILED.search(errors):
-        raise BuildFailed(errors)
+    if answer.status and _FAILED.search(answer.errors):
+        raise BuildFailed(answer.errors)
     return True

@@ -21,9 +21,18 @@ from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
 from kforge.worker.judge.device_outputs import CallOutputs, CopiedElements, DeviceOutputs, Shared
 from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffled
-from kforge.worker.judge.lane import NONSENSE, InputSets, OutputLeaf, SlotOutput
+from kforge.worker.judge.lane import NONSENSE, InputSets
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
+from kforge.worker.protocol.calls import (
+    ForgetInputs,
+    MakeTimedCalls,
+    MapSlots,
+    ShareMemory,
+    TimedOutputs,
+    call_columns,
+)
+from kforge.worker.protocol.records import HeldOutput, OutputLeaf, SlotOutput
 
 _PATIENCE_SECONDS = 0.2
 _TRIES = 2
@@ -90,8 +99,8 @@ class DeviceLane(HeldLane):
         self._words = words
         self._device.synchronize()
         try:
-            self.runner.ask({"op": "forget"}, self._seconds)
-            request = {**self._mapping(None), "words": words.size}
+            self.runner.ask(ForgetInputs(), self._seconds)
+            request = replace(self._mapping(None), gate_bytes=words.size)
             self.runner.ask(request, self._seconds, (self.sets.arena.fd, words.fd))
         finally:
             words.close()
@@ -206,8 +215,8 @@ class DeviceLane(HeldLane):
                 # From now on until its turn nothing of it works on the device: all it launches waits behind the gate.
                 watch.enter_context(timer.watched())
             try:
-                reply, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
-                given = self._given(reply, calls)
+                answer, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
+                given = self._given(answer, calls)
                 self._ask_for_memory(given, shared)
                 self.runner.stop()
             finally:
@@ -268,9 +277,9 @@ class DeviceLane(HeldLane):
         timer.stream.synchronize()
         shared: list[Shared] = []
         try:
-            reply = self.runner.ask({**self._request(calls, idle=idle), "rounds": rounds}, self._seconds)
+            answer = self.runner.ask(replace(self._request(calls, idle=idle), rounds=rounds), self._seconds)
             self._wall_ns = _clock() - began
-            given = self._given(reply, calls)
+            given = self._given(answer, calls)
             self._ask_for_memory(given, shared)
             self.runner.stop()
         finally:
@@ -284,16 +293,9 @@ class DeviceLane(HeldLane):
         lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
         return _block(given, wall, lost, [taken])
 
-    def _request(self, calls: Calls, turn: int = 0, first: bool = True, idle: bool = False) -> dict[str, Any]:
-        return {
-            "op": "timed",
-            "calls": calls,
-            "copies": self.copies and not idle,
-            "idle": idle,
-            "rounds": 1,
-            "turn": turn,
-            "first": first,
-        }
+    def _request(self, calls: Calls, turn: int = 0, first: bool = True, idle: bool = False) -> MakeTimedCalls:
+        copies = self.copies and not idle
+        return MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle, turn=turn, first=first)
 
     def _write_inputs(self, numbers: Any) -> None:
         """What the judge's sets hold, by a kernel: a copy engine would leave the device to whoever begins early."""
@@ -309,41 +311,40 @@ class DeviceLane(HeldLane):
 
     # -- outputs -----------------------------------------------------------------------------------------------------
 
-    def _given(self, reply: dict[str, Any], calls: Calls) -> dict[int, CallOutputs]:
+    def _given(self, answer: TimedOutputs, calls: Calls) -> dict[int, CallOutputs]:
         slots = [slot for _, slot, _ in calls]
         try:
-            block = self._read(reply, slots, 0, 0)
+            block = self._read(answer, slots, 0, 0)
         except NONSENSE as error:
             raise self._nonsense(error) from None
         return dict(zip(sorted(slots), map(CallOutputs, block.outputs, block.addresses, block.strides), strict=True))
 
-    def _read_output(self, item: Any) -> tuple[SlotOutput, list[tuple[int, ...]]]:
-        output, strides = super()._read_output(item)
+    def _read_output(self, output: HeldOutput) -> tuple[SlotOutput, list[tuple[int, ...]]]:
+        read, strides = super()._read_output(output)
         if self.copies:
-            return output, strides
+            return read, strides
         own = self._device.torch_device.type
         leaves = tuple(
-            leaf if leaf.device.startswith(own) else replace(leaf, usual_layout=False, delivered=False)
-            for leaf in output.leaves
+            leaf if leaf.device.startswith(own) else leaf._replace(usual_layout=False, delivered=False)
+            for leaf in read.leaves
         )
-        return SlotOutput(output.tree, leaves), strides
+        return SlotOutput(read.tree, leaves), strides
 
     def _ask_for_memory(self, given: dict[int, CallOutputs], found: list[Shared]) -> None:
         """Add blocks that outputs lie in and that are not mapped here yet; what cannot be shared is left out."""
         if self.copies:
             return
         ranges = [(start, stop) for item in given.values() for _, start, stop in self._outputs.places(item)]
+        request = ShareMemory([start for start, _ in ranges], [stop for _, stop in ranges])
         deadline = time.monotonic() + self._seconds
         more = True
         while more:
             left = max(0.001, deadline - time.monotonic())
-            reply, descriptors = self.runner.ask_for_descriptors({"op": "export", "ranges": ranges}, left)
+            answer, descriptors = self.runner.ask_for_descriptors(request, left)
             new = [(0, 0, fd) for fd in descriptors]
             try:
-                new = [
-                    (int(base), int(size), fd) for (base, size), fd in zip(reply["blocks"], descriptors, strict=True)
-                ]
-                more = reply["more"] is True
+                new = [(base, size, fd) for (base, size), fd in zip(answer.blocks, descriptors, strict=True)]
+                more = answer.more
                 if more and not new:
                     raise ValueError("more of nothing")
                 if not all(any(start < base + size and base < stop for start, stop in ranges) for base, size, _ in new):
@@ -400,8 +401,7 @@ class DeviceLane(HeldLane):
             arena.poison()
             delivered = [[arena.tensor(spec) for spec in row] for row in self.specs]
             self._device.synchronize()
-            slots = [[spec.to_json() for spec in row] for row in self.specs]
-            self.runner.ask({"op": "slots", "size": arena.size, "slots": slots}, self._seconds, (arena.fd,))
+            self.runner.ask(MapSlots(arena.size, tuple(map(tuple, self.specs))), self._seconds, (arena.fd,))
         finally:
             arena.close()
         self._outputs.delivered = delivered

@@ -18,8 +18,8 @@ import torch
 from kforge.worker.cuda_driver import NotShareable
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.held_lane import Part, Parts
-from kforge.worker.judge.lane import SlotOutput
 from kforge.worker.judge.mirrored_memory import MirroredMemory
+from kforge.worker.protocol.records import SlotOutput
 
 _COPIED_BYTES = 1 << 20
 """An output up to this size is copied whole; a larger one that is asked for whole is read where it lies."""

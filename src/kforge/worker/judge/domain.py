@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import torch
 
 from kforge.types import Domain, TensorLayout
 from kforge.worker import trees
 from kforge.worker.arena import ArenaLayout
-from kforge.worker.judge.lane import NONSENSE
 from kforge.worker.judge.problem_cases import ProblemCases
+from kforge.worker.protocol.records import ModuleTensor
 
 
 def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list[TensorLayout]) -> Domain:
@@ -53,13 +50,10 @@ def _common(one: trees.Tree, two: trees.Tree, same_tensors: bool) -> trees.Tree:
     return one if one == two else ["*", one[0]]
 
 
-def read_layouts(data: Any) -> list[TensorLayout]:
-    """A runner's list of its module's tensors; what makes no sense is left out."""
-    found = []
-    for item in data if isinstance(data, list) else ():
-        with contextlib.suppress(*NONSENSE):
-            name, dtype, shape, stride = item
-            known = isinstance(getattr(torch, str(dtype), None), torch.dtype)
-            if isinstance(name, str) and known and all(type(n) is int for n in [*shape, *stride]):
-                found.append(TensorLayout(name[:500], str(dtype), tuple(shape), tuple(stride)))
-    return found
+def read_layouts(described: list[ModuleTensor]) -> list[TensorLayout]:
+    """A runner's list of its module's tensors; those of an unknown dtype are left out."""
+    return [
+        TensorLayout(tensor.name[:500], tensor.dtype, tensor.shape, tensor.stride)
+        for tensor in described
+        if isinstance(getattr(torch, tensor.dtype, None), torch.dtype)
+    ]

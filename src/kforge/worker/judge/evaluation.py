@@ -37,16 +37,21 @@ from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
-from kforge.worker.judge.lane import InputSets, Lane, SlotOutput, read_output
+from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.library_kernels import with_libraries
 from kforge.worker.judge.measurement import Measurement
 from kforge.worker.judge.problem_cases import Case
 from kforge.worker.judge.refusal import Refused, sensible
-from kforge.worker.judge.runner_handle import Ending, ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.structure import structure_difference
+from kforge.worker.protocol.base import RaisedError
+from kforge.worker.protocol.calls import RecordedCall
+from kforge.worker.protocol.keeper import Ending
+from kforge.worker.protocol.program import FinishRunner, ListPatches, LoadProgram
+from kforge.worker.protocol.records import SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
@@ -189,7 +194,7 @@ class Evaluation:
                     Outcome.REJECTED, str(error), error.rule if error.rule in explain.RULES else "protocol"
                 ) from None
             except BuildFailed as error:
-                report = {"type": "RuntimeError", "message": str(error), "text": str(error)}
+                report = RaisedError("RuntimeError", str(error), text=str(error))
                 outcome, sentence = explain.program_error("import", report, "")
                 raise Refused(outcome, sentence) from None
 
@@ -226,7 +231,7 @@ class Evaluation:
             self._compare_watched(runner)
         self._mark("end")
         with self._explained(runner, "its end"):
-            self._refuse_patches(runner.ask({"op": "patches"}, 30.0))
+            self._refuse_patches(runner.ask(ListPatches(), 30.0).patched)
             self._refuse_findings(runner)
         self._try_misuse(runner)
         self._finish(runner)
@@ -317,24 +322,18 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
 
     def _load(self, runner: RunnerHandle) -> None:
-        request = {
-            "op": "load",
-            "source": self._candidate.source,
-            "class_name": "ModelNew",
-            "watched": True,
-            "training": self._cases.reference.training,
-            "compile": False,
-        }
+        training = self._cases.reference.training
+        request = LoadProgram(self._candidate.source, "ModelNew", watched=True, training=training)
         seconds = self._settings.limits.build_seconds
-        reply = send_load(
+        loaded = send_load(
             runner, request, self._cases.reference.init_arguments, self._cases.init_seed, seconds, self._build
         )
-        self._refuse_patches(reply)
+        self._refuse_patches(loaded.patched)
         self._refuse_findings(runner)
         with sensible():
-            held = parameters.read_held(reply["state"])
-            self._found.layouts = domain.read_layouts(reply["layouts"])
-        self._found.matches, lost = parameters.match(self._cases.initial_state, held)
+            parameters.check_held(loaded.state)
+        self._found.layouts = domain.read_layouts(loaded.layouts)
+        self._found.matches, lost = parameters.match(self._cases.initial_state, loaded.state)
         must_follow = [name for name in lost if name in self._cases.reference.movable()]
         if must_follow:
             names = ", ".join(f"`{name}` {tuple(self._cases.initial_state[name].shape)}" for name in must_follow)
@@ -348,11 +347,9 @@ class Evaluation:
             f"buffer {name} of the reference has no counterpart in the candidate" for name in lost if name[0] != "="
         ]
 
-    def _refuse_patches(self, reply: dict[str, Any]) -> None:
-        patched = reply.get("patched")
-        if isinstance(patched, list) and patched:
-            names = ", ".join(str(name) for name in patched[:5])
-            raise Refused(Outcome.REJECTED, f"it replaced {names}", "patched_torch")
+    def _refuse_patches(self, patched: list[str]) -> None:
+        if patched:
+            raise Refused(Outcome.REJECTED, f"it replaced {', '.join(patched[:5])}", "patched_torch")
 
     def _send_state(self, runner: RunnerHandle, state: dict[str, torch.Tensor]) -> None:
         if not self._found.matches:
@@ -457,21 +454,23 @@ class Evaluation:
             seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            recorded = self._platform.records_kernels
-            other = self._timed_inputs.watched_arguments(number + 1) if recorded else None
+            on_device = self._platform.records_kernels
+            other = self._timed_inputs.watched_arguments(number + 1) if on_device else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
-            reply = lane.observe(number, (seeds[3], seeds[4]), renew)
+            watched, recorded = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
-                self._check_recorded(lane, reply, number, other, seeds[4])
-        native = () if recorded else integrity.own_native(runner.native_code(), self._known)
+                self._check_recorded(lane, recorded, number, other, seeds[4])
+        native = () if on_device else integrity.own_native(runner.native_code(), self._known)
         brought = integrity.brought_along(native) if self._platform.emulated else ()
         if brought:
             what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
             raise Refused(Outcome.REJECTED, what, "foreign_code")
         with sensible():
-            self._found.observed = integrity.read_observation(reply, native, recorded, self._platform.notes_launches)
-        if recorded:
+            self._found.observed = integrity.read_observation(
+                watched, recorded, native, on_device, self._platform.notes_launches
+            )
+        if on_device:
             loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
             usual = self._baselines.lane("eager").runner.native_code()
             self._found.observed = with_libraries(self._found.observed, loaded, usual)
@@ -480,11 +479,10 @@ class Evaluation:
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
-    def _check_recorded(self, lane: Lane, reply: dict[str, Any], number: int, arguments: list[Any], seed: int) -> None:
+    def _check_recorded(self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int) -> None:
         """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
-        with sensible():
-            output = read_output(reply["described"])
-        if len(output.leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in output.leaves):
+        leaves = recorded.output.leaves if recorded.output is not None else ()
+        if len(leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
         wrong = difference_from_eager(self._cases, arguments, seed, "natural", lane.slots[number], self._tolerance)
         if wrong:
@@ -553,7 +551,7 @@ class Evaluation:
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):
-            runner.ask({"op": "finish"}, 30.0)
+            runner.ask(FinishRunner(), 30.0)
         ending = runner.end()
         self._note_ending(ending)
         if ending.left:

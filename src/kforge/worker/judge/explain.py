@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import Any
 
 from kforge.types import Outcome
-from kforge.worker.judge.runner_handle import Ending, RunnerLost
+from kforge.worker.judge.runner_handle import RunnerLost
+from kforge.worker.protocol.base import RaisedError
+from kforge.worker.protocol.keeper import Ending
 from kforge.worker.wire import CHANNEL_LOST
 
 _COMPILER = re.compile(r"^(?P<where>[^\s:][^:\n]*:\d+(?::\d+)?): (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
@@ -83,12 +84,10 @@ def without_advice(message: str) -> str:
     return _ADVICE.sub("", message).strip()
 
 
-def program_error(phase: str, report: dict[str, Any], printed: str) -> tuple[Outcome, str]:
+def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcome, str]:
     """The outcome and the sentence for an exception the program raised."""
-    kind, message = str(report.get("type", "")), without_advice(str(report.get("message", "")))
-    where = report.get("where")
-    lines = [str(item) for item in where][:6] if isinstance(where, list) else []
-    text = str(report.get("text", ""))
+    kind, message = report.kind, without_advice(report.message)
+    lines, text = report.where[:6], report.text
     if phase == "missing":
         return Outcome.GENERATION_FAILURE, f"the program does not define a class `{message}`"
     compiler = compiler_error(text) or (compiler_error(printed) if _BUILD.search(text) else "")

@@ -19,6 +19,7 @@ from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.parameters import Match
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.protocol.calls import CallWithChangedState, ComputeGradients
 
 _WORDS = {
     "dtype": "a parameter or buffer has another dtype",
@@ -70,11 +71,14 @@ class HazardTrial:
 
     def _ask_changed(self, how: str) -> bool:
         """Whether it gave a result at all, right or wrong."""
-        reply = self._ask({"op": "misuse", "how": how, "seed": self._cases.derive("misuse", 1)})
-        if reply.get("raised"):
+        try:
+            answer = self._runner.ask(CallWithChangedState(how, self._cases.derive("misuse", 1)), self._seconds)
+        except ProgramError:
+            return False
+        if answer.raised:
             return False
         if how == "usual":
-            self.layouts = read_layouts(reply.get("layouts"))
+            self.layouts = read_layouts(answer.layouts)
         return True
 
     def _gradient(self, arguments: list[Any]) -> list[str]:
@@ -103,29 +107,19 @@ class HazardTrial:
         specs = [layout.place(tensor) for tensor in expected]
         arena = Arena.create(layout.size)
         try:
-            request = {"op": "gradients", "names": names, "specs": [spec.to_json() for spec in specs], "seed": seed}
-            reply = self._ask({**request, "size": arena.size}, (arena.fd,))
-            if reply.get("raised"):
+            request = ComputeGradients(tuple(names), tuple(specs), arena.size, seed)
+            answer = self._runner.ask(request, self._seconds, (arena.fd,))
+            if answer.raised:
                 return []
-            there = reply.get("there")
-            whole = (
-                isinstance(there, list)
-                and len(there) == len(expected)
-                and all(
-                    is_there is True or not tensor.count_nonzero()
-                    for is_there, tensor in zip(there, expected, strict=True)
-                )
+            whole = len(answer.there) == len(expected) and all(
+                is_there or not tensor.count_nonzero() for is_there, tensor in zip(answer.there, expected, strict=True)
             )
             right = whole and _agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
             return [] if right else [_WORDS["gradient"]]
+        except ProgramError:
+            return []
         finally:
             arena.close()
-
-    def _ask(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
-        try:
-            return self._runner.ask(request, self._seconds, fds)
-        except ProgramError:
-            return {"raised": "an error"}
 
 
 def can_be_tried(cases: ProblemCases) -> bool:

@@ -9,24 +9,25 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kforge.worker.arena import Arena, dtype_name, span
 from kforge.worker.device_memory import DeviceArena
-from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, OutputLeaf, SlotOutput
+from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, bounded_output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import own_wait_ns
+from kforge.worker.protocol.calls import CallRow, MakeTimedCalls, TimedOutputs, call_columns
+from kforge.worker.protocol.records import HeldOutput, OutputLeaf, SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
 _MOST_ROUNDS = 256
 REUSED = "forward returns the same storage every time: an earlier result is overwritten"
 _PLAIN = ("Tensor", "Parameter")
 _LONGEST_STEP = 1 << 48
-Calls = list[tuple[int, int, int | None]]
-"""Set, slot and seed of each call."""
+Calls = list[CallRow]
 Part = tuple[int, int]
 """First element and number of elements, in memory order."""
 Parts = dict[tuple[int, int], list[Part]]
@@ -97,50 +98,49 @@ class HeldLane(Lane):
         """Calls like timed ones, for a span of time, and the files its threads were in at random moments of them."""
         # Copies would be the runner's work, and not the program's.
         rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
-        request = {"op": "timed", "calls": calls, "copies": False, "idle": False, "rounds": rounds}
+        request = MakeTimedCalls(*call_columns(calls), rounds=rounds)
         return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 
     def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = self.runner.scheduler_times(), own_wait_ns()
-        request = {"op": "timed", "calls": calls, "copies": copies, "idle": idle, "rounds": 1}
-        reply, wall = self.runner.ask_stopped(request, self._seconds)
+        request = MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle)
+        answer, wall = self.runner.ask_stopped(request, self._seconds)
         taken = before.lost_ns(self.runner.scheduler_times(), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         self._wall_ns = wall
         try:
-            return self._read(reply, [slot for _, slot, _ in calls], wall, taken)
+            return self._read(answer, request.slots, wall, taken)
         except NONSENSE as error:
             raise self._nonsense(error) from None
 
-    def _read(self, reply: dict[str, Any], slots: list[int], wall: int, lost: int) -> HeldBlock:
-        kinds = [self._read_output(item) for item in reply["described"]]
-        by_slot = sorted(zip(slots, reply["which"], reply["addresses"], strict=True), key=lambda item: item[0])
-        outputs = [kinds[which] for _, which, _ in by_slot]
-        addresses = [list(map(int, places)) for _, _, places in by_slot]
-        for (output, _), places in zip(outputs, addresses, strict=True):
-            if len(places) != len(output.leaves) or not all(0 <= place < 1 << 63 for place in places):
-                raise ValueError("not an address for each tensor")
-        return HeldBlock(wall, lost, [output for output, _ in outputs], addresses, [strides for _, strides in outputs])
+    def _read(self, answer: TimedOutputs, slots: list[int], wall: int, lost: int) -> HeldBlock:
+        kinds = [self._read_output(item) for item in answer.described]
+        given = [kinds[which] for which in answer.which]
+        if sum(len(output.leaves) for output, _ in given) != len(answer.addresses):
+            raise ValueError("not an address for each tensor")
+        if not all(0 <= address < 1 << 63 for address in answer.addresses):
+            raise ValueError("an address that is none")
+        places = iter(answer.addresses)
+        addresses = [list(itertools.islice(places, len(output.leaves))) for output, _ in given]
+        by_slot = sorted(zip(slots, given, addresses, strict=True), key=lambda item: item[0])
+        outputs, strides = [output for _, (output, _), _ in by_slot], [steps for _, (_, steps), _ in by_slot]
+        return HeldBlock(wall, lost, outputs, [found for _, _, found in by_slot], strides)
 
-    def _read_output(self, item: Any) -> tuple[SlotOutput, list[tuple[int, ...]]]:
-        tree, described = item
+    def _read_output(self, output: HeldOutput) -> tuple[SlotOutput, list[tuple[int, ...]]]:
         leaves: list[OutputLeaf] = []
-        strides: list[tuple[int, ...]] = []
-        for number, (kind, dtype, shape, device, steps) in enumerate(described):
-            lengths, steps = tuple(map(int, shape)), tuple(map(int, steps))
-            leaf = OutputLeaf(str(kind)[:200], str(dtype), lengths, str(device)[:40], False, False)
+        for number, (kind, dtype, shape, device, steps) in enumerate(output.leaves):
             expected = self.slots[0][number] if number < len(self.slots[0]) else None
             plain = kind in _PLAIN or (self.copies and kind == LAZY_VIEW)
-            if expected is not None and plain and lengths == tuple(expected.shape):
+            fits = usual = False
+            if expected is not None and plain and shape == tuple(expected.shape):
                 fits = (
-                    str(dtype) == dtype_name(expected.dtype)
-                    and len(steps) == len(lengths)
+                    dtype == dtype_name(expected.dtype)
+                    and len(steps) == len(shape)
                     and all(0 <= step < _LONGEST_STEP for step in steps)
                 )
-                leaf = replace(leaf, usual_layout=fits and steps == expected.stride(), delivered=fits)
-            leaves.append(leaf)
-            strides.append(steps)
-        return SlotOutput(tree, tuple(leaves)), strides
+                usual = fits and steps == expected.stride()
+            leaves.append(OutputLeaf(kind, dtype, shape, device, usual, fits))
+        return bounded_output(SlotOutput(output.tree, tuple(leaves))), [leaf.stride for leaf in output.leaves]
 
     def _overlaps(self, block: HeldBlock) -> bool:
         """Whether two outputs share memory, or one cannot be read as it lies."""

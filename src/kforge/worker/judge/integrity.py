@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from kforge.types import Policy
+from kforge.worker.protocol.calls import RecordedCall, WatchedCall
+from kforge.worker.protocol.records import ObservedKernel, Operator
 
-_MOST_KERNELS = 500
+_MOST_KERNELS, _LONGEST_NAME, _MOST = 500, 200, 1 << 60
 LIBRARY_CACHES = ("/inductor/", "/triton/")
 """Folders where torch's own compilers put what they generate: library code, not the candidate's."""
 EMULATOR_BUILDS = "/kforge-kernels-"
@@ -18,24 +19,6 @@ _APART = {
     "unfed": "no launched kernel whose output counts was given anything of forward's inputs or the module's state",
 }
 """How kernels on an emulated device have no part in the result."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    name: str
-    kind: str
-    elements: int
-    nanoseconds: int
-
-
-@dataclass(frozen=True)
-class ObservedKernel:
-    """What ran on a device of its own."""
-
-    name: str
-    whose: str
-    """own, torch (an operator launched it) or library (a library's code, launched past torch's operators)."""
-    nanoseconds: int
 
 
 @dataclass(frozen=True)
@@ -81,24 +64,28 @@ class Observation:
 
 
 def read_observation(
-    reply: dict[str, Any], native: tuple[str, ...], on_device: bool = False, noted: bool = False
+    watched: WatchedCall,
+    recorded: RecordedCall,
+    native: tuple[str, ...],
+    on_device: bool = False,
+    noted: bool = False,
 ) -> Observation:
-    """From a runner's reply; ValueError if it makes no sense. Kernels count only where there is a device for them.
+    """From a runner's answers; ValueError if they make no sense. Kernels count only where there is a device for them.
 
     `noted`: kernels are those whose launches were noted, and `native` is what anybody may have loaded.
     """
+    counts = [recorded.call_ns, recorded.device_ns, *(item.nanoseconds for item in recorded.kernels)]
+    counts += [number for item in recorded.operators for number in (item.elements, item.nanoseconds)]
+    if not all(0 <= number < _MOST for number in counts):
+        raise ValueError("a size or a time that is none")
     if noted:
-        native = tuple(dict.fromkeys(str(name)[:200] for name in reply["launched"]))
-    operators = tuple(
-        Operator(str(name)[:200], str(kind), int(elements), int(spent))
-        for name, kind, elements, spent in reply["operators"]
-    )
-    recorded = list(reply.get("kernels", ()))[:_MOST_KERNELS] if on_device else []
-    kernels = tuple(ObservedKernel(str(name)[:200], str(whose), int(spent)) for name, whose, spent in recorded)
+        native = tuple(dict.fromkeys(name[:_LONGEST_NAME] for name in watched.launched))
+    operators = tuple(item._replace(name=item.name[:_LONGEST_NAME]) for item in recorded.operators)
+    ran = recorded.kernels[:_MOST_KERNELS] if on_device else []
+    kernels = tuple(kernel._replace(name=kernel.name[:_LONGEST_NAME]) for kernel in ran)
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
-    busy = int(reply.get("device_ns", 0)) if on_device else 0
-    effect, apart = reply["custom_effect"] is True, _APART.get(str(reply.get("apart", "")), "")
-    took = int(reply.get("call_ns", 0))
+    busy = recorded.device_ns if on_device else 0
+    effect, apart, took = watched.custom_effect, _APART.get(watched.apart, ""), recorded.call_ns
     return Observation(operators, effect, (*native, *launched), kernels, busy, took, apart, noted)
 
 

@@ -12,11 +12,25 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, ArenaLayout, Spec
+from kforge.worker.arena import Arena, ArenaLayout
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
+from kforge.worker.protocol.calls import (
+    CallRow,
+    CheckedOutputs,
+    ForgetInputs,
+    MakeCheckedCalls,
+    MapInputs,
+    RecordCall,
+    RecordedCall,
+    ReleaseMemory,
+    WatchCall,
+    WatchedCall,
+    call_columns,
+)
+from kforge.worker.protocol.records import ArgumentSet, SlotOutput, Spec
 
 NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, AttributeError, RecursionError)
 """What reading a reply that makes no sense may raise."""
@@ -24,6 +38,7 @@ NONSENSE = (KeyError, ValueError, TypeError, IndexError, OverflowError, Attribut
 _clock = time.perf_counter_ns
 _dice = random.SystemRandom()
 _PROBES = 64
+_LONGEST_KIND = 200
 
 
 class InputSets:
@@ -54,16 +69,14 @@ class InputSets:
         device.synchronize()
         if read_only:
             self.arena.seal_against_others()
-        self.described = [
-            [tree, [spec.to_json() for spec in row]] for (tree, _), row in zip(packed, specs, strict=True)
-        ]
+        self.described = tuple(ArgumentSet(tree, tuple(row)) for (tree, _), row in zip(packed, specs, strict=True))
 
     def twin(self) -> InputSets:
         """Memory of the same layout, for who is not to share it with others. Its content is to be written."""
         twin = copy.copy(self)
         twin.arena = self.device.arena(self.arena.size)
         twin.arena.poison()
-        twin.tensors = [[twin.arena.tensor(Spec.from_json(item)) for item in row] for _, row in self.described]
+        twin.tensors = [[twin.arena.tensor(spec) for spec in row] for _, row in self.described]
         return twin
 
     def write(self, number: int, arguments: list[Any]) -> None:
@@ -78,28 +91,6 @@ class InputSets:
 
     def close(self) -> None:
         self.arena.close()
-
-
-@dataclass(frozen=True)
-class OutputLeaf:
-    """A tensor that came back, as the runner describes it."""
-
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    device: str
-    usual_layout: bool
-    """Whether its elements lie in memory as the reference's do."""
-    delivered: bool
-    """Whether it could be copied to its slot, or read from where it lies."""
-
-
-@dataclass(frozen=True)
-class SlotOutput:
-    """What came back from one call: structure, and a description of each tensor."""
-
-    tree: Any
-    leaves: tuple[OutputLeaf, ...]
 
 
 @dataclass(frozen=True)
@@ -155,7 +146,7 @@ class Lane:
         """Map sets and slots into the runner."""
         arena = self._made_slots(slots_bytes)
         try:
-            self.runner.ask({"op": "forget"}, self._seconds)
+            self.runner.ask(ForgetInputs(), self._seconds)
             self.runner.ask(self._mapping(arena), self._seconds, (self.sets.arena.fd, arena.fd))
             self._slots_are_in(arena)
         finally:
@@ -170,25 +161,25 @@ class Lane:
         self.sets.device.synchronize()
         return arena
 
-    def _mapping(self, slots: Arena | DeviceArena | None) -> dict[str, Any]:
+    def _mapping(self, slots: Arena | DeviceArena | None) -> MapInputs:
         """The request that maps the sets, and slots where there are any."""
         sets = self.sets
-        return {
-            "op": "inputs",
-            "sizes": [sets.arena.size, slots.size if slots is not None else 0],
-            "read_only": sets.read_only or sets.device.supports_ipc,
-            "shared": sets.device.supports_ipc,
-            "ahead_ns": sets.ahead_ns,
-            "sets": sets.described,
-            "slots": [[spec.to_json() for spec in row] for row in self.specs] if slots is not None else [],
-        }
+        return MapInputs(
+            sets_bytes=sets.arena.size,
+            slots_bytes=slots.size if slots is not None else 0,
+            read_only=sets.read_only or sets.device.supports_ipc,
+            on_device=sets.device.supports_ipc,
+            ahead_ns=sets.ahead_ns,
+            sets=sets.described,
+            slots=tuple(map(tuple, self.specs)) if slots is not None else (),
+        )
 
     def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
         """The memory of the slots, before its descriptor is closed here."""
 
     def release(self, seconds: float) -> None:
         """Have the runner give up what it only keeps for later."""
-        self.runner.ask({"op": "release"}, seconds)
+        self.runner.ask(ReleaseMemory(), seconds)
 
     def bring_inputs(self) -> None:
         """Have the runner see what the sets hold now; nothing to do where it reads the very same memory."""
@@ -199,7 +190,7 @@ class Lane:
 
     def call(
         self,
-        calls: list[tuple[int, int, int | None]],
+        calls: list[CallRow],
         poison: bool = False,
         look_at: int = 0,
         checked: bool = False,
@@ -208,28 +199,30 @@ class Lane:
 
         `checked` calls are looked at closely, where the platform is emulated.
         """
-        request = {"op": "block", "calls": calls, "poison": poison, "checked": checked}
+        request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked)
         before, own = self.runner.scheduler_times(), own_wait_ns()
         began = _clock()
-        reply = self.runner.ask(request, self._seconds)
+        answer = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         sample = self._glimpse(look_at)
         taken = before.lost_ns(self.runner.scheduler_times(), wall)
         taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
         try:
-            return replace(_read_block(reply, wall, len(calls), sample), lost_ns=taken)
+            return replace(_read_block(answer, wall, len(calls), sample), lost_ns=taken)
         except NONSENSE as error:
             raise self._nonsense(error) from None
 
-    def observe(self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None) -> dict[str, Any]:
+    def observe(
+        self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None
+    ) -> tuple[WatchedCall, RecordedCall]:
         """What a call on a set shows when it is watched, and another when it is recorded.
 
         `renew` changes the set between the two, so that nothing of the first is of use for the second.
         """
-        watched = self.runner.ask({"op": "observe", "set": number, "seed": seeds[0]}, self._seconds)
+        watched = self.runner.ask(WatchCall(number, seeds[0]), self._seconds)
         if renew is not None:
             renew()
-        return {**watched, **self.runner.ask({"op": "record", "set": number, "seed": seeds[1]}, self._seconds)}
+        return watched, self.runner.ask(RecordCall(number, seeds[1]), self._seconds)
 
     def _nonsense(self, error: Exception) -> RunnerLost:
         lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
@@ -257,30 +250,19 @@ class Lane:
         return all(torch.equal(one.view(torch.uint8), two.view(torch.uint8)) for one, two in pairs)
 
 
-def _read_block(reply: dict[str, Any], wall: int, count: int, sample: SlotSample | None) -> TimedBlock:
-    times = reply["ns"]
-    which = reply["which"]
-    described = [read_output(item) for item in reply["described"]]
-    if len(times) != count or len(which) != count:
+def _read_block(answer: CheckedOutputs, wall: int, count: int, sample: SlotSample | None) -> TimedBlock:
+    described = [bounded_output(item) for item in answer.described]
+    if len(answer.times_ns) != count or len(answer.which) != count:
         raise ValueError("not one answer for each call")
-    if not all(type(item) is int and 0 <= item < 1 << 60 for item in times):
+    if not all(0 <= item < 1 << 60 for item in answer.times_ns):
         raise ValueError("a time that is none")
-    outputs = [described[index] for index in which]
-    return TimedBlock(list(times), wall, outputs, bool(reply["reused"]), bool(reply["shared"]), sample)
+    outputs = [described[index] for index in answer.which]
+    return TimedBlock(answer.times_ns, wall, outputs, answer.reused, answer.shared, sample)
 
 
-def read_output(item: Any) -> SlotOutput:
-    """What a runner says of an output; ValueError and the like where it makes no sense."""
-    tree, leaves = item
-    read = tuple(
-        OutputLeaf(
-            str(kind)[:200],
-            str(dtype),
-            tuple(int(n) for n in shape),
-            str(device)[:40],
-            usual is True,
-            delivered is True,
-        )
-        for kind, dtype, shape, device, usual, delivered in leaves
+def bounded_output(output: SlotOutput) -> SlotOutput:
+    """What a runner says of an output, its names no longer than any that are meant."""
+    return SlotOutput(
+        output.tree,
+        tuple(leaf._replace(kind=leaf.kind[:_LONGEST_KIND], device=leaf.device[:40]) for leaf in output.leaves),
     )
-    return SlotOutput(tree, read)

@@ -48,7 +48,7 @@ def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[
     names = {name for kernel in costliest[:_LOOKED_AT] for name in _spelt(kernel.name)}
     held = set().union(*(_held_by(path, frozenset(names)) for path in suspects[:_MOST_LIBRARIES]))
     kernels = tuple(
-        replace(kernel, whose="library") if kernel.whose == "own" and held.intersection(_spelt(kernel.name)) else kernel
+        kernel._replace(whose="library") if kernel.whose == "own" and held.intersection(_spelt(kernel.name)) else kernel
         for kernel in observed.kernels
     )
     left = {kernel.name for kernel in kernels if kernel.whose == "own"}

@@ -15,6 +15,7 @@ from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused, sensible
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.session import ProblemSession
+from kforge.worker.protocol.calls import MeasurePeakMemory
 
 _IMPLAUSIBLE = 20.0
 """A speedup beyond this is looked at again, every call verified."""
@@ -162,7 +163,7 @@ class Measurement:
     def _watched_again(self, lane: Lane, native: tuple[str, ...]) -> integrity.Observation:
         seeds = (self._cases.derive("watched again", 0), self._cases.derive("watched again", 1))
         with sensible():
-            return integrity.read_observation(lane.observe(0, seeds), native)
+            return integrity.read_observation(*lane.observe(0, seeds), native)
 
     def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline
@@ -192,8 +193,8 @@ class Measurement:
     def _peak(self, runner: RunnerHandle) -> int:
         if not self._device.has_own_memory:
             return runner.peak_bytes()
-        peak = runner.ask({"op": "memory"}, 30.0).get("peak")
-        return peak if isinstance(peak, int) and 0 <= peak < 1 << 60 else 0
+        peak = runner.ask(MeasurePeakMemory(), 30.0).peak_bytes
+        return peak if 0 <= peak < 1 << 60 else 0
 
     def _timer(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> interleaved_timer.Samples:
         timer = self._baselines.timer(lane, baseline, self._settings.timing_seconds, self._tolerance, every)

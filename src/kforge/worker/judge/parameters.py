@@ -8,25 +8,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from kforge.worker.arena import tensor_hash
 from kforge.worker.judge.reference import State
+from kforge.worker.protocol.records import HeldTensor
 
 _MAX_DIMENSIONS = 4
-
-
-@dataclass(frozen=True)
-class HeldTensor:
-    """A tensor the candidate says it holds."""
-
-    name: str
-    kind: str
-    """parameter, buffer or attribute."""
-    shape: tuple[int, ...]
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -47,17 +36,10 @@ class Match:
         return f"{source} = {name}{how}" if name != source or how else source
 
 
-def read_held(data: Any) -> list[HeldTensor]:
-    """The runner's description of its state; ValueError if it is not one."""
-    if not isinstance(data, list):
-        raise ValueError("no list of tensors")
-    held = []
-    for item in data:
-        name, kind, _dtype, shape, digest = item
-        if not (isinstance(name, str) and name and all(type(length) is int and length >= 0 for length in shape)):
-            raise ValueError("a tensor's description is malformed")
-        held.append(HeldTensor(name, str(kind), tuple(shape), str(digest)))
-    return held
+def check_held(held: list[HeldTensor]) -> None:
+    """ValueError if a runner's description of its state is of no tensors that can be."""
+    if not all(item.name and all(length >= 0 for length in item.shape) for item in held):
+        raise ValueError("a tensor's description is malformed")
 
 
 def match(state: State, held: list[HeldTensor]) -> tuple[list[Match], list[str]]:

@@ -22,6 +22,7 @@ from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.standalone import NeedsTensors, run_standalone
+from kforge.worker.protocol.program import LoadProgram, PrepareProbe, ProbeAnswer, RunProbe
 
 _LOOK_SECONDS = 10.0
 _SLOW_BUILD_SECONDS = 15.0
@@ -83,27 +84,21 @@ class Workshop:
 
     def ask(self, tool: Profiler, request: dict[str, Any], of: Subject) -> dict[str, Any]:
         """What the tool's probe says in the runner that holds the subject; NothingSeen if nothing comes."""
-        message = {
-            "op": "look",
-            "source": tool.probe(),
-            "request": request,
-            "seed": self.session.timed_inputs.seeds()[0],
-        }
+        message = RunProbe(tool.probe(), request, self.session.timed_inputs.seeds()[0])
         try:
             if of == "candidate":
-                reply = self._of_candidate(message)
+                answer = self._of_candidate(message).answer
             elif of == "reference":
-                reply = self._of_reference(message)
+                answer = self._of_reference(message).answer
             else:
-                reply = self._of_machine(message)
+                answer = self._of_machine(message).answer
         except (ProgramError, RunnerLost, HarnessError) as error:
             raise NothingSeen(f"the {of} could not be profiled: {_words(error)}") from None
-        answer = reply.get("answer")
         if not isinstance(answer, dict):
             raise NothingSeen("the probe gave no answer")
         return answer
 
-    def _of_candidate(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _of_candidate(self, message: RunProbe) -> ProbeAnswer:
         if self._lost:
             raise NothingSeen(self._lost)
         try:
@@ -125,7 +120,7 @@ class Workshop:
             self._runner = self._start()
         return self._runner
 
-    def _of_reference(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _of_reference(self, message: RunProbe) -> ProbeAnswer:
         try:
             lane = self.session.baselines.lane("eager")
             lane.bring_inputs()
@@ -135,7 +130,7 @@ class Workshop:
             self.session.baselines.drop("eager")
             raise
 
-    def _of_machine(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _of_machine(self, message: RunProbe) -> ProbeAnswer:
         runner = self.trusted.spawn(Limits())
         try:
             return runner.ask(message, 60.0)
@@ -153,8 +148,7 @@ class Workshop:
         try:
             for tool in self._prepared:
                 if tool.probe():
-                    request = {"op": "prepare", "source": tool.probe(), "request": {}}
-                    runner.ask(request, self._seconds())
+                    runner.ask(PrepareProbe(tool.probe()), self._seconds())
             self._load(runner)
             Lane(runner, self.session.timed_inputs.unchanged_sets(), cases.outputs, self._seconds())
         except NONSENSE as error:
@@ -167,17 +161,11 @@ class Workshop:
 
     def _load(self, runner: RunnerHandle) -> None:
         cases = self.session.cases
-        request = {
-            "op": "load",
-            "source": self.candidate.source,
-            "class_name": "ModelNew",
-            "watched": False,
-            "training": cases.reference.training,
-            "compile": False,
-        }
+        request = LoadProgram(self.candidate.source, "ModelNew", watched=False, training=cases.reference.training)
         seconds = self.settings.limits.build_seconds
-        reply = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
-        matches, _lost = parameters.match(cases.initial_state, parameters.read_held(reply["state"]))
+        loaded = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
+        parameters.check_held(loaded.state)
+        matches, _lost = parameters.match(cases.initial_state, loaded.state)
         if matches:
             send_state(runner, [(match.name, match.value(cases.timed_state)) for match in matches], self._seconds())
 
@@ -192,11 +180,11 @@ class Workshop:
         except (ProgramError, RunnerLost) as error:
             raise NothingSeen(f"the candidate could not be run alone: {_words(error)}") from None
         return StandaloneRun(
-            status=int(answer["status"]),
-            output=str(answer["output"]),
-            errors=str(answer["errors"]),
-            files={str(name): base64.b64decode(data) for name, data in answer["files"].items()},
-            seconds=float(answer["seconds"]),
+            status=answer.status,
+            output=answer.output,
+            errors=answer.errors,
+            files={name: base64.b64decode(data) for name, data in answer.files.items()},
+            seconds=answer.seconds,
         )
 
     @property

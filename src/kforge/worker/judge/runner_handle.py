@@ -1,7 +1,7 @@
 """One runner, as the judge holds it: requests with deadlines, the keeper's commands, and the kernel's view of it.
 
-Whatever the runner answers is untrusted: `ask` returns a reply only if it is a well-formed message in time; the
-fields are checked where they are used.
+Whatever the runner answers is untrusted: `ask` returns an answer only if it is a well-formed message in time, of the
+kind that the request names. What its fields mean is checked where they are used.
 """
 
 from __future__ import annotations
@@ -15,17 +15,40 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from kforge.errors import PlatformFault
+from kforge.errors import PlatformFault, WireError
 from kforge.visible_text import visible
 from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, rests, status_bytes
 from kforge.worker.judge.scheduler_waits import SchedulerTimes
+from kforge.worker.protocol.base import (
+    PLATFORM_PHASE,
+    Acknowledged,
+    PeerFailure,
+    PeerRequest,
+    RaisedError,
+    RunnerFinding,
+    answer_from_wire,
+    findings_from_wire,
+    request_to_wire,
+)
+from kforge.worker.protocol.keeper import (
+    ContinueProcesses,
+    Ending,
+    EndRunner,
+    MapTarget,
+    ReadMemory,
+    SampleThreads,
+    StopProcesses,
+)
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
+AnswerT = TypeVar("AnswerT")
+
 _clock = time.perf_counter_ns
+_LONGEST_REASON = 200
 _POLL_SECONDS = 0.1
 _KEEPER_SECONDS = 10.0
 _STOP_NS = 50_000_000
@@ -48,27 +71,13 @@ class RunnerLost(Exception):
 class ProgramError(Exception):
     """The program raised an exception; the runner is still there."""
 
-    def __init__(self, phase: str, report: dict[str, Any], findings: list[tuple[str, str]]) -> None:
-        super().__init__(f"it raised {report.get('type')}: {report.get('message')}"[:400])
+    def __init__(self, phase: str, report: RaisedError, findings: list[RunnerFinding]) -> None:
+        super().__init__(f"it raised {report.kind}: {report.message}"[:400])
         self.phase = phase
         self.report = report
         self.findings = findings
         self.runner: RunnerHandle | None = None
         """Whose it is."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a runner ended, told by its keeper."""
-
-    status: int | None = None
-    """Exit status, negative for a signal; None if it had to be killed."""
-    left: tuple[str, ...] = ()
-    """Names of processes it left behind."""
-    printed: int = 0
-    """Bytes it printed."""
-    output: str = ""
-    """The first part of them."""
 
 
 @dataclass(eq=False)
@@ -83,8 +92,8 @@ class RunnerHandle:
     """Resident bytes of all its processes together; 0 for no limit."""
     shared_limit: int = 0
     """Bytes of shared memory on the machine beyond which this runner is suspected of holding them."""
-    findings: list[tuple[str, str]] = field(default_factory=list)
-    """(rule, what) the runner noticed about its candidate so far."""
+    findings: list[RunnerFinding] = field(default_factory=list)
+    """What the runner noticed about its candidate so far."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """What is to be done when it is ended: memory of its that is mapped here is given up."""
     pid: int = 0
@@ -102,21 +111,17 @@ class RunnerHandle:
     def greet(self, seconds: float) -> None:
         """Learn both processes' ids from the kernel, before any candidate code runs.
 
-        PlatformFault where the runner could not get ready.
+        PlatformFault where the platform's own code raised on the way.
         """
-        reply, _ = self.keeper.receive(seconds)
-        if not reply.get("ok"):
-            raise PeerBroke(str(reply.get("error")))
+        acknowledge(self.keeper.receive(seconds)[0])
         self.keeper_pid = self.keeper.peer_pid
         self._tree = ProcessTree(self.keeper_pid)
-        ready, _ = self.channel.receive(seconds)
-        if not ready.get("ok"):
-            raise PlatformFault(visible(str(ready.get("error"))))
+        acknowledge(self.channel.receive(seconds)[0])
         self.pid = self.channel.peer_pid
         self._placement = Placement(self.pid)
 
-    def ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Send a request, wait for its reply; RunnerLost or ProgramError otherwise."""
+    def ask(self, request: PeerRequest[AnswerT], seconds: float, fds: tuple[int, ...] = ()) -> AnswerT:
+        """Send a request, wait for its answer; RunnerLost or ProgramError otherwise."""
         try:
             return self._ask(request, seconds, fds)
         except (RunnerLost, ProgramError) as error:
@@ -124,9 +129,9 @@ class RunnerHandle:
             raise
 
     def ask_patiently(
-        self, request: dict[str, Any], patience: float, otherwise: Callable[[], None], seconds: float
-    ) -> tuple[dict[str, Any], bool]:
-        """A reply, and whether it came within `patience`; where it does not, `otherwise` lets the runner go on."""
+        self, request: PeerRequest[AnswerT], patience: float, otherwise: Callable[[], None], seconds: float
+    ) -> tuple[AnswerT, bool]:
+        """An answer, and whether it came within `patience`; where it does not, `otherwise` lets the runner go on."""
         try:
             if self.is_stopped:
                 self.go()
@@ -139,22 +144,22 @@ class RunnerHandle:
                     raise
                 in_time = False
                 otherwise()
-            return self._receive(seconds), in_time
+            return self._receive(request, seconds), in_time
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise
 
-    def ask_for_descriptors(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
-        """A reply and the descriptors that came with it, which are the caller's to close."""
+    def ask_for_descriptors(self, request: PeerRequest[AnswerT], seconds: float) -> tuple[AnswerT, list[int]]:
+        """An answer and the descriptors that came with it, which are the caller's to close."""
         try:
             self._send(request, (), seconds)
-            return self._receive_all(seconds)
+            return self._receive_all(request, seconds)
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise
 
-    def ask_stopped(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
-        """The reply to a request, and the nanoseconds from the moment it was continued until it was stopped again.
+    def ask_stopped(self, request: PeerRequest[AnswerT], seconds: float) -> tuple[AnswerT, int]:
+        """The answer to a request, and the nanoseconds from the moment it was continued until it was stopped again.
 
         The request is there when it wakes up, and nothing of it runs before or after.
         """
@@ -166,50 +171,61 @@ class RunnerHandle:
             began = _clock()
             self.go()
             try:
-                reply = self._receive(seconds)
+                message, stray = self._receive_message(seconds)
                 self._signal_stop()
                 spent = _clock() - began
+                _close_all(stray)
             finally:
                 self.stop()
             # Other processes of it went on until the keeper had stopped them.
-            return reply, _clock() - began if self._has_others else spent
+            spent = _clock() - began if self._has_others else spent
+            return self._read(request, message), spent
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise
 
-    def _ask(self, request: dict[str, Any], seconds: float, fds: tuple[int, ...]) -> dict[str, Any]:
+    def _ask(self, request: PeerRequest[AnswerT], seconds: float, fds: tuple[int, ...]) -> AnswerT:
         if self.is_stopped:
             self.go()
         self._send(request, fds, seconds)
-        return self._receive(seconds)
+        return self._receive(request, seconds)
 
-    def _send(self, request: dict[str, Any], fds: tuple[int, ...], seconds: float) -> None:
+    def _send(self, request: PeerRequest[Any], fds: tuple[int, ...], seconds: float) -> None:
         try:
-            self.channel.send(request, fds, timeout=seconds)
+            self.channel.send(request_to_wire(request), fds, timeout=seconds)
         except PeerError as error:
             raise _lost(error) from None
 
-    def _receive(self, seconds: float) -> dict[str, Any]:
-        reply, stray = self._receive_all(seconds)
-        for fd in stray:
-            os.close(fd)
-        return reply
+    def _receive(self, request: PeerRequest[AnswerT], seconds: float) -> AnswerT:
+        answer, stray = self._receive_all(request, seconds)
+        _close_all(stray)
+        return answer
 
-    def _receive_all(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+    def _receive_all(self, request: PeerRequest[AnswerT], seconds: float) -> tuple[AnswerT, list[int]]:
+        message, descriptors = self._receive_message(seconds)
+        try:
+            return self._read(request, message), descriptors
+        except BaseException:
+            _close_all(descriptors)
+            raise
+
+    def _receive_message(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
         try:
             self._wait(seconds)
-            reply, descriptors = self.channel.receive(seconds)
+            return self.channel.receive(seconds)
         except PeerError as error:
             raise _lost(error) from None
-        self.findings = _read_findings(reply)
-        if reply.get("ok") is not True:
-            for fd in descriptors:
-                os.close(fd)
-            error_report = reply.get("error")
-            if not isinstance(error_report, dict):
-                raise RunnerLost("protocol", "a failure without a report")
-            raise ProgramError(str(reply.get("phase")), error_report, self.findings)
-        return reply, descriptors
+
+    def _read(self, request: PeerRequest[AnswerT], message: dict[str, Any]) -> AnswerT:
+        """A message as the answer to a request; ProgramError where the program raised."""
+        try:
+            self.findings = findings_from_wire(message)
+            answer: AnswerT | PeerFailure = answer_from_wire(request.answer, message)
+        except WireError as error:
+            raise RunnerLost("protocol", f"a reply that makes no sense ({error!s:.{_LONGEST_REASON}})") from None
+        if isinstance(answer, PeerFailure):
+            raise ProgramError(answer.phase, answer.error, self.findings)
+        return answer
 
     def _wait(self, seconds: float) -> None:
         """Until a reply is there; on the way, look that the runner stays within its memory.
@@ -254,13 +270,9 @@ class RunnerHandle:
     def _ask_ending(self) -> Ending:
         try:
             self.channel.close()
-            self.keeper.send({"op": "end"}, timeout=_KEEPER_SECONDS)
-            reply, _ = self.keeper.receive(_KEEPER_SECONDS)
-        except PeerError:
+            return self._command(EndRunner())
+        except RunnerLost:
             return Ending()
-        return Ending(
-            reply.get("status"), tuple(reply.get("left", ())), reply.get("printed", 0), reply.get("output", "")
-        )
 
     def kill(self) -> None:
         """Without a question: close the channels, which ends the keeper and with it everything else. Once is enough."""
@@ -286,10 +298,10 @@ class RunnerHandle:
         if self.is_stopped:
             return
         if not (self.trusted and self._signal_stop()):
-            reply = self._command({"op": "stop"})
-            if not reply.get("stopped"):
+            answer = self._command(StopProcesses())
+            if not answer.stopped:
                 raise self._named("unstoppable", "its processes do not stop when told to")
-            self._has_others = bool(reply.get("others"))
+            self._has_others = answer.others
         self._placement.spread()
         self.is_stopped = True
 
@@ -312,10 +324,10 @@ class RunnerHandle:
         self.is_stopped = False
         try:
             if self._has_others:
-                self._command({"op": "go"})
+                self._command(ContinueProcesses())
             os.kill(self.pid, signal.SIGCONT)
         except PermissionError:
-            self._command({"op": "go"})
+            self._command(ContinueProcesses())
         except ProcessLookupError:
             pass
         self._placement.restore()
@@ -332,7 +344,7 @@ class RunnerHandle:
 
     def show_slots(self, arena: Arena) -> bool:
         """Where `take` puts what it reads; says whether it can read anything here."""
-        return self._command({"op": "slots", "size": arena.size}, (arena.fd,)).get("reads") is True
+        return self._command(MapTarget(arena.size), (arena.fd,)).readable
 
     def take(self, pieces: list[tuple[int, int, int]]) -> str:
         """Read (address, bytes, offset in the slots) pieces from the memory of its stopped process; says why not.
@@ -340,12 +352,12 @@ class RunnerHandle:
         "not_own" where a piece of a program nobody trusts lies elsewhere than in private memory without a file.
         """
         assert self.is_stopped
-        request = {"op": "take", "pieces": pieces, "own": not self.trusted}
-        return str(self._command(request).get("refused", ""))
+        addresses, lengths, offsets = ([piece[column] for piece in pieces] for column in range(3))
+        return self._command(ReadMemory(addresses, lengths, offsets, own=not self.trusted)).refused
 
     def sampled_stopped(
-        self, request: dict[str, Any], seconds: float, pause: Callable[[], float]
-    ) -> tuple[dict[str, Any], list[Counter[str]]]:
+        self, request: PeerRequest[AnswerT], seconds: float, pause: Callable[[], float]
+    ) -> tuple[AnswerT, list[Counter[str]]]:
         """As `ask_stopped`, with the files its threads were in, `pause` seconds apart, in place of the time."""
         found: list[Counter[str]] = []
         try:
@@ -353,21 +365,26 @@ class RunnerHandle:
             self._send(request, (), seconds)
             self.go()
             while not select.select([self.channel], [], [], pause())[0] and len(found) < _MOST_SAMPLES:
-                found.append(Counter(self._command({"op": "sample"}).get("files", {})))
-            reply = self._receive(seconds)
+                found.append(Counter(self._command(SampleThreads()).files))
+            answer = self._receive(request, seconds)
             self.stop()
-            return reply, found
+            return answer, found
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise
 
-    def _command(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+    def _command(self, request: PeerRequest[AnswerT], fds: tuple[int, ...] = ()) -> AnswerT:
+        """Ask its keeper."""
         try:
-            self.keeper.send(request, fds, timeout=_KEEPER_SECONDS)
-            reply, _ = self.keeper.receive(_KEEPER_SECONDS)
-        except PeerError as error:
+            self.keeper.send(request_to_wire(request), fds, timeout=_KEEPER_SECONDS)
+            message, stray = self.keeper.receive(_KEEPER_SECONDS)
+            _close_all(stray)
+            answer: AnswerT | PeerFailure = answer_from_wire(request.answer, message)
+        except (PeerError, WireError) as error:
             raise self._named("ended", f"its keeper is gone: {error}") from None
-        return reply
+        if isinstance(answer, PeerFailure):
+            raise self._named("ended", f"its keeper failed: {answer.error.message:.{_LONGEST_REASON}}")
+        return answer
 
     def _named(self, kind: str, message: str) -> RunnerLost:
         lost = RunnerLost(kind, message)
@@ -408,6 +425,26 @@ class RunnerHandle:
         return tuple(dict.fromkeys(paths))
 
 
+def acknowledge(message: dict[str, Any]) -> None:
+    """The first message of a process that was started, before any candidate code runs.
+
+    PlatformFault where the platform's own code raised, PeerBroke where it could not be started otherwise.
+    """
+    try:
+        answer = answer_from_wire(Acknowledged, message)
+    except WireError as error:
+        raise PeerBroke(str(error)) from None
+    if isinstance(answer, PeerFailure) and answer.phase == PLATFORM_PHASE:
+        raise PlatformFault(visible(answer.error.message))
+    if isinstance(answer, PeerFailure):
+        raise PeerBroke(f"{answer.error.kind}: {answer.error.message}")
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
 def _lost(error: PeerError) -> RunnerLost:
     kinds = {PeerGone: "ended", PeerSilent: "timeout", PeerBroke: "protocol"}
     return RunnerLost(kinds.get(type(error), "protocol"), str(error))
@@ -420,10 +457,3 @@ def _shared_memory() -> int:
             if line.startswith("Shmem:"):
                 return int(line.split()[1]) << 10
     return 0
-
-
-def _read_findings(reply: dict[str, Any]) -> list[tuple[str, str]]:
-    items = reply.get("findings")
-    if not isinstance(items, list):
-        return []
-    return [(str(item.get("rule")), str(item.get("what"))[:500]) for item in items[:50] if isinstance(item, dict)]

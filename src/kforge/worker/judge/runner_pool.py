@@ -21,9 +21,10 @@ from kforge.errors import HarnessError, PlatformFault
 from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.types import Limits
-from kforge.visible_text import visible
-from kforge.worker.judge.runner_handle import RunnerHandle
+from kforge.worker.judge.runner_handle import RunnerHandle, acknowledge
 from kforge.worker.judge.stage import make_stage
+from kforge.worker.protocol.base import request_to_wire
+from kforge.worker.protocol.keeper import ForkRunner
 from kforge.worker.sandbox import bubblewrap
 from kforge.worker.sandbox.private import TEMPORARY
 from kforge.worker.sandbox.view import make_view
@@ -131,25 +132,26 @@ class RunnerPool:
         home = "/tmp/runner"
         if self.level == "process":
             home = tempfile.mkdtemp(prefix="runner-", dir=self._scratch)
-        request = {
-            "platform": self._platform_name,
-            "home": home,
-            "environment": self._environment(home),
-            "allowance": {
-                **allowance(limits, self.level),
-                "address_space": self._platform.address_space_limited or self._blind,
-            },
-            "nice": 10 if self._blind else 0,
+        numbers = allowance(limits, self.level)
+        request = ForkRunner(
+            platform=self._platform_name,
+            home=home,
+            environment=self._environment(home),
+            memory_bytes=numbers["memory_bytes"],
+            address_space=self._platform.address_space_limited or self._blind,
+            file_bytes=numbers["file_bytes"],
+            processes=numbers["processes"],
+            nice=10 if self._blind else 0,
             # A device's driver may need what no kernel does.
-            "stoppable": self._platform.device == "cpu",
-            "kept": [inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)],
-        }
+            stoppable=self._platform.device == "cpu",
+            kept=tuple(inside for _, inside in self._view.shown if inside.startswith(TEMPORARY)),
+        )
         ours, theirs = Channel.pair()
         keeper_ours, keeper_theirs = Channel.pair()
         handle = RunnerHandle(ours, keeper_ours, home if self.level == "process" else "")
         try:
             try:
-                channel.send(request, (theirs.fileno(), keeper_theirs.fileno()))
+                channel.send(request_to_wire(request), (theirs.fileno(), keeper_theirs.fileno()))
             finally:
                 theirs.close()
                 keeper_theirs.close()
@@ -218,12 +220,12 @@ class RunnerPool:
             process.stdin.close()
 
     def _await_zygote(self, channel: Channel) -> None:
+        problem = ""
         try:
-            reply, _ = channel.receive(_START_SECONDS)
-            if reply.get("platform"):
-                self._stop_zygote()
-                raise PlatformFault(visible(str(reply["platform"])))
-            problem = "" if reply.get("ok") else str(reply.get("error"))
+            acknowledge(channel.receive(_START_SECONDS)[0])
+        except PlatformFault:
+            self._stop_zygote()
+            raise
         except PeerError as error:
             problem = str(error)
         if problem:

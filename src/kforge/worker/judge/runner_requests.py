@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from dataclasses import replace
 from typing import IO, Any
 
 import torch
@@ -12,16 +13,24 @@ import torch
 from kforge.worker import trees
 from kforge.worker.arena import Arena, ArenaLayout
 from kforge.worker.judge.runner_handle import RunnerHandle
+from kforge.worker.protocol.program import (
+    LoadedModule,
+    LoadProgram,
+    PackBuild,
+    RunStandalone,
+    SetState,
+    StandaloneAnswer,
+)
 
 
 def send_load(
     runner: RunnerHandle,
-    request: dict[str, Any],
+    request: LoadProgram,
     arguments: list[Any],
     seed: int,
     seconds: float,
     build: bytes = b"",
-) -> Any:
+) -> LoadedModule:
     """Ask a runner to import a program and construct its module with these arguments.
 
     `build` is an archive of what the same program built before.
@@ -29,7 +38,7 @@ def send_load(
     tree, tensors = trees.pack(arguments)
     layout = ArenaLayout()
     specs = [layout.place(tensor) for tensor in tensors]
-    message = {**request, "arguments": tree, "specs": [spec.to_json() for spec in specs], "seed": seed, "size": 0}
+    request = replace(request, arguments=tree, specs=tuple(specs), seed=seed, archive_bytes=len(build))
     with contextlib.ExitStack() as held:
         descriptors: list[int] = []
         if tensors:
@@ -37,26 +46,25 @@ def send_load(
             held.callback(arena.close)
             for spec, tensor in zip(specs, tensors, strict=True):
                 arena.tensor(spec).copy_(tensor)
-            message["size"] = arena.size
+            request = replace(request, memory_bytes=arena.size)
             descriptors.append(arena.fd)
         if build:
-            message["build"] = len(build)
             descriptors.append(held.enter_context(_file_of(build)).fileno())
-        return runner.ask(message, seconds, tuple(descriptors))
+        return runner.ask(request, seconds, tuple(descriptors))
 
 
-def ask_with_build(runner: RunnerHandle, request: dict[str, Any], seconds: float, build: bytes) -> dict[str, Any]:
-    """A request that takes what the same program built before."""
+def send_standalone(runner: RunnerHandle, request: RunStandalone, seconds: float, build: bytes) -> StandaloneAnswer:
+    """Have a program run alone, with what the same program built before."""
     if not build:
         return runner.ask(request, seconds)
     with _file_of(build) as file:
-        return runner.ask({**request, "build": len(build)}, seconds, (file.fileno(),))
+        return runner.ask(replace(request, archive_bytes=len(build)), seconds, (file.fileno(),))
 
 
-def asked_for_bytes(runner: RunnerHandle, request: dict[str, Any], most: int, seconds: float) -> bytes:
-    """What the runner writes in answer, at most so many bytes of it; empty where it wrote more."""
+def receive_build(runner: RunnerHandle, most: int, seconds: float) -> bytes:
+    """What a program run alone has built, at most so many bytes of it; empty where there are more."""
     with tempfile.TemporaryFile() as file:
-        runner.ask(request, seconds, (file.fileno(),))
+        runner.ask(PackBuild(), seconds, (file.fileno(),))
         size = os.fstat(file.fileno()).st_size
         file.seek(0)
         return file.read() if size <= most else b""
@@ -78,7 +86,7 @@ def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], sec
     try:
         for spec, (_, value) in zip(specs, values, strict=True):
             arena.tensor(spec).copy_(value)
-        named = [[name, spec.to_json()] for (name, _), spec in zip(values, specs, strict=True)]
-        runner.ask({"op": "state", "size": arena.size, "values": named}, seconds, (arena.fd,))
+        named = tuple((name, spec) for (name, _), spec in zip(values, specs, strict=True))
+        runner.ask(SetState(arena.size, named), seconds, (arena.fd,))
     finally:
         arena.close()

@@ -75,19 +75,17 @@ def _run(
         raise Unchecked("the module takes tensors to be constructed") from None
     except (RunnerLost, ProgramError, DeviceMemoryFull) as error:
         raise Unchecked(str(error)[:300]) from None
-    if not isinstance(answer, dict):
-        raise Unchecked("it gave no answer")
-    status, said = answer.get("status"), str(answer.get("output", ""))
+    status, said = answer.status, answer.output
     if status == _FOUND:
         lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
         raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
     if status == 0:
-        if FINISHED not in (answer.get("files") or {}):
+        if FINISHED not in answer.files:
             raise Fault(f"under {name} it ended before its calls were made")
         return
-    last = (str(answer.get("errors", "")).strip() or said.strip()).splitlines()[-1:]
+    last = (answer.errors.strip() or said.strip()).splitlines()[-1:]
     words = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")
-    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said + str(answer.get("errors", ""))):
+    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said + answer.errors):
         raise Unchecked(words)
     # A gate that is passed by failing at it is none.
     raise Fault(f"it does not run under {name}: {words}")

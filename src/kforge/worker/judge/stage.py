@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kforge.platforms.base import Platform
 
-_FILES = ("errors.py", "registry.py", "cache_folder.py")
+_FILES = ("errors.py", "jsonable.py", "registry.py", "cache_folder.py")
 _FOLDERS = ("platforms", "emulation")
 _WORKER_FILES = (
     "__init__.py",
@@ -22,7 +22,7 @@ _WORKER_FILES = (
     "process_files.py",
     "trees.py",
 )
-_WORKER_FOLDERS = ("runner", "sandbox")
+_WORKER_FOLDERS = ("protocol", "runner", "sandbox")
 
 
 def make_stage(platform: Platform) -> Path:

@@ -8,8 +8,9 @@ from kforge.types import Candidate, Settings
 from kforge.worker import trees
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.runner_pool import RunnerPool
-from kforge.worker.judge.runner_requests import ask_with_build
+from kforge.worker.judge.runner_requests import send_standalone
 from kforge.worker.judge.session import ProblemSession
+from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 
 _MAPPING_SECONDS = 60.0
 _GRACE_SECONDS = 30.0
@@ -29,8 +30,8 @@ def run_standalone(
     files: tuple[str, ...],
     seconds: float,
     environment: dict[str, str] | None = None,
-) -> Any:
-    """What the runner answers of it: its status, output, errors, files and seconds, none of it checked.
+) -> StandaloneAnswer:
+    """How it ended and what it wrote, as the runner says.
 
     Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
     """
@@ -51,7 +52,7 @@ def run_standalone(
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes)
     try:
         Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
-        return ask_with_build(runner, request, seconds + _GRACE_SECONDS, build).get("answer")
+        return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)
     finally:
         runner.end()
 
@@ -66,18 +67,17 @@ def standalone_request(
     training: bool | None = None,
     only_load: bool = False,
     environment: dict[str, str] | None = None,
-) -> dict[str, Any]:
+) -> RunStandalone:
     """The request that runs a program alone, behind a command."""
-    return {
-        "op": "alone",
-        "source": source,
-        "class_name": "ModelNew",
-        "command": list(command),
-        "seconds": seconds,
-        "files": list(files),
-        "arguments": arguments if arguments is not None else trees.pack([])[0],
-        "seed": seed,
-        "training": training,
-        "only_load": only_load,
-        "environment": environment or {},
-    }
+    return RunStandalone(
+        source=source,
+        class_name="ModelNew",
+        command=command,
+        seconds=seconds,
+        files=files,
+        arguments=arguments if arguments is not None else trees.pack([])[0],
+        seed=seed,
+        training=training,
+        only_load=only_load,
+        environment=environment or {},
+    )

@@ -14,13 +14,29 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from kforge.worker.arena import Arena
 from kforge.worker.process_files import children, content, thread_states
+from kforge.worker.protocol.base import Acknowledged, PeerFailure, PeerRequest, answer_to_wire, request_from_wire
+from kforge.worker.protocol.keeper import (
+    ContinueProcesses,
+    Ending,
+    EndRunner,
+    ForkRunner,
+    MapTarget,
+    MemoryRead,
+    ReadableMemory,
+    ReadMemory,
+    SampledThreads,
+    SampleThreads,
+    StoppedProcesses,
+    StopProcesses,
+)
 from kforge.worker.runner import serve
 from kforge.worker.runner.program_counters import files_at
+from kforge.worker.runner.raised_error import describe_error
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import kernel, private, system_calls
 from kforge.worker.wire import CHANNEL_LOST, Channel, PeerError
@@ -34,28 +50,31 @@ for the child it is making say, stops before it runs again.
 """
 
 
-def start(request: dict[str, Any], fds: list[int], level: str) -> NoReturn:
+def start(request: ForkRunner, fds: list[int], level: str) -> NoReturn:
     """Called in a fresh fork of the zygote; becomes the keeper and never returns."""
     try:
         os.setsid()
-        allowance = private.Allowance(**request["allowance"])
+        allowance = private.Allowance(
+            request.memory_bytes, request.file_bytes, request.processes, request.address_space
+        )
         if level == "process":
             _keep(request, fds, allowance, _Descendants())
         private.enter_namespaces()
         child = os.fork()
         if child == 0:
-            private.own_folders(allowance, tuple(request["kept"]))
+            private.own_folders(allowance, request.kept)
             _keep(request, fds, allowance, _Namespace())
         for fd in fds:
             os.close(fd)
         os.waitpid(child, 0)
     except BaseException as error:
         with contextlib.suppress(Exception):
-            Channel(socket.socket(fileno=fds[1])).send({"ok": False, "error": f"{type(error).__name__}: {error}"})
+            failure = PeerFailure("start", describe_error(error))
+            Channel(socket.socket(fileno=fds[1])).send(answer_to_wire(failure))
     os._exit(0)
 
 
-def _keep(request: dict[str, Any], fds: list[int], allowance: private.Allowance, others: _Others) -> NoReturn:
+def _keep(request: ForkRunner, fds: list[int], allowance: private.Allowance, others: _Others) -> NoReturn:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -73,7 +92,7 @@ def _keep(request: dict[str, Any], fds: list[int], allowance: private.Allowance,
         os._exit(0)
 
 
-def _become_runner(request: dict[str, Any], channel_fd: int, output_fd: int, allowance: private.Allowance) -> NoReturn:
+def _become_runner(request: ForkRunner, channel_fd: int, output_fd: int, allowance: private.Allowance) -> NoReturn:
     try:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -81,19 +100,19 @@ def _become_runner(request: dict[str, Any], channel_fd: int, output_fd: int, all
         os.dup2(output_fd, 2)
         os.dup2(channel_fd, 3)
         os.closerange(4, 65536)
-        home = request["home"]
+        home = request.home
         os.makedirs(home, exist_ok=True)
         os.chdir(home)
-        os.environ.update(request["environment"])
+        os.environ.update(request.environment)
         private.limit_resources(allowance)
-        os.nice(request["nice"])
+        os.nice(request.nice)
         if sys.platform == "linux":
             kernel.drop_privileges()
-            if request["stoppable"]:
+            if request.stoppable:
                 system_calls.deny_what_wakes()
             kernel.set_dumpable(True)
         channel = Channel(socket.socket(fileno=3))
-        serve.serve(channel, request["platform"], home)
+        serve.serve(channel, request.platform, home)
     except BaseException as error:
         with contextlib.suppress(BaseException):
             print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -198,9 +217,17 @@ class _Keeper:
         self._output = bytearray()
         self._memory = RemoteMemory(child)
         self._arena: Arena | None = None
+        self._handlers: dict[type[PeerRequest[Any]], Callable[[Any, list[int]], Any]] = {
+            ContinueProcesses: self._continue,
+            StopProcesses: self._stop,
+            SampleThreads: self._sample,
+            MapTarget: self._map_target,
+            ReadMemory: self._read_memory,
+            EndRunner: self._end,
+        }
 
     def run(self) -> None:
-        self._channel.send({"ok": True, "child": self._child})
+        self._channel.send(answer_to_wire(Acknowledged()))
         while True:
             watched = [self._channel.fileno()] + ([self._reader] if self._reader is not None else [])
             ready, _, _ = select.select(watched, [], [], 1.0)
@@ -209,40 +236,38 @@ class _Keeper:
             self._poll()
             if self._channel.fileno() in ready:
                 try:
-                    request, fds = self._channel.receive()
+                    message, fds = self._channel.receive()
                 except PeerError:
                     return
-                if not self._obey(request, fds):
+                request = request_from_wire(message)
+                self._channel.send(answer_to_wire(self._handlers[type(request)](request, fds)))
+                if isinstance(request, EndRunner):
                     return
 
-    def _obey(self, request: dict[str, Any], fds: list[int]) -> bool:
-        """Do what the judge wants; says whether there is more to come."""
-        what = request.get("op")
-        if what == "go":
-            self._others.signal(signal.SIGCONT)
-            self._channel.send({"ok": True})
-        elif what == "stop":
-            stopped = self._stop()
-            self._channel.send({"ok": True, "stopped": stopped, "others": len(self._others.list()) > 1})
-        elif what == "sample":
-            self._stop()
-            files = files_at(self._others.list())
-            self._others.signal(signal.SIGCONT)
-            self._channel.send({"ok": True, "files": files})
-        elif what == "slots":
-            self._arena = Arena(fds[0], request["size"])
-            self._channel.send({"ok": True, "reads": self._memory.can_be_read()})
-        elif what == "take":
-            assert self._arena is not None
-            self._channel.send(
-                {"ok": True, "refused": self._memory.copy(request["pieces"], self._arena, request["own"])}
-            )
-        else:
-            self._channel.send(self._end())
-            return False
-        return True
+    def _continue(self, request: ContinueProcesses, fds: list[int]) -> Acknowledged:
+        self._others.signal(signal.SIGCONT)
+        return Acknowledged()
 
-    def _stop(self) -> bool:
+    def _stop(self, request: StopProcesses, fds: list[int]) -> StoppedProcesses:
+        stopped = self._stop_all()
+        return StoppedProcesses(stopped, others=len(self._others.list()) > 1)
+
+    def _sample(self, request: SampleThreads, fds: list[int]) -> SampledThreads:
+        self._stop_all()
+        files = files_at(self._others.list())
+        self._others.signal(signal.SIGCONT)
+        return SampledThreads(files)
+
+    def _map_target(self, request: MapTarget, fds: list[int]) -> ReadableMemory:
+        self._arena = Arena(fds[0], request.memory_bytes)
+        return ReadableMemory(self._memory.can_be_read())
+
+    def _read_memory(self, request: ReadMemory, fds: list[int]) -> MemoryRead:
+        assert self._arena is not None
+        pieces = list(zip(request.addresses, request.lengths, request.offsets, strict=True))
+        return MemoryRead(self._memory.copy(pieces, self._arena, request.own))
+
+    def _stop_all(self) -> bool:
         """Have every thread of every process at rest, and see it twice, with none gone or ended between.
 
         A signal alone is only a request; and whoever ends may have others continued. Nothing is let go on meanwhile.
@@ -259,7 +284,7 @@ class _Keeper:
             before = now
         return False
 
-    def _end(self) -> dict[str, Any]:
+    def _end(self, request: EndRunner, fds: list[int]) -> Ending:
         """Wait a moment for the runner to leave, then report what is still there and how it ended."""
         self._others.signal(signal.SIGCONT)
         deadline = time.monotonic() + _GRACE_SECONDS
@@ -272,13 +297,8 @@ class _Keeper:
         while self._reader is not None and select.select([self._reader], [], [], 0)[0]:
             self._drain()
         self._poll()
-        return {
-            "ok": True,
-            "status": self._status,
-            "left": sorted(left.values()),
-            "printed": self._printed,
-            "output": bytes(self._output).decode(errors="replace"),
-        }
+        output = bytes(self._output).decode(errors="replace")
+        return Ending(self._status, tuple(sorted(left.values())), self._printed, output)
 
     def _drain(self) -> None:
         assert self._reader is not None

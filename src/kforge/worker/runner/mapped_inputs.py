@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, Spec
+from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
+from kforge.worker.protocol.calls import MapInputs
+from kforge.worker.protocol.records import Spec
 
 _copy = torch.Tensor.copy_
 
@@ -28,25 +30,25 @@ class MappedInputs:
         """(the judge's, the program's), where one memory cannot be both."""
         self._writable = False
 
-    def map(self, request: dict[str, Any], fds: list[int]) -> None:
+    def map(self, request: MapInputs, fds: list[int]) -> None:
         inputs: Arena | DeviceArena
-        if request.get("shared"):
-            inputs = DeviceArena.attach(fds[0], request["sizes"][0], request["read_only"])
+        if request.on_device:
+            inputs = DeviceArena.attach(fds[0], request.sets_bytes, request.read_only)
         else:
-            inputs = Arena(fds[0], request["sizes"][0], read_only=request["read_only"])
-        self._writable = not request["read_only"]
-        for arguments, specs in request["sets"]:
-            tensors = [self._reachable(inputs.tensor(Spec.from_json(item))) for item in specs]
-            self.sets.append(trees.unpack(arguments, tensors))
+            inputs = Arena(fds[0], request.sets_bytes, read_only=request.read_only)
+        self._writable = not request.read_only
+        for tree, specs in request.sets:
+            tensors = [self._reachable(inputs.tensor(spec)) for spec in specs]
+            self.sets.append(trees.unpack(tree, tensors))
         inputs.close()
-        if request["slots"]:
-            self.map_slots(request["slots"], fds[1], request["sizes"][1], bool(request.get("shared")))
+        if request.slots:
+            self.map_slots(request.slots, fds[1], request.slots_bytes, request.on_device)
 
-    def map_slots(self, described: list[list[Any]], fd: int, size: int, shared: bool) -> None:
+    def map_slots(self, specs: tuple[tuple[Spec, ...], ...], fd: int, size: int, on_device: bool) -> None:
         """Where outputs are to be delivered."""
-        slots = DeviceArena.attach(fd, size, False) if shared else Arena(fd, size)
-        self.slots = [[slots.tensor(Spec.from_json(item)) for item in specs] for specs in described]
-        slots.close()
+        memory = DeviceArena.attach(fd, size, False) if on_device else Arena(fd, size)
+        self.slots = [[memory.tensor(spec) for spec in slot] for slot in specs]
+        memory.close()
 
     def _reachable(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.device.type == self._device and not self._always_copied:

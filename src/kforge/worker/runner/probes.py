@@ -30,15 +30,14 @@ class Probes:
     def __init__(self) -> None:
         self._modules: dict[str, types.ModuleType] = {}
 
-    def prepare(self, source: str, home: str, request: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, source: str, home: str) -> None:
         """Before the program is imported; a probe need not care."""
         function = getattr(self._module(source), "prepare", None)
-        answer: dict[str, Any] = function(home, request) if function is not None else {}
-        return answer
+        if function is not None:
+            function(home, {})
 
-    def look(self, source: str, subject: Subject, request: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._module(source).look(subject, request)
-        return answer
+    def look(self, source: str, subject: Subject, request: dict[str, Any]) -> Any:
+        return self._module(source).look(subject, request)
 
     def _module(self, source: str) -> types.ModuleType:
         if source not in self._modules:

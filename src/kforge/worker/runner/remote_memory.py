@@ -10,11 +10,14 @@ import bisect
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 
 from kforge.worker.arena import Arena
 from kforge.worker.process_files import content
 
 _AT_ONCE = 512
+Piece = tuple[int, int, int]
+"""Address, bytes, and where they go in the target."""
 
 
 class _Span(ctypes.Structure):
@@ -29,7 +32,7 @@ class RemoteMemory:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._reader = getattr(self._libc, "process_vm_readv", None) if sys.platform == "linux" else None
 
-    def copy(self, pieces: list[list[int]], arena: Arena, own: bool) -> str:
+    def copy(self, pieces: Sequence[Piece], arena: Arena, own: bool) -> str:
         """Copy (address, bytes, offset in the arena) pieces; says why not, or nothing.
 
         `own`: refuse what does not lie in private memory that belongs to no file.
@@ -67,7 +70,7 @@ class RemoteMemory:
             return ""
         return os.strerror(ctypes.get_errno()) if got < 0 else f"only {got} of {wanted} bytes can be read"
 
-    def _covers(self, pieces: list[list[int]]) -> bool:
+    def _covers(self, pieces: Sequence[Piece]) -> bool:
         """Whether every piece lies in private, anonymous memory."""
         starts, ends = self._own_regions()
         for address, length, _ in pieces:

@@ -15,12 +15,14 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
+from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 
 _MOST_OUTPUT, _MOST_FILES, _ERRORS = 8 << 20, 12 << 20, 20_000
 _SAMPLE = 1 << 16
@@ -28,18 +30,18 @@ _BUILT = ("torch_extensions",)
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
 
 
-def run(home: str, platform: str, request: dict[str, Any], fds: list[int], sets: list[list[Any]]) -> dict[str, Any]:
-    """Run `request["command"]`, then Python with the program alone on its source; how it ended and what it wrote."""
-    if request.get("build"):
-        unpack(home, fds[-1], request["build"])
+def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: list[list[Any]]) -> StandaloneAnswer:
+    """Run the command, then Python with `standalone_program` on the source; how it ended and what it wrote."""
+    if request.archive_bytes:
+        unpack(home, fds[-1], request.archive_bytes)
     folder = os.path.join(home, "solo")
     os.makedirs(os.path.join(folder, "cubins"), exist_ok=True)
-    _write(os.path.join(folder, "candidate.py"), request["source"])
+    _write(os.path.join(folder, "candidate.py"), request.source)
     arguments = sets[0] if sets else []
     tree, tensors = trees.pack(arguments)
     torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
     told = {
-        **{name: request[name] for name in ("class_name", "arguments", "seed", "training", "only_load")},
+        **{name: getattr(request, name) for name in ("class_name", "arguments", "seed", "training", "only_load")},
         "platform": platform,
         "inputs": tree,
         "tensors": [[dtype_name(t.dtype), list(t.shape), list(t.stride())] for t in tensors],
@@ -47,7 +49,7 @@ def run(home: str, platform: str, request: dict[str, Any], fds: list[int], sets:
     _write(os.path.join(folder, "order.json"), json.dumps(told))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standalone_program.py")
     root = os.path.abspath(os.path.join(os.path.dirname(program), "..", "..", ".."))
-    command = [word.replace("{home}", folder) for word in request["command"]]
+    command = [word.replace("{home}", folder) for word in request.command]
     command += [sys.executable, "-I", "-B", "-W", "ignore", program, root, folder]
     began = time.monotonic()
     with (
@@ -60,25 +62,19 @@ def run(home: str, platform: str, request: dict[str, Any], fds: list[int], sets:
             stdout=output,
             stderr=errors,
             cwd=folder,
-            env={**os.environ, **request["environment"]},
+            env={**os.environ, **request.environment},
             start_new_session=True,
         )
         try:
-            status = process.wait(request["seconds"])
+            status = process.wait(request.seconds)
         except subprocess.TimeoutExpired:
             status = -int(signal.SIGKILL)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said = [_tail(file, limit) for file, limit in ((output, _MOST_OUTPUT), (errors, _ERRORS))]
-    return {
-        "status": status,
-        "output": said[0],
-        "errors": said[1],
-        "seconds": time.monotonic() - began,
-        "files": _collect(folder, request["files"]),
-    }
+        written, complaints = _tail(output, _MOST_OUTPUT), _tail(errors, _ERRORS)
+    return StandaloneAnswer(status, written, complaints, time.monotonic() - began, _collect(folder, request.files))
 
 
 def pack(home: str) -> bytes:
@@ -121,7 +117,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
     return flat[::step].cpu().clone()
 
 
-def _collect(folder: str, patterns: list[str]) -> dict[str, str]:
+def _collect(folder: str, patterns: Sequence[str]) -> dict[str, str]:
     """Plain files below the folder, and no way out of it: neither a link to a file nor one to a folder on the way."""
     found: dict[str, str] = {}
     room, inside = _MOST_FILES, os.path.realpath(folder) + os.sep

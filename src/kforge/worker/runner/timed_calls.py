@@ -13,10 +13,10 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import dtype_name
+from kforge.worker.protocol.calls import CallRow, TimedOutputs
+from kforge.worker.protocol.records import HeldLeaf, HeldOutput
 
 _copy = torch.Tensor.copy_
-_Call = tuple[int, int, int | None]
-"""Set, slot, seed."""
 
 
 class _Packed(NamedTuple):
@@ -41,7 +41,7 @@ class TimedCalls:
         if not first:
             self._held = []
 
-    def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], rounds: int) -> None:
+    def run(self, model: Callable[..., Any], sets: list[list[Any]], calls: list[CallRow], rounds: int) -> None:
         """Call the model on every set that is named, so many times over; the outputs of the last round are held."""
         for _ in range(rounds):
             self._held = held = []
@@ -51,7 +51,7 @@ class TimedCalls:
                 held.append(model(*sets[number]))
 
     def run_copied(
-        self, model: Callable[..., Any], sets: list[list[Any]], calls: list[_Call], slots: list[list[torch.Tensor]]
+        self, model: Callable[..., Any], sets: list[list[Any]], calls: list[CallRow], slots: list[list[torch.Tensor]]
     ) -> None:
         """The same for a module that gives the same memory every time: each output is copied before the next call."""
         self._held = held = []
@@ -64,7 +64,7 @@ class TimedCalls:
                     _copy(target, tensor)
             held.append(packed)
 
-    def repeat(self, calls: list[_Call]) -> None:
+    def repeat(self, calls: list[CallRow]) -> None:
         """All but the calls: what it costs to be asked, to hold outputs and to say where they are."""
         before, self._held = self._held, []
         for number, (_, _, seed) in enumerate(calls):
@@ -75,28 +75,28 @@ class TimedCalls:
     def forget(self) -> None:
         self._held = self._earlier = []
 
-    def described(self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]) -> dict[str, Any]:
+    def described(self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]) -> TimedOutputs:
         """What came back: each distinct structure once, which one each call gave, and the addresses of its tensors."""
-        distinct: list[Any] = []
+        distinct: list[HeldOutput] = []
         which: list[int] = []
-        addresses: list[list[int]] = []
+        addresses: list[int] = []
         last: Any = None
         for output in self._held:
             if type(output) is torch.Tensor and last is not None and _alike(output, last):
                 which.append(len(distinct) - 1)
-                addresses.append([_address(output)])
+                addresses.append(_address(output))
                 continue
             tree, tensors = output if type(output) is _Packed else trees.pack(output)
-            leaves = [
-                [kind_of(tensor), dtype_name(tensor.dtype), list(tensor.shape), where(tensor), _strides(tensor)]
+            leaves = tuple(
+                HeldLeaf(kind_of(tensor), dtype_name(tensor.dtype), tuple(tensor.shape), where(tensor), _stride(tensor))
                 for tensor in tensors
-            ]
-            if not distinct or distinct[-1] != [tree, leaves]:
-                distinct.append([tree, leaves])
+            )
+            if not distinct or distinct[-1] != (tree, leaves):
+                distinct.append(HeldOutput(tree, leaves))
             which.append(len(distinct) - 1)
-            addresses.append([_address(tensor) for tensor in tensors])
+            addresses += map(_address, tensors)
             last = output if type(output) is torch.Tensor and output.layout == torch.strided else None
-        return {"described": distinct, "which": which, "addresses": addresses}
+        return TimedOutputs(distinct, which, addresses)
 
 
 def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -109,8 +109,8 @@ def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
     )
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
-    return list(tensor.stride()) if tensor.layout == torch.strided else []
+def _stride(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.stride()) if tensor.layout == torch.strided else ()
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -14,6 +14,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from kforge.worker.protocol.base import RunnerFinding
+
 _NETWORK = ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 _INTROSPECTION = ("gc.get_objects", "gc.get_referrers", "sys._current_frames")
 _LISTINGS = ("os.listdir", "os.scandir")
@@ -42,8 +44,7 @@ class Watch:
     def __init__(self, home: str, kernels_only: bool = False) -> None:
         """`kernels_only`: kernels that an emulator builds are the only native code a program may bring along."""
         self._kernels_only = kernels_only
-        self.findings: list[dict[str, str]] = []
-        self._seen: set[tuple[str, str]] = set()
+        self.findings: list[RunnerFinding] = []
         prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(p for p in sys.path if p)]
         prefixes += [
             path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
@@ -61,10 +62,10 @@ class Watch:
     def install(self) -> None:
         sys.addaudithook(self._hook)
 
-    def written_libraries(self, folder: str) -> list[dict[str, str]]:
+    def written_libraries(self, folder: str) -> list[RunnerFinding]:
         """Findings on libraries below a folder whose bytes the program's own Python wrote."""
         return [
-            {"rule": "embedded_binary", "what": f"wrote the bytes of {path} itself"}
+            RunnerFinding("embedded_binary", f"wrote the bytes of {path} itself")
             for path in sorted(self._written - set(self._copies))
             if path.endswith(".so") and path.startswith(folder.rstrip("/") + "/")
         ]
@@ -153,9 +154,8 @@ class Watch:
         return len(parts) > 2 and parts[1] == "proc" and parts[2].isdigit() and int(parts[2]) != os.getpid()
 
     def _note(self, rule: str, what: str) -> None:
-        if (rule, what) not in self._seen and len(self.findings) < _MAX_FINDINGS:
-            self._seen.add((rule, what))
-            self.findings.append({"rule": rule, "what": what})
+        if len(self.findings) < _MAX_FINDINGS and (rule, what) not in self.findings:
+            self.findings.append(RunnerFinding(rule, what))
 
 
 def _by_compiler() -> bool:

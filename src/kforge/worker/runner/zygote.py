@@ -18,6 +18,15 @@ from typing import Any
 from kforge import registry
 from kforge.errors import PlatformFault
 from kforge.platforms._method_fault import platform_method
+from kforge.worker.protocol.base import (
+    PLATFORM_PHASE,
+    Acknowledged,
+    PeerFailure,
+    RaisedError,
+    answer_to_wire,
+    request_from_wire,
+)
+from kforge.worker.protocol.keeper import ForkRunner
 from kforge.worker.sandbox import kernel, rootfs
 from kforge.worker.sandbox.view import FileSystemView
 from kforge.worker.wire import Channel, PeerError
@@ -39,12 +48,10 @@ def main(arguments: list[str]) -> int:
         import torch
 
         _warm(torch, platform)
-        channel.send({"ok": True, "torch": torch.__version__})
-    except PlatformFault as fault:
-        channel.send({"ok": False, "platform": str(fault)})
-        return 1
+        channel.send(answer_to_wire(Acknowledged()))
     except Exception as error:
-        channel.send({"ok": False, "error": f"{type(error).__name__}: {error}"})
+        phase = PLATFORM_PHASE if isinstance(error, PlatformFault) else "start"
+        channel.send(answer_to_wire(PeerFailure(phase, RaisedError(type(error).__name__, str(error)))))
         return 1
     if sys.platform == "linux":
         kernel.set_dumpable(False)
@@ -84,9 +91,11 @@ def _serve(channel: Channel, level: str) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         try:
-            request, fds = channel.receive()
+            message, fds = channel.receive()
         except PeerError:
             return
+        request = request_from_wire(message)
+        assert isinstance(request, ForkRunner)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         child = os.fork()
         if child == 0:

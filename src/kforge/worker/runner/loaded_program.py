@@ -1,0 +1,206 @@
+"""The program that a runner holds: how it is imported, and its module constructed, described and given other values."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kforge import registry
+from kforge.platforms._emulated_runtime import EmulatedRuntime
+from kforge.platforms._method_fault import platform_method
+from kforge.platforms.base import Platform
+from kforge.worker import trees
+from kforge.worker.arena import Arena, dtype_name, tensor_hash
+from kforge.worker.held_tensors import held_tensors, module_tensors
+from kforge.worker.memory_overlap import overlaps_itself
+from kforge.worker.protocol.base import Acknowledged
+from kforge.worker.protocol.program import (
+    ListPatches,
+    LoadedModule,
+    LoadPickled,
+    LoadProgram,
+    PatchedNames,
+    SetState,
+)
+from kforge.worker.protocol.records import HeldTensor, ModuleTensor
+from kforge.worker.runner import standalone, tamper, watch
+from kforge.worker.runner.raised_error import ProgramFailed
+from kforge.worker.wire import LAZY_VIEW
+
+_copy = torch.Tensor.copy_
+
+
+class LoadedProgram:
+    """A program and its module, on the platform's device; nothing before one is loaded."""
+
+    def __init__(self, platform_name: str, home: str) -> None:
+        with platform_method(platform_name, "its module"):
+            self.platform: Platform = registry.load("platforms", platform_name)
+        with platform_method(platform_name, "enter_runner"):
+            self.platform.enter_runner()
+        with platform_method(platform_name, "stopwatch"):
+            self.stopwatch = self.platform.stopwatch()
+        with platform_method(platform_name, "emulator"):
+            self._device_emulator = self.platform.emulator()
+        self.synchronize = self.platform.synchronize
+        self.seed = torch.default_generator.manual_seed if self.platform.device == "cpu" else torch.manual_seed
+        self.home = home
+        self.emulator: EmulatedRuntime | None = None
+        """What the program runs on where its device is emulated; the reference of such a platform is plain torch."""
+        self.watch: watch.Watch | None = None
+        """What the program does, where that is noted."""
+        self._snapshot: tamper.Snapshot | None = None
+        self._file = os.path.join(home, "candidate.py")
+        self.module: Any = None
+        self.model: Any = None
+        """What is called: the module, or what stands around it."""
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def load(self, request: LoadProgram, fds: list[int]) -> LoadedModule:
+        """Import the program and construct its module under a seed."""
+        arena = Arena(fds[0], request.memory_bytes) if request.memory_bytes else None
+        tensors = [arena.tensor(spec).clone() for spec in request.specs] if arena else []
+        arguments = trees.unpack(request.arguments, tensors)
+        if request.archive_bytes:
+            standalone.unpack(self.home, fds[-1], request.archive_bytes)
+        _allow_tf32(request.tf32)
+        if request.watched:
+            self.emulator = self._device_emulator
+            self._snapshot = tamper.Snapshot()
+            self.watch = watch.Watch(self.home, kernels_only=self.platform.emulated)
+            self.watch.install()
+        namespace = self._import(request.source)
+        kind = getattr(namespace, request.class_name, None)
+        if not isinstance(kind, type):
+            raise ProgramFailed("missing", NameError(request.class_name), self._file)
+        with self.phase("init"), self._surroundings():
+            torch.manual_seed(request.seed)
+            self.module = kind(*arguments)
+            if not isinstance(self.module, torch.nn.Module):
+                raise TypeError(f"{request.class_name} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
+        return self._ready(request)
+
+    def load_pickled(self, request: LoadPickled, fds: list[int]) -> LoadedModule:
+        """A trusted, pickled module."""
+        import cloudpickle
+
+        _allow_tf32(request.tf32)
+        with open(fds[0], "rb") as file:
+            self.module, _inputs = cloudpickle.load(file)
+        return self._ready(request)
+
+    def _ready(self, request: LoadProgram | LoadPickled) -> LoadedModule:
+        with self.phase("init"):
+            if request.training is not None:
+                self.module.train(request.training)
+            if self.device() != "cpu":
+                with self._surroundings():
+                    self.module = self.module.to(self.device())
+            self.model = self.module
+            if request.compile_mode:
+                self.model = torch.compile(self.module, mode=request.compile_mode)
+            if self.emulator is not None:
+                self.model = functools.partial(_call_emulated, self.emulator, self.module)
+            return LoadedModule(self._state(), self.layouts(), self._patched())
+
+    def _import(self, source: str) -> Any:
+        with open(self._file, "w", encoding="utf-8") as file:
+            file.write(source)
+        spec = importlib.util.spec_from_file_location("candidate", self._file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["candidate"] = module
+        with self.phase("import"), self._surroundings():
+            spec.loader.exec_module(module)
+        return module
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[Any]:
+        """What a program's own code runs inside."""
+        return self.emulator.surroundings() if self.emulator is not None else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Where in its life the program raises whatever it raises in the block."""
+        try:
+            yield
+        except ProgramFailed:
+            raise
+        except BaseException as error:
+            raise ProgramFailed(name, error, self._file) from None
+
+    # -- the device ----------------------------------------------------------------------------------------------
+
+    def device(self) -> str:
+        """The type of device that the module runs on, and outputs must be on."""
+        return self.platform.device if self.emulator is None else self.platform.hardware().device
+
+    def device_of(self, tensor: torch.Tensor) -> str:
+        """The device that a tensor is on."""
+        return str(tensor.device) if self.emulator is None else self.emulator.device_of(tensor)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def _state(self) -> list[HeldTensor]:
+        with torch.no_grad():
+            return [
+                HeldTensor(name, kind, tuple(value.shape), tensor_hash(value))
+                for name, (kind, value) in held_tensors(self.module).items()
+            ]
+
+    def layouts(self) -> list[ModuleTensor]:
+        """The module's parameters and buffers as they lie in memory now."""
+        return [
+            ModuleTensor(name, dtype_name(value.dtype), tuple(value.shape), tuple(value.stride()))
+            for name, value in module_tensors(self.module)
+            if value.layout == torch.strided
+        ]
+
+    def set_state(self, request: SetState, fds: list[int]) -> Acknowledged:
+        """Load values by name, the way any user would: load_state_dict, strictly."""
+        arena = Arena(fds[0], request.memory_bytes)
+        fresh = {name: arena.tensor(spec) for name, spec in request.values}
+        with self.phase("load_state_dict"), torch.no_grad(), self._surroundings():
+            held = held_tensors(self.module)
+            whole = {name: fresh.get(name, value.detach()) for name, (_, value) in held.items() if name[0] != "="}
+            self.module.load_state_dict(whole, strict=True)
+            for name, value in fresh.items():
+                if name[0] == "=":
+                    _copy(held[name][1], value)
+        arena.close()
+        return Acknowledged()
+
+    def list_patches(self, request: ListPatches, fds: list[int]) -> PatchedNames:
+        return PatchedNames(self._patched())
+
+    def _patched(self) -> list[str]:
+        return self._snapshot.changed()[:20] if self._snapshot is not None else []
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """What the judge is told a tensor is."""
+    kind = type(tensor)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        if tensor.layout == torch.strided and overlaps_itself(tensor):
+            return LAZY_VIEW
+        return LAZY_VIEW if tensor.is_neg() or tensor.is_conj() else kind.__name__
+    return f"{kind.__module__}.{kind.__qualname__}"[:200]
+
+
+def _call_emulated(emulator: EmulatedRuntime, module: torch.nn.Module, *arguments: Any) -> Any:
+    emulator.mark_on_device(trees.pack(arguments)[1])
+    with emulator.surroundings():
+        return module(*arguments)
+
+
+def _allow_tf32(allowed: bool) -> None:
+    """torch's default is TF32 in convolutions and not in products; here it is one or the other, and said."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed

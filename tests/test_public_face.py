@@ -15,8 +15,8 @@ from kforge.types import Plan, RunSpec, Settings
 
 NAMES = """
 Attempt Budget Candidate Configuration EvaluateOptions Evidence Experiment ForgeResult KForgeError Limits ModelAccess
-ModelSettings NotFasterWarning Outcome Plan Problem ResumeOptions RunEnvironment RunEvent RunOptions RunSpec Settings Study Timing Trial
-Verdict __version__ bench errors evaluate forge forge_async resume resume_async rows
+ModelSettings NotFasterWarning Outcome Plan Problem ResumeOptions RunEnvironment RunEvent RunOptions RunSpec Settings
+Study Timing Trial Verdict __version__ bench errors evaluate forge forge_async resume resume_async rows
 """
 
 SIGNATURES = {

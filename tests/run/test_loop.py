@@ -13,7 +13,7 @@ import pytest
 
 import kforge
 import makers
-from kforge.errors import BudgetSpent, HarnessError, ModelUnavailable, RunBusy, UsageError
+from kforge.errors import BudgetSpent, HarnessError, ModelUnavailable, ProblemError, RunBusy, UsageError
 from kforge.execution.null import NullExecutor
 from kforge.models.rate_limit import Limited
 from kforge.models.scripted import Scripted
@@ -402,3 +402,24 @@ def test_events_tell_what_happens(tmp_path: Path, scale_relu: Any) -> None:
 
 def test_budget_errors_are_model_errors() -> None:
     assert issubclass(BudgetSpent, kforge.errors.ModelError)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("import a_module_that_is_nowhere\n", "a_module_that_is_nowhere"),
+        ("", "forward"),
+    ],
+    ids=["a missing import", "a bad forward"],
+)
+def test_a_problem_that_cannot_be_judged_costs_nothing(source: str, sentence: str, tmp_path: Path) -> None:
+    broken = source + (
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        "        return x @ torch.ones(3)\n\n\ndef get_inputs():\n    return [torch.rand(4, 4)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    model, problem = Scripted(always), kforge.Problem.from_source(broken, "broken")
+    with pytest.raises(ProblemError, match=sentence):
+        kforge.forge(problem, "cpu", "scripted", place(tmp_path, None, model), iterations=1)
+    assert model.asked == [], "nobody was paid for a program that nothing could judge"

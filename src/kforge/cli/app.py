@@ -11,6 +11,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
+from kforge.cli.completion import platform_names
 from kforge.cli.option_groups import GroupedCommand
 from kforge.errors import KForgeError
 from kforge.visible_text import visible
@@ -69,7 +70,7 @@ def evaluate(
         Optional[str], typer.Argument(help="Problem file (KernelBench format), or bundled:level1/1.")  # noqa: UP045
     ] = None,
     candidate: Annotated[Optional[Path], typer.Argument(help="Candidate file: defines class ModelNew.")] = None,  # noqa: UP045
-    platform: Annotated[str, typer.Option(help="Platform to judge on.")] = "cpu",
+    platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to judge on.")] = "cpu",
     baseline: Annotated[
         BaselineChoice, typer.Option(help="What `speedup` is measured against.")
     ] = BaselineChoice.eager,
@@ -181,7 +182,7 @@ app.add_typer(platform_commands.app, name="platform")
 @app.command()
 def audit(
     place: Annotated[str, typer.Argument(help="Problem file, folder of them, or 'bundled'.")],
-    platform: Annotated[str, typer.Option(help="Whose sizes to use.")] = "cpu",
+    platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Whose sizes to use.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per problem.")] = False,
 ) -> None:
     """Is the problem itself sound? Names what is degenerate about it.

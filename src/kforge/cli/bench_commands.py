@@ -8,6 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from kforge.cli.completion import platform_names
+
 _STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
 _NAMES = (
     "An experiment: its name, its id, the beginning of its id, or 'last'; runs of kforge forge may be named as well."
@@ -37,7 +39,9 @@ def bench(
     without: Annotated[
         list[str], typer.Option(help="Not these; or a filter: metal (what torch cannot do on Apple's GPUs).")
     ] = [],  # noqa: B006
-    platform: Annotated[list[str], typer.Option(help="Platforms. Default: cpu. Several may be named.")] = [],  # noqa: B006
+    platform: Annotated[
+        list[str], typer.Option(autocompletion=platform_names, help="Platforms. Default: cpu. Several may be named.")
+    ] = [],  # noqa: B006
     model: Annotated[
         list[str],
         typer.Option(help="Who writes; the matrix is taken over all that are named. Default: builtin (offline)."),
@@ -168,7 +172,9 @@ def compare(
     b: Annotated[
         str, typer.Argument(help="The other one. Left out: the configurations of A, each against the first.")
     ] = "",
-    platform: Annotated[str, typer.Option(help="Only this platform. Default: each that both have.")] = "",
+    platform: Annotated[
+        str, typer.Option(autocompletion=platform_names, help="Only this platform. Default: each that both have.")
+    ] = "",
     store: Annotated[str, _STORE] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per comparison.")] = False,
 ) -> None:

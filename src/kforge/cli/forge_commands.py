@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kforge.cli.completion import platform_names, profiler_names
+
 _STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
 _JSON = typer.Option("--json", help="Print one JSON object.")
 _RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
@@ -28,7 +30,7 @@ def forge(
     problem: Annotated[
         list[str], typer.Argument(help="Problem files (KernelBench format), folders, bundled, or bundled:level1/1.")
     ],
-    platform: Annotated[str, typer.Option(help="Platform to forge for.")] = "cpu",
+    platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to forge for.")] = "cpu",
     model: Annotated[
         list[str],
         typer.Option(
@@ -56,7 +58,9 @@ def forge(
     reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     profiler: Annotated[
         list[str],
-        typer.Option(help="Profilers to use (kforge doctor lists them); none: no profiling."),
+        typer.Option(
+            autocompletion=profiler_names, help="Profilers to use (kforge doctor lists them); none: no profiling."
+        ),
     ] = [],  # noqa: B006
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"
@@ -240,7 +244,7 @@ def export(
 
 def prompt(
     problem: Annotated[str, typer.Argument(help="Problem file, or bundled:level1/1.")],
-    platform: Annotated[str, typer.Option(help="Platform to write for.")] = "cpu",
+    platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to write for.")] = "cpu",
     reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"

@@ -7,16 +7,19 @@ from typing import Annotated
 
 import typer
 
+from kforge.cli.completion import platform_names, profiler_names
+
 
 def profile(
     problem: Annotated[str, typer.Argument(help="Problem file (KernelBench format), or bundled:level1/1.")],
     candidate: Annotated[Path, typer.Argument(help="Candidate file: defines class ModelNew.")],
-    platform: Annotated[str, typer.Option(help="Platform to run on.")] = "cpu",
+    platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to run on.")] = "cpu",
     profiler: Annotated[
         list[str],
         typer.Option(
+            autocompletion=profiler_names,
             help="What looks at it (kforge doctor lists them), such as trace-view or 'screenshot:COMMAND'; several may "
-            "be named. Default: the platform's own."
+            "be named. Default: the platform's own.",
         ),
     ] = [],  # noqa: B006  typer copies it
     out: Annotated[

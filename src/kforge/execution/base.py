@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kforge.errors import KForgeError
-from kforge.types import Job, Report
+from kforge.types import Job, Problem, Report, Settings
 
 Tell = Callable[[str], None]
 """Told what is being done, in a few words."""
@@ -34,6 +34,15 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """End everything it started."""
+        ...
+
+
+@runtime_checkable
+class ProblemCheck(Protocol):
+    """What an executor may offer besides: a look at a problem before a model is paid for a program."""
+
+    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+        """Run the problem's own code once; ProblemError says what is wrong with it. What is learned is kept."""
         ...
 
 

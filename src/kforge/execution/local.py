@@ -8,14 +8,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from kforge import registry
 from kforge.errors import HarnessError
 from kforge.execution.base import Tell
-from kforge.types import Job, Report
+from kforge.types import Job, Problem, Report, Settings
 from kforge.worker.judges import Judges, usual_builders
 
+T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
 
 
@@ -43,12 +44,19 @@ class LocalExecutor:
         return self._lock[1]
 
     async def run(self, job: Job, tell: Tell) -> Report:
+        return await self._in_turn(lambda judges, say: judges.report(job, say), tell)
+
+    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+        """Have a judge run the reference once; its first program finds the problem known."""
+        await self._in_turn(lambda judges, _: judges.check(problem, settings), lambda _: None)
+
+    async def _in_turn(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
         if not self._threads and not self._closing:
             self._start()
         if len(self._threads) > 1:
-            return await self._run(job, tell)
+            return await self._in_thread(task, tell)
         async with self.machine:
-            return await self._run(job, tell)
+            return await self._in_thread(task, tell)
 
     def _start(self) -> None:
         builders = self._builders or usual_builders(self._platform)
@@ -61,11 +69,11 @@ class LocalExecutor:
         for thread in self._threads:
             thread.start()
 
-    async def _run(self, job: Job, tell: Tell) -> Report:
+    async def _in_thread(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
         if self._closing:
             raise HarnessError("the executor is closed")
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Report] = loop.create_future()
+        answer: asyncio.Future[T] = loop.create_future()
 
         def settle(method: Callable[..., None], value: Any) -> None:
             if not answer.done():
@@ -87,11 +95,11 @@ class LocalExecutor:
                 call(settle, answer.set_exception, HarnessError("the executor is closed"))
                 return
             try:
-                report = self._ready_judges().report(job, lambda words: call(told, words))
+                result = task(self._ready_judges(), lambda words: call(told, words))
             except BaseException as error:
                 call(settle, answer.set_exception, error)
             else:
-                call(settle, answer.set_result, report)
+                call(settle, answer.set_result, result)
 
         self._work.put(work)
         return await answer

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from kforge.agents.base import Advice, Draft, Situation
 from kforge.errors import BudgetSpent, ModelError, PromptTooLong
-from kforge.execution.base import ReportAwaited
+from kforge.execution.base import ProblemCheck, ReportAwaited
 from kforge.models.base import listen_for_waits
 from kforge.profilers.digest import digest
 from kforge.run.context import RunContext, RunEvent
@@ -33,6 +33,7 @@ from kforge.types import (
     Stop,
     Verdict,
 )
+from kforge.types.run import BUILTIN
 
 
 class Loop:
@@ -44,12 +45,21 @@ class Loop:
 
     async def run(self) -> tuple[Stop, ...]:
         """Why each chain ended. Raises what is not a model's or a candidate's fault."""
+        await self._check_problem()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._chain(chain)) for chain in range(self._context.spec.plan.samples)]
         except BaseExceptionGroup as group_of_errors:
             raise first_of(group_of_errors) from None
         return tuple(task.result() for task in tasks)
+
+    async def _check_problem(self) -> None:
+        """A problem that cannot be judged is found out before a model is paid for a program."""
+        spec, executor = self._context.spec, self._context.executor
+        is_free = set(spec.models) == {BUILTIN}
+        if not is_free and not self.history and isinstance(executor, ProblemCheck):
+            self._context.tell(RunEvent(0, 0, "checking the problem"))
+            await executor.check_problem(spec.problem, self._context.settings)
 
     async def _chain(self, chain: int) -> Stop:
         try:

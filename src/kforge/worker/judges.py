@@ -11,7 +11,7 @@ from types import TracebackType
 from kforge import registry
 from kforge.errors import PluginAbsent
 from kforge.platforms.base import Platform
-from kforge.types import Job, Report
+from kforge.types import Job, Problem, Report, Settings
 from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
 
@@ -39,9 +39,18 @@ class Judges:
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The report on a job. Raises only if the problem or the harness is at fault."""
-        number = self._choose(job)
+        number = self._choose(job.problem)
         try:
             return self._judge(number).report(job, progress)
+        finally:
+            with self._turn:
+                self._at_work[number] -= 1
+
+    def check(self, problem: Problem, settings: Settings) -> None:
+        """Run a problem's reference once, where its programs will be judged; ProblemError if that is at fault."""
+        number = self._choose(problem)
+        try:
+            self._judge(number).session(problem, settings)
         finally:
             with self._turn:
                 self._at_work[number] -= 1
@@ -64,13 +73,13 @@ class Judges:
     ) -> None:
         self.close()
 
-    def _choose(self, job: Job) -> int:
+    def _choose(self, problem: Problem) -> int:
         with self._turn:
             idle = [number for number in self.devices if not self._at_work[number]]
-            home = self._home.get(job.problem.id)
+            home = self._home.get(problem.id)
             if home is None or (self._at_work[home] and idle):
                 home = idle[0] if idle else min(self.devices, key=lambda number: self._at_work[number])
-                self._home[job.problem.id] = home
+                self._home[problem.id] = home
             self._at_work[home] += 1
             return home
 

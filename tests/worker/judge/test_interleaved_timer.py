@@ -58,7 +58,7 @@ def test_a_wide_interval_is_measured_once_more_and_both_count(
     wide = samples_of([100.0, 100.0, 300.0, 300.0] * 5, [300.0] * 20)
     tight = samples_of([100.0] * 20, [300.0] * 20)
     rounds = [wide, tight, tight]
-    monkeypatch.setattr(Measurement, "_duel", lambda self, *lanes, every: rounds.pop(0))
+    monkeypatch.setattr(Measurement, "_timer", lambda self, *lanes, every: rounds.pop(0))
     verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert len(rounds) == 1
@@ -211,7 +211,7 @@ def test_the_clocks_must_disagree_three_times_before_anybody_is_refused(
     honest = samples_of([300e3] * 20, [300e3] * 20, [50e3] * 20, [50e3] * 20)
     for rounds, outcome in (([lying, lying, honest], Outcome.CORRECT), ([lying] * 3, Outcome.REJECTED)):
         left = list(rounds)
-        monkeypatch.setattr(Measurement, "_duel", lambda self, *lanes, every, left=left: left.pop(0))
+        monkeypatch.setattr(Measurement, "_timer", lambda self, *lanes, every, left=left: left.pop(0))
         verdict = judge.evaluate(scale_relu, Candidate(program()), QUICK)
         assert verdict.outcome is outcome, verdict.detail
         assert not left

@@ -1,8 +1,8 @@
 """Candidate against baseline, interleaved, on inputs never seen before: the samples, and when there are enough.
 
 Both sides are runners of the same kind and get the same inputs. A block is one call on each input set, in random
-order. How a block is timed is the device's matter: `host_duel` for the processor, `device_duel` for a device whose
-memory the judge maps, `claimed_duel` for any other.
+order. How a block is timed is the device's matter: `host_timer` for the processor, `device_timer` for a device whose
+memory the judge maps, `claimed_timer` for any other.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "catalogue_cuda")]
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("", "worker/judge", "catalogue_cuda")]
 
 import judging  # noqa: E402
 import test_catalogue as catalogue  # noqa: E402

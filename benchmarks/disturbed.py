@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/worker/judge"), str(ROOT / "benchmarks")]
 
 import figures  # noqa: E402
+import test_catalogue as catalogue  # noqa: E402
 
 import bursts  # noqa: E402
-import test_catalogue as catalogue  # noqa: E402
 
 BY_THE_CLOCK = (
     "timing_half_clock_and_noise",

@@ -45,10 +45,10 @@ def tool(folder, name, script):
     path.chmod(0o755)
 
 
-def bench(home, device="cuda", timed=1e5, program=("true",)):
+def context(home, device="cuda", timed=1e5, program=("true",)):
     """A bench whose `alone` really runs the command, in a folder of its own."""
 
-    def alone(command, files=(), seconds=120.0):
+    def standalone(command, files=(), seconds=120.0):
         words = [word.replace("{home}", str(home)) for word in command]
         done = subprocess.run([*words, *program], capture_output=True, text=True, check=False, timeout=seconds)
         found = {
@@ -61,7 +61,9 @@ def bench(home, device="cuda", timed=1e5, program=("true",)):
 
     timing = SimpleNamespace(candidate_ns=(timed,)) if timed else None
     return SimpleNamespace(
-        alone=alone, platform=SimpleNamespace(device=device, name=device), verdict=SimpleNamespace(timing=timing)
+        standalone=standalone,
+        platform=SimpleNamespace(device=device, name=device),
+        verdict=SimpleNamespace(timing=timing),
     )
 
 
@@ -169,7 +171,7 @@ def test_ncu_looks_at_one_call_with_the_clocks_as_they_are(tmp_path, monkeypatch
     fake = f'echo "$@" > {home}/words\nwhile [ "$1" != --log-file ]; do shift; done\ncp {recorded} "$2"\necho chatter'
     tool(tools, "ncu", fake)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
-    profile = ncu.Ncu().collect(bench(home))
+    profile = ncu.Ncu().collect(context(home))
     words = (home / "words").read_text()
     for needed in ("--profile-from-start off", "--clock-control none", "--launch-count 12", "--csv --page raw"):
         assert needed in words
@@ -179,7 +181,7 @@ def test_ncu_looks_at_one_call_with_the_clocks_as_they_are(tmp_path, monkeypatch
     assert profile.raw[0].data == recorded.read_bytes()
     assert "bank conflicts 97 % of shared-memory wavefronts" in profile.text
     with pytest.raises(NothingSeen, match="platform cpu has none"):
-        ncu.Ncu().collect(bench(home, device="cpu"))
+        ncu.Ncu().collect(context(home, device="cpu"))
 
 
 @pytest.mark.pure
@@ -196,7 +198,7 @@ def test_ncu_says_why_it_saw_nothing(tmp_path, monkeypatch, said, why):
     tool(tmp_path, "ncu", f"echo '{said}'; exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(NothingSeen) as caught:
-        ncu.Ncu().collect(bench(tmp_path))
+        ncu.Ncu().collect(context(tmp_path))
     assert why in str(caught.value)
 
 
@@ -354,7 +356,7 @@ def test_torchs_own_traces_have_the_calls_where_they_are_looked_for(tmp_path):
 @pytest.mark.pure
 def test_a_trace_is_not_collected_off_the_gpu(tmp_path):
     with pytest.raises(NothingSeen, match="platform cpu has none"):
-        torch_trace.TorchTrace().collect(bench(tmp_path, device="cpu"))
+        torch_trace.TorchTrace().collect(context(tmp_path, device="cpu"))
 
 
 # -- nsys --------------------------------------------------------------------------------------------------------------
@@ -378,7 +380,7 @@ def test_nsys_is_run_in_two_steps_and_its_tables_are_read(tmp_path, monkeypatch)
     tools.mkdir()
     tool(tools, "nsys", NSYS.format(home=home, tables=FIXTURES / "nsys"))
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
-    profile = nsys.Nsys().collect(bench(home, timed=125_000.0))
+    profile = nsys.Nsys().collect(context(home, timed=125_000.0))
     seen = profile.metrics
     assert "--capture-range=cudaProfilerApi" in (home / "words").read_text()
     assert (seen["busy_ns"], seen["launches"], seen["copies"]) == (100_000, 7, 1)
@@ -396,7 +398,7 @@ def test_nsys_that_fails_says_so(tmp_path, monkeypatch):
     tool(tmp_path, "nsys", "echo 'no such option' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(NothingSeen, match="no such option"):
-        nsys.Nsys().collect(bench(tmp_path))
+        nsys.Nsys().collect(context(tmp_path))
     with pytest.raises(NothingSeen, match="nothing ran"):
         nsys.profile_of(dict.fromkeys(("cuda_gpu_kern_sum", "cuda_api_sum"), "SKIPPED: no CUDA data"))
 
@@ -461,7 +463,7 @@ def test_the_disassembler_runs_beside_the_program(tmp_path, monkeypatch):
     tool(tools, "cuobjdump", script)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     leave = ("sh", "-c", f"mkdir {home}/cubins && echo code > {home}/cubins/a.cubin")
-    profile = sass.Sass().collect(bench(home, program=leave))
+    profile = sass.Sass().collect(context(home, program=leave))
     assert profile.metrics["functions"] == 6
     assert {item.name for item in profile.raw} == {"resources.txt", "code.sass"}
 
@@ -471,9 +473,9 @@ def test_a_program_without_device_code_is_told_apart_from_one_that_failed(tmp_pa
     tool(tmp_path, "cuobjdump", "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(NothingSeen, match="left none that could be seen"):
-        sass.Sass().collect(bench(tmp_path))
+        sass.Sass().collect(context(tmp_path))
     with pytest.raises(NothingSeen, match=r"did not run alone \(status 5\): oh"):
-        sass.Sass().collect(bench(tmp_path, program=("sh", "-c", "echo oh >&2; exit 5")))
+        sass.Sass().collect(context(tmp_path, program=("sh", "-c", "echo oh >&2; exit 5")))
 
 
 # -- roofline ----------------------------------------------------------------------------------------------------------
@@ -577,7 +579,9 @@ def test_ncu_names_the_planted_limiters_here(tmp_path):
         launches = 40
 
     began = time.monotonic()
-    seen = bench(tmp_path, program=(str(program),)).alone(Everything().command(), files=("ncu.csv",), seconds=300)
+    seen = context(tmp_path, program=(str(program),)).standalone(
+        Everything().command(), files=("ncu.csv",), seconds=300
+    )
     print(f"ncu took {time.monotonic() - began:.1f} s for 29 launches")
     text = seen.files["ncu.csv"].decode()
     right = {}

@@ -384,7 +384,7 @@ def mac(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
     return made
 
 
-def bench(device: str = "mps", **more: Any) -> Any:
+def context(device: str = "mps", **more: Any) -> Any:
     asked: list[dict[str, Any]] = []
 
     def ask(request: dict[str, Any], of: str = "candidate") -> dict[str, Any]:
@@ -405,7 +405,7 @@ def bench(device: str = "mps", **more: Any) -> Any:
 class TestInstruments:
     def test_it_records_exports_and_takes_pictures(self, mac: Mac) -> None:
         assert instruments.PLUGIN.unavailable_reason() == ""
-        looked_at = bench()
+        looked_at = context()
         made = instruments.PLUGIN.collect(looked_at)
         assert [image.data for image in made.images] == [png(2912, 1536)] * 2
         assert made.metrics["launches"] == 3
@@ -438,7 +438,7 @@ class TestInstruments:
     )  # fmt: skip
     def test_without_a_screen_the_text_remains(self, mac: Mac, program: str, script: str, words: str) -> None:
         mac.make(program, script)
-        made = instruments.PLUGIN.collect(bench())
+        made = instruments.PLUGIN.collect(context())
         assert made.images == ()
         assert made.metrics["launches"] == 3
         assert f"no pictures: {program}" in made.text or "no pictures: Instruments" in made.text
@@ -447,7 +447,7 @@ class TestInstruments:
     def test_a_recording_that_fails_says_why_and_the_cure(self, mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
         mac.make("xcrun", "echo 'Failed to attach: operation not permitted' >&2; exit 2")
         with pytest.raises(NothingSeen, match=r"status 2\): Failed to attach.*DevToolsSecurity -enable"):
-            instruments.PLUGIN.collect(bench())
+            instruments.PLUGIN.collect(context())
 
     def test_an_export_that_gives_nothing(self, mac: Mac, tmp_path: Path) -> None:
         mac.make("xcrun", "exit 133")
@@ -456,7 +456,7 @@ class TestInstruments:
 
     def test_elsewhere_it_is_absent(self, mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(NothingSeen, match="does not use it"):
-            instruments.PLUGIN.collect(bench("cpu"))
+            instruments.PLUGIN.collect(context("cpu"))
         (mac.folder / "xcrun").unlink()
         assert "install Xcode" in instruments.PLUGIN.unavailable_reason()
         monkeypatch.setattr(instruments.platform, "system", lambda: "Linux")
@@ -476,7 +476,7 @@ class TestScreenshot:
         script.write_text(f"import os, pathlib, sys\nout = pathlib.Path(os.environ['KFORGE_OUT'])\n{code}\n")
         tool = _names.find(f"screenshot:{sys.executable} {script}")
         assert tool.unavailable_reason() == ""
-        return tool.collect(bench("cpu", reply=packed(cpu_trace()) if reply is None else reply))
+        return tool.collect(context("cpu", reply=packed(cpu_trace()) if reply is None else reply))
 
     def test_pictures_and_words_come_back(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SOME_API_KEY", "sk-secret")

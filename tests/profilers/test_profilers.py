@@ -341,9 +341,9 @@ class Loud(Profiler):
     def unavailable_reason(self):
         return ""
 
-    def collect(self, bench):
-        assert bench.problem.name == "scale_relu"
-        assert bench.working_bytes > 0
+    def collect(self, context):
+        assert context.problem.name == "scale_relu"
+        assert context.working_bytes > 0
         metrics = {f"metric {number}": float(number) for number in range(500)} | {"odd": float("inf")}
         pictures = (Image("image/png", b"small"), Image("image/png", bytes(5 << 20)))
         return Profile("another name", metrics, "line\x1b[2J\n" * 10_000, pictures)
@@ -355,7 +355,7 @@ class Broken(Profiler):
     def unavailable_reason(self):
         return ""
 
-    def collect(self, bench):
+    def collect(self, context):
         raise ZeroDivisionError("of its own")
 
 
@@ -417,7 +417,7 @@ def test_numbers_that_make_no_sense_are_refused_one_by_one(read, reply):
 def test_time_that_only_the_judge_saw_raises_no_ceiling(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     timed = SimpleNamespace(candidate_ns=(7e5,), baseline_ns=(2e6,), clock_excess=0.45)
-    bench = SimpleNamespace(
+    context = SimpleNamespace(
         verdict=SimpleNamespace(timing=timed),
         platform=SimpleNamespace(device="cpu", facts=lambda: {"processor": "one"}),
         working_bytes=1 << 20,
@@ -425,7 +425,7 @@ def test_time_that_only_the_judge_saw_raises_no_ceiling(tmp_path, monkeypatch):
             {**WORK, "read_bytes": 8 * 10**6, "output_bytes": 2 * 10**6} if of == "reference" else RATES
         ),
     )
-    made = roofline.Roofline().collect(bench)
+    made = roofline.Roofline().collect(context)
     assert made.metrics["roofline_share"] == pytest.approx(1e6 / (7e5 * 1.45))
     assert _ceilings.Kept({"processor": "one"}, lambda: RATES).get().memory == 1e10
 
@@ -643,8 +643,8 @@ def test_kernels_that_a_library_launches_are_not_taken_for_nothing(platform):
         "allocated_bytes": 4096,
         "operators": [],
     }
-    bench = SimpleNamespace(platform=registry.load("platforms", platform), ask=lambda request: reply)
-    seen = torch_profiler.PLUGIN.collect(bench)
+    context = SimpleNamespace(platform=registry.load("platforms", platform), ask=lambda request: reply)
+    seen = torch_profiler.PLUGIN.collect(context)
     assert "native code" not in seen.text
     assert seen.text.startswith("10 % of the time is in torch's operators; of the rest it cannot be told here")
     assert seen.metrics["library_share"] == pytest.approx(0.1)

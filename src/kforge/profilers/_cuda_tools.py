@@ -44,10 +44,10 @@ def counters_denied(parameters: Path = _PARAMETERS) -> str:
     return DENIED_WORDS if "RmProfilingAdminOnly: 1" in settings and os.geteuid() != 0 else ""
 
 
-def must_be_cuda(name: str, bench: ProfilingContext) -> None:
+def must_be_cuda(name: str, context: ProfilingContext) -> None:
     """NothingSeen for a program that does not run on an NVIDIA GPU."""
-    if bench.platform.device != "cuda":
-        raise NothingSeen(f"{name} looks at kernels on NVIDIA GPUs; platform {bench.platform.name} has none")
+    if context.platform.device != "cuda":
+        raise NothingSeen(f"{name} looks at kernels on NVIDIA GPUs; platform {context.platform.name} has none")
 
 
 def last_line(text: str) -> str:

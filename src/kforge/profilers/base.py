@@ -78,7 +78,9 @@ class ProfilingContext(Protocol):
     def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
         """What this profiler's probe answers there; NothingSeen if it gives no answer."""
 
-    def alone(self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0) -> StandaloneRun:
+    def standalone(
+        self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0
+    ) -> StandaloneRun:
         """Run the candidate in a process of its own, in a sandbox, behind a command.
 
         That is `command`, then python and a program that loads the candidate, warms it up with two calls, and makes one
@@ -106,9 +108,9 @@ class Profiler:
         """Why it cannot be used here, with the cure; empty if it can."""
         raise NotImplementedError
 
-    def collect(self, bench: ProfilingContext) -> Profile:
+    def collect(self, context: ProfilingContext) -> Profile:
         """What it saw. NothingSeen, or any other exception, becomes a profile that says why it is absent."""
-        raise NothingSeen(f"{self.name} is not collected on platform {bench.platform.name}")
+        raise NothingSeen(f"{self.name} is not collected on platform {context.platform.name}")
 
     def with_argument(self, argument: str) -> Profiler:
         """The profiler with what a user wrote behind a colon; UnknownPlugin, a UsageError, where it takes nothing."""

@@ -26,8 +26,8 @@ class CompilerRemarks(Profiler):
             return ""
         return "no C++ compiler (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install)"
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        return profile_of(bench.ask({}))
+    def collect(self, context: ProfilingContext) -> Profile:
+        return profile_of(context.ask({}))
 
 
 def profile_of(reply: dict[str, Any]) -> Profile:

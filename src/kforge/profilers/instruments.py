@@ -37,24 +37,24 @@ class Instruments(Profiler):
         done = subprocess.run(["xcrun", "--find", "xctrace"], capture_output=True, text=True, check=False)
         return f"xctrace is not installed ({_XCODE})" if done.returncode else ""
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        if bench.platform.device != "mps":
+    def collect(self, context: ProfilingContext) -> Profile:
+        if context.platform.device != "mps":
             raise NothingSeen(
-                f"instruments looks at Metal on a Mac's GPU; platform {bench.platform.name} does not use it"
+                f"instruments looks at Metal on a Mac's GPU; platform {context.platform.name} does not use it"
             )
         calls = 0
 
         def call() -> None:
             nonlocal calls
-            calls = int(bench.ask({"seconds": float(xctrace.SECONDS)})["calls"])
+            calls = int(context.ask({"seconds": float(xctrace.SECONDS)})["calls"])
 
-        bench.ask({"seconds": 0.0})
+        context.ask({"seconds": 0.0})
         with tempfile.TemporaryDirectory(prefix="kforge-instruments-") as folder:
             home = Path(folder)
-            trace = xctrace.record(bench.process_id, home, call)
+            trace = xctrace.record(context.process_id, home, call)
             if _INTERVALS not in schemas(xctrace.contents(trace, home)):
                 raise NothingSeen(f"the trace holds no table {_INTERVALS}: this Instruments writes another one")
-            seen = activities(rows(xctrace.table(trace, home, _INTERVALS)), bench.process_id)
+            seen = activities(rows(xctrace.table(trace, home, _INTERVALS)), context.process_id)
             images, trouble = _pictures(trace, home)
         return profile_of(seen, calls, images, trouble)
 

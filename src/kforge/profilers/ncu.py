@@ -33,9 +33,9 @@ class Ncu(Profiler):
             return "ncu is not installed (part of NVIDIA's CUDA toolkit; Nsight Compute alone will do)"
         return tools.no_gpu_because() or tools.counters_denied()
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, bench)
-        seen = bench.alone(self.command(), files=(_FILE,), seconds=_SECONDS)
+    def collect(self, context: ProfilingContext) -> Profile:
+        tools.must_be_cuda(self.name, context)
+        seen = context.standalone(self.command(), files=(_FILE,), seconds=_SECONDS)
         table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
         return profile_of(table, seen)
 

@@ -36,13 +36,13 @@ class Nsys(Profiler):
             return "nsys is not installed (NVIDIA Nsight Systems)"
         return tools.no_gpu_because()
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, bench)
-        seen = bench.alone(self.command(), files=("stats_*", _TRACE), seconds=_SECONDS)
+    def collect(self, context: ProfilingContext) -> Profile:
+        tools.must_be_cuda(self.name, context)
+        seen = context.standalone(self.command(), files=("stats_*", _TRACE), seconds=_SECONDS)
         tables = {report: seen.files.get(f"stats_{report}.csv", b"").decode(errors="replace") for report in _REPORTS}
         if not any(tables.values()):
             raise NothingSeen(f"nsys gave no table (status {seen.status}): {tools.last_line(seen.errors)}")
-        timing = bench.verdict.timing
+        timing = context.verdict.timing
         timed = min(timing.candidate_ns) if timing is not None and timing.candidate_ns else None
         return profile_of(tables, timed, seen.files.get(_TRACE, b""))
 

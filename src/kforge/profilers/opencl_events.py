@@ -21,8 +21,8 @@ class OpenClEvents(Profiler):
     def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("pyopencl") else "pyopencl is not installed (pip install pyopencl)"
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        return profile_of(bench.ask({"calls": _CALLS}))
+    def collect(self, context: ProfilingContext) -> Profile:
+        return profile_of(context.ask({"calls": _CALLS}))
 
 
 def profile_of(reply: dict[str, Any]) -> Profile:

@@ -34,14 +34,14 @@ class Perf(Profiler):
             return "this machine gives no hardware counters (sysctl kernel.perf_event_paranoid, or a virtual machine)"
         return ""
 
-    def collect(self, bench: ProfilingContext) -> Profile:
+    def collect(self, context: ProfilingContext) -> Profile:
         # The first calls start the program's threads: perf follows those it finds, and their children.
-        bench.ask({"seconds": 0.0})
-        command = ["perf", "stat", "-x", ",", "-e", ",".join(self.events), "-p", str(bench.process_id)]
+        context.ask({"seconds": 0.0})
+        command = ["perf", "stat", "-x", ",", "-e", ",".join(self.events), "-p", str(context.process_id)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             try:
                 time.sleep(_ATTACH_SECONDS)
-                calls = int(bench.ask({"seconds": _SECONDS})["calls"])
+                calls = int(context.ask({"seconds": _SECONDS})["calls"])
                 process.send_signal(signal.SIGINT)
                 _, output = process.communicate(timeout=_PATIENCE)
             finally:

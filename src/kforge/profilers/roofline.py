@@ -36,33 +36,33 @@ class Roofline(Profiler):
     def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        timing = bench.verdict.timing
+    def collect(self, context: ProfilingContext) -> Profile:
+        timing = context.verdict.timing
         if timing is None or not timing.candidate_ns:
             raise NothingSeen("the candidate was not timed")
-        work = read_work(bench.ask({"of": "reference"}, of="reference"))
-        on_gpu = bench.platform.device == "cuda"
+        work = read_work(context.ask({"of": "reference"}, of="reference"))
+        on_gpu = context.platform.device == "cuda"
         request = {
             "of": "machine",
-            "device": bench.platform.device,
+            "device": context.platform.device,
             "sizes": _ceilings.GPU_SIZES if on_gpu else _ceilings.SIZES,
         }
-        ceilings = _ceilings.Kept(bench.platform.facts(), lambda: bench.ask(request, of="machine"))
+        ceilings = _ceilings.Kept(context.platform.facts(), lambda: context.ask(request, of="machine"))
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
-        gone_round = work.bytes_min if on_gpu else bench.working_bytes
+        gone_round = work.bytes_min if on_gpu else context.working_bytes
         place = RooflinePoint(
-            work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, bench, on_gpu)
+            work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, context, on_gpu)
         )
         place = _correct_ceilings(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 
 
-def _arithmetic(dtype: str, bench: ProfilingContext, on_gpu: bool) -> str:
+def _arithmetic(dtype: str, context: ProfilingContext, on_gpu: bool) -> str:
     """What the problem's matrix products may be computed in: its own type, or the lowest that the settings allow."""
     if not on_gpu:
         return _ceilings.FLOAT32
-    evidence = bench.verdict.evidence
+    evidence = context.verdict.evidence
     allowed = evidence.settings.precision if evidence is not None else ""
     if dtype in ("", _ceilings.FLOAT32) and allowed in ("tf32", "float16", "bfloat16"):
         return allowed

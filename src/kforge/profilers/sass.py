@@ -38,9 +38,9 @@ class Sass(Profiler):
             return "cuobjdump is not installed (part of NVIDIA's CUDA toolkit)"
         return tools.no_gpu_because()
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, bench)
-        seen = bench.alone(self.command(), files=(_RESOURCES, _CODE, "trouble.txt"), seconds=_SECONDS)
+    def collect(self, context: ProfilingContext) -> Profile:
+        tools.must_be_cuda(self.name, context)
+        seen = context.standalone(self.command(), files=(_RESOURCES, _CODE, "trouble.txt"), seconds=_SECONDS)
         resources, code = (seen.files.get(name, b"").decode(errors="replace") for name in (_RESOURCES, _CODE))
         if not resources and not code:
             trouble = seen.files.get("trouble.txt", b"").decode(errors="replace")

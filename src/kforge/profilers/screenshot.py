@@ -58,12 +58,12 @@ class Screenshot(Profiler):
             return _USAGE
         return "" if shutil.which(arguments[0]) else f"screenshot: there is no program {arguments[0]!r} on this machine"
 
-    def collect(self, bench: ProfilingContext) -> Profile:
+    def collect(self, context: ProfilingContext) -> Profile:
         with tempfile.TemporaryDirectory(prefix="kforge-screenshot-") as folder:
             home = Path(folder)
             (home / "out").mkdir()
             notes: list[str] = []
-            output = run(shlex.split(self.command), home, {**_safe_environment(), **_facts(bench, home, notes)})
+            output = run(shlex.split(self.command), home, {**_safe_environment(), **_facts(context, home, notes)})
             images, problems = read_pictures(home / "out")
         if not images:
             raise NothingSeen(
@@ -75,18 +75,18 @@ class Screenshot(Profiler):
         )
 
 
-def _facts(bench: ProfilingContext, home: Path, notes: list[str]) -> dict[str, str]:
+def _facts(context: ProfilingContext, home: Path, notes: list[str]) -> dict[str, str]:
     """The variables that the command reads, and the files behind them."""
-    facts = {"KFORGE_OUT": str(home / "out"), "KFORGE_PLATFORM": bench.platform.name}
-    evidence = bench.verdict.evidence
-    sources = {"PROBLEM": bench.problem.source, "CANDIDATE": evidence.candidate.source if evidence else ""}
+    facts = {"KFORGE_OUT": str(home / "out"), "KFORGE_PLATFORM": context.platform.name}
+    evidence = context.verdict.evidence
+    sources = {"PROBLEM": context.problem.source, "CANDIDATE": evidence.candidate.source if evidence else ""}
     for name, source in sources.items():
         if source:
             path = home / f"{name.lower()}.py"
             path.write_text(source, encoding="utf-8")
             facts[f"KFORGE_{name}"] = str(path)
     try:
-        reply = bench.ask({"calls": _CALLS, "device": bench.platform.device})
+        reply = context.ask({"calls": _CALLS, "device": context.platform.device})
         events = _trace_events.unpack(base64.b64decode(str(reply["trace"]), validate=True))
         (home / "trace.json").write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
         facts["KFORGE_TRACE"] = str(home / "trace.json")

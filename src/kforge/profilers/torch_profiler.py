@@ -28,10 +28,10 @@ class TorchProfiler(Profiler):
     def unavailable_reason(self) -> str:
         return "" if importlib.util.find_spec("torch") else "torch is not installed"
 
-    def collect(self, bench: ProfilingContext) -> Profile:
+    def collect(self, context: ProfilingContext) -> Profile:
         # Kernels that a library launches on a device are no foreign functions of the program's.
-        sees_own_code = not (bench.platform.notes_launches or bench.platform.records_kernels)
-        seen = read(bench.ask({"seconds": _SECONDS}), sees_own_code)
+        sees_own_code = not (context.platform.notes_launches or context.platform.records_kernels)
+        seen = read(context.ask({"seconds": _SECONDS}), sees_own_code)
         return Profile(self.name, metrics(seen), table(seen))
 
 

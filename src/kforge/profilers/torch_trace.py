@@ -29,11 +29,11 @@ class TorchTrace(Profiler):
             return "torch is not installed"
         return tools.no_gpu_because()
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, bench)
-        timing = bench.verdict.timing
+    def collect(self, context: ProfilingContext) -> Profile:
+        tools.must_be_cuda(self.name, context)
+        timing = context.verdict.timing
         timed = min(timing.candidate_ns) if timing is not None and timing.candidate_ns else None
-        return profile_of(bench.ask({"calls": _CALLS}), timed)
+        return profile_of(context.ask({"calls": _CALLS}), timed)
 
 
 def profile_of(reply: dict[str, Any], timed_ns: float | None = None) -> Profile:

@@ -31,9 +31,9 @@ class TraceView(Profiler):
             return "torch is not installed"
         return _browser.unavailable_reason()
 
-    def collect(self, bench: ProfilingContext) -> Profile:
-        reply = bench.ask({"calls": _CALLS, "device": bench.platform.device})
-        return profile_of(reply, f"{bench.problem.name} on {bench.platform.name}")
+    def collect(self, context: ProfilingContext) -> Profile:
+        reply = context.ask({"calls": _CALLS, "device": context.platform.device})
+        return profile_of(reply, f"{context.problem.name} on {context.platform.name}")
 
 
 def profile_of(reply: dict[str, Any], title: str) -> Profile:

@@ -26,7 +26,7 @@ from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
-from kforge.worker.judge.profiling_context import Workshop
+from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
@@ -133,12 +133,12 @@ class Judge:
         except (BuildFailed, BuildRefused):
             # It was built when it was judged; if it cannot be now, its profiles say so.
             build = b""
-        workshop = Workshop(
+        context = CandidateContext(
             session, job.candidate, job.settings, verdict, self._platform, runner_pool, self._trusted, build
         )
         with self.lease.hold(progress), session.cases.quiet():
             progress("profiling")
-            return workshop.profiles(job.settings.profilers)
+            return context.profiles(job.settings.profilers)
 
     @contextlib.contextmanager
     def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:

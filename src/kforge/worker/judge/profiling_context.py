@@ -13,7 +13,7 @@ from typing import Any
 from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.base import Platform
 from kforge.profilers import _names as naming
-from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun, Subject
+from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, StandaloneRun, Subject
 from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
 from kforge.worker.judge import parameters
 from kforge.worker.judge.lane import NONSENSE, Lane
@@ -38,8 +38,8 @@ _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20
 
 
 @dataclass
-class Workshop:
-    """Everything the profilers of one candidate share, for one call of `profiles`."""
+class CandidateContext(ProfilingContext):
+    """A candidate as its profilers see it, one after another, for one call of `profiles`."""
 
     session: ProblemSession
     candidate: Candidate
@@ -53,6 +53,8 @@ class Workshop:
     _runner: RunnerHandle | None = None
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
+    _tool: Profiler | None = None
+    """The profiler whose turn it is."""
 
     def profiles(self, names: tuple[str, ...]) -> tuple[Profile, ...]:
         """One profile for each name, in that order."""
@@ -71,7 +73,8 @@ class Workshop:
 
     def _collect(self, tool: Profiler) -> Profile:
         try:
-            return _bounded(tool.name, tool.collect(_Place(self, tool)))
+            self._tool = tool
+            return _bounded(tool.name, tool.collect(self))
         except NothingSeen as error:
             return Profile(tool.name, absent=str(error)[:500] or "it saw nothing")
         except NONSENSE as error:
@@ -82,9 +85,10 @@ class Workshop:
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
-    def ask(self, tool: Profiler, request: dict[str, Any], of: Subject) -> dict[str, Any]:
-        """What the tool's probe says in the runner that holds the subject; NothingSeen if nothing comes."""
-        message = RunProbe(tool.probe(), request, self.session.timed_inputs.seeds()[0])
+    def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
+        """What the probe of the profiler says in the runner that holds the subject; NothingSeen if nothing comes."""
+        assert self._tool is not None
+        message = RunProbe(self._tool.probe(), request, self.session.timed_inputs.seeds()[0])
         try:
             if of == "candidate":
                 answer = self._of_candidate(message).answer
@@ -169,7 +173,9 @@ class Workshop:
         if matches:
             send_state(runner, [(match.name, match.value(cases.timed_state)) for match in matches], self._seconds())
 
-    def alone(self, command: tuple[str, ...], files: tuple[str, ...], seconds: float) -> StandaloneRun:
+    def standalone(
+        self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0
+    ) -> StandaloneRun:
         """The program in a process of its own behind a command, in a fresh sandbox."""
         try:
             answer = run_standalone(
@@ -178,7 +184,7 @@ class Workshop:
         except NeedsTensors as error:
             raise NothingSeen(str(error)) from None
         except (ProgramError, RunnerLost) as error:
-            raise NothingSeen(f"the candidate could not be run alone: {_words(error)}") from None
+            raise NothingSeen(f"the candidate could not be run by itself: {_words(error)}") from None
         return StandaloneRun(
             status=answer.status,
             output=answer.output,
@@ -188,43 +194,17 @@ class Workshop:
         )
 
     @property
-    def working_bytes(self) -> int:
-        held = sum(value.numel() * value.element_size() for value in self.session.cases.timed_state.values())
-        return self.session.timed_inputs.count() * self.session.cases.set_bytes + held
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The workshop as one profiler sees it."""
-
-    _workshop: Workshop
-    _tool: Profiler
-
-    @property
     def problem(self) -> Problem:
-        return self._workshop.session.cases.problem
-
-    @property
-    def verdict(self) -> Verdict:
-        return self._workshop.verdict
-
-    @property
-    def platform(self) -> Platform:
-        return self._workshop.platform
-
-    @property
-    def working_bytes(self) -> int:
-        return self._workshop.working_bytes
+        return self.session.cases.problem
 
     @property
     def process_id(self) -> int:
-        return self._workshop.runner().pid
+        return self.runner().pid
 
-    def ask(self, request: dict[str, Any], of: Subject = "candidate") -> dict[str, Any]:
-        return self._workshop.ask(self._tool, request, of)
-
-    def alone(self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0) -> StandaloneRun:
-        return self._workshop.alone(command, files, seconds)
+    @property
+    def working_bytes(self) -> int:
+        held = sum(value.numel() * value.element_size() for value in self.session.cases.timed_state.values())
+        return self.session.timed_inputs.count() * self.session.cases.set_bytes + held
 
 
 def _find(name: str) -> Profiler | str:

@@ -13,7 +13,7 @@ from typing import Any
 from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.base import Platform
 from kforge.profilers import _names as naming
-from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, StandaloneRun, Subject
+from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun, Subject
 from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
 from kforge.worker.judge import parameters
 from kforge.worker.judge.lane import NONSENSE, Lane
@@ -38,8 +38,8 @@ _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20
 
 
 @dataclass
-class CandidateContext(ProfilingContext):
-    """A candidate as its profilers see it, one after another, for one call of `profiles`."""
+class CandidateContext:
+    """A ProfilingContext: a candidate as its profilers see it, one after another, for one call of `profiles`."""
 
     session: ProblemSession
     candidate: Candidate

@@ -27,8 +27,8 @@ SIGNATURES = {
     "progress: 'bool | None' = None) -> 'ForgeResult'",
     "evaluate": "(problem: 'Problem | str | Path', candidate: 'Candidate | str | Path', platform: 'str' = 'cpu', "
     "**settings: 'Unpack[EvaluateOptions]') -> 'Verdict'",
-    "bench": "(experiment: 'Experiment | str | Path', environment: 'RunEnvironment' = ..., *, parallel: 'int' = 0, "
-    "fresh: 'bool' = False) -> 'Study'",
+    "bench": "(experiment: 'Experiment | str | Path', store: 'str | Store' = '', *, access: 'ModelAccess' = ..., "
+    "executor: 'Executor | None' = None, parallel: 'int' = 0, fresh: 'bool' = False) -> 'Study'",
     "rows": "(study: 'Study') -> 'list[dict[str, Any]]'",
 }
 
@@ -77,7 +77,7 @@ def test_the_asynchronous_twin_is_called_the_same_way(name: str) -> None:
 def test_every_field_of_a_run_has_an_option() -> None:
     options = set(typing.get_type_hints(kforge.RunOptions))
     named = {field.name for record in (Plan, Settings, kforge.ModelSettings, RunSpec) for field in fields(record)}
-    assert named - options == {"problem", "platform", "models", "donor", "limits"}, "said otherwise, or found out"
+    assert named - options == {"problem", "platform", "models", "donor"}, "said otherwise, or found out"
     assert options - named == {"budget_tokens", "profiling"}
 
 

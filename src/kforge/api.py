@@ -14,19 +14,22 @@ from typing import Any, TypedDict, Unpack
 from kforge.cli.live import LiveRuns
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.experiments.resume_plan import begin, open_experiment
+from kforge.execution.base import Executor
+from kforge.experiments.resume_plan import begin, open_experiment, with_cache_note
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import study_of
 from kforge.reports.trial_rows import row
 from kforge.run.context import RunEnvironment, RunEvent, open_store
 from kforge.run.forge_result import ForgeResult
 from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.model_pool import ModelAccess
 from kforge.run.result import RunResult
 from kforge.spec.experiment_file import read_experiment
 from kforge.spec.run_options import RunOptions
 from kforge.spec.run_spec import ResumeOptions, make_spec, one_problem
 from kforge.store.experiments import Experiments
-from kforge.types import Candidate, Experiment, Problem, RunSpec, Settings, Study, Verdict
+from kforge.store.store import Store
+from kforge.types import Attempt, Candidate, Experiment, Problem, RunSpec, Settings, Study, Verdict
 from kforge.types.evaluation import BaselineName, Limits, Policy, SandboxChoice
 from kforge.worker.jobs import read_candidate
 from kforge.worker.judge.judge import Judge
@@ -94,30 +97,37 @@ async def resume_async(
     with open_store(environment.store) as store:
         stored = store.run(run)
         environment = replace(environment, store=store)
-        with _display(changes.changed(stored.spec), environment, progress, store.history(stored.id)) as shown:
+        past = store.history(stored.id, profiles=False)
+        with _display(changes.changed(stored.spec), environment, progress, past) as shown:
             return _usable(await resume_run(stored.id, shown, changes))
 
 
 def bench(
     experiment: Experiment | str | Path,
-    environment: RunEnvironment = RunEnvironment(),
+    store: str | Store = "",
     *,
+    access: ModelAccess = ModelAccess(),
+    executor: Executor | None = None,
     parallel: int = 0,
     fresh: bool = False,
 ) -> Study:
     """Work on an experiment, and read what came of it.
 
     `experiment` is an Experiment or a TOML file (docs/experiments.md). The same call goes on where it stopped; `fresh`
-    begins anew. kforge.rows(study) gives a row for each trial; kforge.reports makes pages and tables of a Study.
+    begins anew. `access` says how models are reached, `executor` who judges instead of whom the experiment names, and
+    `parallel` how many cells are in hand at once. kforge.rows(study) gives a row for each trial; kforge.reports makes
+    pages and tables of a Study.
     """
-    made = experiment if isinstance(experiment, Experiment) else read_experiment(experiment)
-    pool = open_experiment(made, environment.access)
-    with open_store(environment.store) as store:
-        name = begin(made, store, fresh)
-        access, executor = environment.access, environment.executor
-        where = ExperimentEnvironment(store, access, parallel, command="kforge.bench", executor=executor, pool=pool)
+    notes: list[str] = []
+    if not isinstance(experiment, Experiment):
+        experiment = replace(read_experiment(experiment, notes.append), notes=tuple(notes))
+    experiment = with_cache_note(experiment, access)
+    pool = open_experiment(experiment, access)
+    with open_store(store) as opened:
+        name = begin(experiment, opened, fresh)
+        where = ExperimentEnvironment(opened, access, parallel, command="kforge.bench", executor=executor, pool=pool)
         asyncio.run(conduct(name, where))
-        return study_of(store, Experiments(store).find(name))
+        return study_of(opened, Experiments(opened).find(name))
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
@@ -184,7 +194,7 @@ def _usable(result: RunResult) -> ForgeResult:
 
 @contextlib.contextmanager
 def _display(
-    spec: RunSpec, environment: RunEnvironment, progress: bool | None, past: Any = ()
+    spec: RunSpec, environment: RunEnvironment, progress: bool | None, past: tuple[Attempt, ...] = ()
 ) -> Iterator[RunEnvironment]:
     """The environment with a live display of each chain, where one is wanted: on standard error."""
     wanted = sys.stderr.isatty() if progress is None else progress

@@ -22,7 +22,7 @@ from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.screen import Screen
 from kforge.errors import RunBusy, StoreError, UsageError
-from kforge.experiments.resume_plan import begin, open_experiment, resume_plan
+from kforge.experiments.resume_plan import begin, open_experiment, resume_plan, with_cache_note
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
 from kforge.experiments.study_reader import study_of
 from kforge.reports.configurations import as_toml
@@ -34,7 +34,6 @@ from kforge.store.store import Store
 from kforge.types import Experiment
 from kforge.whole_file import check_writable
 
-_SHARED = "Replies were shared through a cache: who asked first paid, so costs of configurations do not compare."
 _WHERE = ("--store", "--html", "--cache")
 
 
@@ -90,8 +89,7 @@ def run(experiment: Experiment, access: ModelAccess, output: BenchOutput, offlin
         raise UsageError(f"--html {output.html}: a folder; name a file")
     if output.html is not None:
         check_writable(output.html, "--html")
-    if access.cache:
-        experiment = replace(experiment, notes=(*experiment.notes, _SHARED))
+    experiment = with_cache_note(experiment, access)
     pool = open_experiment(experiment, access)
     if offline_by_default:
         say_offline(console)

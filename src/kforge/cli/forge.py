@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 from collections.abc import Callable, Coroutine, Sequence
@@ -21,7 +22,7 @@ from kforge.cli.screen import Screen
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.factory import open_executor
 from kforge.models.keys import any_key
-from kforge.run.context import RunEnvironment, RunEvent, open_store
+from kforge.run.context import RunEnvironment, RunEvent, check_ready, open_store
 from kforge.run.lifecycle import resume_run, start_run
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.result import RunResult
@@ -49,13 +50,16 @@ class ForgeOutput:
 
 def run(specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, offline_by_default: bool = False) -> int:
     """0 if every problem has a correct program, 1 if not, 3 if jobs wait in a bundle."""
-    _check_files(len(specs), access, output)
-    _check_donor(specs, output.store)
     console = Screen(stderr=output.as_json)
+    access = replace(access, notify=lambda text: _notify(console, text))
+    pool = ModelPool(access)
+    _check_files(len(specs), access, output)
+    check_ready(specs[0], access, pool)
+    _check_donor(specs, output.store)
     if offline_by_default:
         say_offline(console)
     say_unknown_machine(console, specs[0].executor, specs[0].platform)
-    results = run_until_told(_forge_all(specs, access, output, console))
+    results = run_until_told(_forge_all(specs, RunEnvironment(output.store, access, pool=pool), output, console))
     for result in results:
         _show(result, output, console)
     say_what_to_do(console, list(results), output.store)
@@ -117,12 +121,10 @@ def _say_donor(console: Console, spec: RunSpec) -> None:
 
 
 async def _forge_all(
-    specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, console: Console
+    specs: Sequence[RunSpec], environment: RunEnvironment, output: ForgeOutput, console: Console
 ) -> list[RunResult]:
-    """One problem after another, with one warm judge."""
+    """One problem after another, with one warm judge; closes the environment's models."""
     results: list[RunResult] = []
-    access = replace(access, notify=lambda text: _notify(console, text))
-    executor, pool = open_executor(specs[0].executor, specs[0].platform), ModelPool(access)
     current, budget = "", specs[0].budget
 
     def started(run: str) -> None:
@@ -130,31 +132,34 @@ async def _forge_all(
         current = run
         _say_donor(console, store.run(run).spec)
 
-    with Store.open(output.store) as store, LiveRuns(console, quiet=output.as_json) as live:
+    async with contextlib.AsyncExitStack() as closing:
+        store = closing.enter_context(Store.open(output.store))
+        live = closing.enter_context(LiveRuns(console, quiet=output.as_json))
+        executor = open_executor(specs[0].executor, specs[0].platform)
+        closing.push_async_callback(executor.close)
+        assert environment.pool is not None
+        closing.push_async_callback(environment.pool.close)
+        environment = replace(environment, store=store, started=started, executor=executor)
         for note in store.notes:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
-        try:
-            for spec in specs:
-                if current:
-                    budget = budget.after(store.spent(current))
-                current = ""
-                rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples)
-                environment = RunEnvironment(store, access, _teller(live, rows), started, executor, pool)
-                try:
-                    results.append(await start_run(replace(spec, budget=budget), environment))
-                except KForgeError as error:
-                    for row in rows:
-                        row.fail(str(error))
-                    if len(specs) == 1:
-                        raise
-                    console.print(f"[red]{escape(spec.problem.name)}[/]: {escape(str(error))}", highlight=False)
-        except asyncio.CancelledError:
+        for spec in specs:
             if current:
-                _say_resume(console, current, output.store)
-            raise
-        finally:
-            await executor.close()
-            await pool.close()
+                budget = budget.after(store.spent(current))
+            current = ""
+            rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples)
+            try:
+                told = replace(environment, tell=_teller(live, rows))
+                results.append(await start_run(replace(spec, budget=budget), told))
+            except KForgeError as error:
+                for row in rows:
+                    row.fail(str(error))
+                if len(specs) == 1:
+                    raise
+                console.print(f"[red]{escape(spec.problem.name)}[/]: {escape(str(error))}", highlight=False)
+            except asyncio.CancelledError:
+                if current:
+                    _say_resume(console, current, output.store)
+                raise
     return results
 
 
@@ -196,7 +201,7 @@ def _resume_one(
 ) -> RunResult:
     with open_store(environment.store) as store:
         stored = store.run(name)
-        past = store.history(stored.id)
+        past = store.history(stored.id, profiles=False)
     plan = changes.changed(stored.spec).plan
 
     async def work() -> RunResult:

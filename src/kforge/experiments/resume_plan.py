@@ -16,6 +16,8 @@ from kforge.store.store import Store
 from kforge.types import Cell, Experiment, Session, text_hash
 from kforge.types.run import BUILTIN
 
+_SHARED = "Replies were shared through a cache: who asked first paid, so costs of configurations do not compare."
+
 
 @dataclass(frozen=True)
 class ResumePlan:
@@ -67,6 +69,11 @@ def resume_plan(experiments: Experiments, experiment: Experiment) -> ResumePlan:
     return ResumePlan(sessions=tuple(sessions), done=done)
 
 
+def with_cache_note(experiment: Experiment, access: ModelAccess) -> Experiment:
+    """The experiment with a note for its report, where runs share replies."""
+    return replace(experiment, notes=(*experiment.notes, _SHARED)) if access.cache else experiment
+
+
 def open_experiment(experiment: Experiment, access: ModelAccess) -> ModelPool:
     """Every model of an experiment, open; whatever cannot work is an error here, before anything is spent."""
     pool = ModelPool(access)
@@ -74,9 +81,9 @@ def open_experiment(experiment: Experiment, access: ModelAccess) -> ModelPool:
     problem, seed = next(iter(experiment.problems.items())), experiment.seeds[0]
     for platform in experiment.platforms:
         check_platform(platform, experiment.executor)
+        if any(BUILTIN in configuration.models for configuration in experiment.configurations):
+            check_offline(target_of(platform, experiment.executor))
         for configuration in experiment.configurations:
-            if BUILTIN in configuration.models:
-                check_offline(target_of(platform, experiment.executor))
             cell = Cell(problem[0], problem[1].id, platform, configuration.name, seed)
             open_models(cell_spec(experiment, cell), access, pool)
     return pool

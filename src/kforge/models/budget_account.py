@@ -80,7 +80,7 @@ class BudgetAccount:
 
 
 class Budgeted(ModelWrapper):
-    """Pays for every reply from a purse; raises BudgetSpent before a request that it does not allow."""
+    """Pays for every reply from an account; raises BudgetSpent before a request that it does not allow."""
 
     def __init__(self, model: Model, account: BudgetAccount) -> None:
         """Raises UsageError if the budget is in dollars and the model's price is not known."""

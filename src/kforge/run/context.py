@@ -12,8 +12,13 @@ from dataclasses import dataclass, replace
 from kforge import registry
 from kforge.agents.base import Target
 from kforge.agents.donor_origin import INDUCTOR
+from kforge.agents.prompt_maker import check_style
+from kforge.errors import StoreError
 from kforge.execution.base import Executor
 from kforge.execution.factory import open_executor
+from kforge.models.budget_account import BudgetAccount
+from kforge.models.rate_limit import Limited
+from kforge.profilers import _names as profiler_names
 from kforge.run.journal import RunJournal
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.team import ChainAgents, make_team, open_models
@@ -76,6 +81,8 @@ class RunContext:
     store: Store
     journal: RunJournal
     tell: Callable[[RunEvent], None]
+    finish: Callable[[tuple[Stop, ...]], None]
+    """Records how the chains ended."""
 
     def record(self, attempt: Attempt) -> None:
         """Keep an attempt; it is safe when this returns."""
@@ -92,46 +99,50 @@ async def prepare(
     prices, the donor. Without the name of a `run` a new one begins; with it, that one goes on.
     """
     async with contextlib.AsyncExitStack() as closing:
-        check_platform(spec.platform, spec.executor)
-        target = target_of(spec.platform, spec.executor)
         pool = environment.pool
         if pool is None:
             pool = ModelPool(environment.access)
             closing.push_async_callback(pool.close)
-        open_models(spec, environment.access, pool)
-        if BUILTIN in spec.models:
-            pool.offline(target)
-        store = closing.enter_context(open_store(environment.store))
+        target, models = check_ready(spec, environment.access, pool)
         executor = environment.executor
         if executor is None:
             executor = open_executor(spec.executor, spec.platform)
             closing.push_async_callback(executor.close)
-        # PyTorch's compiler works on this machine's processors: not while something is timed on them.
-        async with (
-            executor.machine if spec.reference == "inductor" and spec.donor is None else contextlib.nullcontext()
-        ):
-            spec = await with_donor(spec, target, store)
+        async with _turn(spec, executor):
+            # Before there is a store: none is made for a donor that is not there.
+            spec = await with_donor(spec, target, environment.store)
+        store = closing.enter_context(open_store(environment.store))
         is_new = not run
         run = run or store.create_run(spec)
         environment.started(run)
         closing.enter_context(store.hold(run))
+        finish = closing.enter_context(_true_state(store, run))
         if not is_new and store.run(run).spec != spec:
             store.set_spec(run, spec)
         # As the store has it: a live module's file is then the store's own, and stays.
         spec = store.run(run).spec
         journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
-        yield RunContext(
-            run,
-            spec,
-            _settings(spec),
-            target,
-            registry.load("search", spec.search),
-            make_team(spec, target, environment.access, pool, journal, store.spent(run), executor.machine),
-            executor,
-            store,
-            journal,
-            environment.tell,
-        )
+        account = BudgetAccount(spec.budget, store.spent(run))
+        team = make_team(spec, target, environment.access, pool, models, journal, account, executor.machine)
+        search = registry.load("search", spec.search)
+        tell = environment.tell
+        yield RunContext(run, spec, _settings(spec), target, search, team, executor, store, journal, tell, finish)
+
+
+def check_ready(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> tuple[Target, dict[str, Limited]]:
+    """What agents are told of the platform, and the models, open; whatever is missing is an error that says so.
+
+    Nothing is sent, and neither a store nor a run is made: the command line asks this before it says anything.
+    """
+    check_platform(spec.platform, spec.executor)
+    check_style(spec.style, spec.prompts)
+    for name in spec.profilers or ():
+        profiler_names.find(name)
+    target = target_of(spec.platform, spec.executor)
+    models = open_models(spec, access, pool)
+    if BUILTIN in spec.models:
+        pool.offline(target)
+    return target, models
 
 
 def _turn(spec: RunSpec, executor: Executor) -> contextlib.AbstractAsyncContextManager[None]:
@@ -145,6 +156,29 @@ def _settings(spec: RunSpec) -> Settings:
     if profilers is None:
         profilers = judging_platform(spec.platform, spec.executor).profilers
     return replace(spec.settings, profilers=profilers)
+
+
+@contextlib.contextmanager
+def _true_state(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], None]]:
+    """Keeps the run's state in the store true, whatever way the block ends."""
+
+    def finish(stops: tuple[Stop, ...]) -> None:
+        open_ends = [stop for stop in stops if not stop.final]
+        reason = "; ".join(dict.fromkeys(stop.words for stop in open_ends or stops))
+        waits = any(stop.reason == "waiting" for stop in stops)
+        store.set_state(run, "waiting" if waits else "stopped" if open_ends else "finished", reason)
+
+    store.set_state(run, "running")
+    try:
+        yield finish
+    except Exception as error:
+        with contextlib.suppress(StoreError):
+            store.set_state(run, "failed", f"{error}")
+        raise
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            store.set_state(run, "stopped", "interrupted")
+        raise
 
 
 @contextlib.contextmanager

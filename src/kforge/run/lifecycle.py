@@ -1,18 +1,14 @@
-"""A run from its specification to its result; the store knows its state, whatever way it ends."""
+"""A run from its specification to its result."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kforge.errors import StoreError
 from kforge.run.context import RunContext, RunEnvironment, open_store, prepare
 from kforge.run.loop import Loop
 from kforge.run.result import RunResult
 from kforge.spec.run_spec import ResumeOptions
-from kforge.store.store import Store
-from kforge.types import RunSpec, Stop
+from kforge.types import RunSpec
 
 
 async def start_run(spec: RunSpec, environment: RunEnvironment) -> RunResult:
@@ -32,32 +28,8 @@ async def resume_run(name: str, environment: RunEnvironment, changes: ResumeOpti
 
 async def _drive(context: RunContext) -> RunResult:
     store, run = context.store, context.run
-    with _true_state(store, run) as finish:
-        loop = Loop(context, store.history(run))
-        stops = await loop.run()
-        context.journal.forget()
-        finish(stops)
+    loop = Loop(context, store.history(run))
+    stops = await loop.run()
+    context.journal.forget()
+    context.finish(stops)
     return RunResult(run, context.spec, loop.history, stops, store.spent(run))
-
-
-@contextlib.contextmanager
-def _true_state(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], None]]:
-    """Keeps the run's state in the store true, whatever way the block ends."""
-
-    def finish(stops: tuple[Stop, ...]) -> None:
-        open_ends = [stop for stop in stops if not stop.final]
-        reason = "; ".join(dict.fromkeys(stop.words for stop in open_ends or stops))
-        waits = any(stop.reason == "waiting" for stop in stops)
-        store.set_state(run, "waiting" if waits else "stopped" if open_ends else "finished", reason)
-
-    store.set_state(run, "running")
-    try:
-        yield finish
-    except Exception as error:
-        with contextlib.suppress(StoreError):
-            store.set_state(run, "failed", f"{error}")
-        raise
-    except BaseException:
-        with contextlib.suppress(StoreError):
-            store.set_state(run, "stopped", "interrupted")
-        raise

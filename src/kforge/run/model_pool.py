@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -55,12 +56,13 @@ class ModelPool:
         return self._offline[target.name]
 
     async def close(self) -> None:
-        """Close what was opened here; the caller's own models stay open."""
-        for (name, _), model in self._models.items():
-            if name not in self._access.models:
-                await model.close()
-        for offline in self._offline.values():
-            await offline.close()
+        """Close what was opened here, all of it; the caller's own models stay open."""
+        async with contextlib.AsyncExitStack() as closing:
+            for (name, _), model in self._models.items():
+                if name not in self._access.models:
+                    closing.push_async_callback(model.close)
+            for offline in self._offline.values():
+                closing.push_async_callback(offline.close)
 
     def _open(self, name: str, settings: ModelSettings) -> Limited:
         given = self._access.models.get(name)

@@ -18,7 +18,7 @@ from kforge.models.recordings import Recording
 from kforge.models.reply_journal import Caught, Journal, Journaled
 from kforge.models.retry import Retrying
 from kforge.run.model_pool import ModelAccess, ModelPool
-from kforge.types import Completion, Prompt, RunSpec, Usage
+from kforge.types import Completion, Prompt, RunSpec
 from kforge.types.run import BUILTIN, NO_ANALYST
 
 
@@ -50,15 +50,14 @@ def make_team(
     target: Target,
     access: ModelAccess,
     pool: ModelPool,
+    opened: dict[str, Limited],
     journal: Journal,
-    spent: Usage,
+    account: BudgetAccount,
     machine: asyncio.Lock,
 ) -> tuple[ChainAgents, ...]:
     """The agents of each chain, round and round, their models wrapped, from outside: journal, record, cache, budget,
     retries, limits, file.
     """
-    account = BudgetAccount(spec.budget, spent)
-    opened = open_models(spec, access, pool)
     models = {name: _wrap(model, spec, access, account, journal) for name, model in opened.items()}
     prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed)
     return tuple(

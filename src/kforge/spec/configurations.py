@@ -27,8 +27,8 @@ def configurations_of(asked: ExperimentOptions, mistakes: list[Mistake], say: Sa
         configuration = Configuration(name, options=over(asked.words, own))
         where = ("configurations", name)
         _check_profiling(configuration, where, asked, mistakes)
-        crew = own_models(words)
-        made = [replace(configuration, models=crew)] if crew else _for_models(configuration, asked.models)
+        own_team = own_models(words)
+        made = [replace(configuration, models=own_team)] if own_team else _for_models(configuration, asked.models)
         _add(found, made, where, mistakes)
     if mistakes:
         return ()

@@ -25,7 +25,9 @@ async def with_donor(spec: RunSpec, target: Target, store: str | Store) -> RunSp
     if spec.donor is not None or not spec.reference:
         return spec
     if spec.reference != INDUCTOR:
-        return replace(spec, donor=find_donor(spec.reference, spec.problem, store))
+        # A program that was handed over as a text is the donor's from now on, and is kept once.
+        name = "" if "\n" in spec.reference else spec.reference
+        return replace(spec, reference=name, donor=find_donor(spec.reference, spec.problem, store))
     source = await inductor_reference(spec.problem, target)
     language = language_of(lifted_class(target))
     return replace(spec, donor=Donor(source, Origin(INDUCTOR, "cpu" if language == CPP else language).record))

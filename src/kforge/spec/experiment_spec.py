@@ -8,7 +8,7 @@ from typing import Any
 
 from kforge import registry
 from kforge.errors import KForgeError, UsageError
-from kforge.execution.executor_names import whole_name
+from kforge.execution.executor_names import judges_here, whole_name
 from kforge.problems.selection import NotInSuite, missing_on
 from kforge.problems.suites import Suite, open_suite
 from kforge.spec.configurations import configurations_of
@@ -16,7 +16,7 @@ from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, o
 from kforge.spec.mistakes import Mistake, Mistaken, near
 from kforge.spec.presets import PRESETS
 from kforge.spec.run_spec import make_spec
-from kforge.spec.validation import configuration_mistakes, model_mistake, unnamed_model
+from kforge.spec.validation import configuration_mistakes, model_mistakes, unnamed_model
 from kforge.types import Budget, Cell, Configuration, Experiment, RunSpec
 
 
@@ -34,6 +34,7 @@ def examine(asked: ExperimentOptions, say: Say = silent) -> tuple[list[Mistake],
     mistakes = [*_plain_mistakes(asked), *_word_mistakes(asked)]
     suite = _suite(asked, mistakes)
     configurations = () if mistakes else configurations_of(asked, mistakes, say)
+    mistakes += _team_mistakes(configurations, asked)
     if suite is not None and len(suite.problems) > 1 and _is_replayed(configurations):
         mistakes.append(Mistake(("models",), f"a recording holds one problem, and there are {len(suite.problems)}"))
     if mistakes or suite is None:
@@ -64,9 +65,17 @@ def _is_replayed(configurations: Sequence[Configuration]) -> bool:
     return any(name.startswith("replay:") for item in configurations for name in item.models)
 
 
+def _judges_here(executor: str) -> bool:
+    """Whether problems must be usable on this machine; an executor that there is none of is a mistake of its own."""
+    try:
+        return judges_here(executor)
+    except KForgeError:
+        return True
+
+
 def _suite(asked: ExperimentOptions, mistakes: list[Mistake]) -> Suite | None:
     try:
-        return open_suite(asked.places, asked.choice, asked.folder, here=not asked.executor.startswith("bundle:"))
+        return open_suite(asked.places, asked.choice, asked.folder, here=_judges_here(asked.executor))
     except KForgeError as error:
         mistakes.append(Mistake((error.key if isinstance(error, NotInSuite) else "suite",), str(error)))
     return None
@@ -101,7 +110,7 @@ def _word_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
     """Of defaults, configurations and models, each by itself."""
     yield from configuration_mistakes(asked.words, ("defaults",))
     for model in asked.models:
-        said = unnamed_model(model) or model_mistake(model, asked.words)
+        said = unnamed_model(model)
         if said:
             yield Mistake(("models",), said)
     for name, words in asked.configurations.items():
@@ -110,9 +119,20 @@ def _word_mistakes(asked: ExperimentOptions) -> Iterator[Mistake]:
         if "model" in words and "models" in words:
             yield Mistake((*where, "model"), "model and models both say who writes: one must go")
         for model in own_models(words):
-            said = unnamed_model(model) or model_mistake(model, {**asked.words, **words})
+            said = unnamed_model(model)
             if said:
                 yield Mistake((*where, "model" if "model" in words else "models"), said)
+
+
+def _team_mistakes(configurations: Sequence[Configuration], asked: ExperimentOptions) -> list[Mistake]:
+    """What is wrong with who writes and advises under each configuration; what several share is said once."""
+    mistakes = {}
+    for item in configurations:
+        for mistake in model_mistakes(item.models, item.options):
+            own = mistake.where[0] in asked.configurations.get(item.name, {})
+            where = ("configurations", item.name, *mistake.where) if own else ("defaults", *mistake.where)
+            mistakes[mistake.sentence, where] = Mistake(where, mistake.sentence)
+    return list(mistakes.values())
 
 
 def _say_missing(suite: Suite, asked: ExperimentOptions, say: Say) -> None:

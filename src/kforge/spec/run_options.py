@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
 from kforge.spec.profiling_modes import ProfilingMode
-from kforge.types import Budget, ModelSettings, Plan, RunSpec, Settings
+from kforge.types import Budget, Limits, ModelSettings, Plan, RunSpec, Settings
 
 T = TypeVar("T")
 
@@ -56,6 +56,7 @@ class RunOptions(TypedDict, total=False):
     timing_seconds: float
     sandbox: Literal["auto", "bubblewrap", "unshare", "process"]
     sanitize: bool
+    limits: Limits
     settings: Settings
 
 
@@ -77,8 +78,14 @@ def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     # Both Settings and RunSpec have profilers; the option is the run's, None being the platform's own.
     values: dict[str, Any] = {"profilers": left.pop("profilers", None)}
     for name, kind in _RECORDS.items():
-        values[name] = left.pop(name, None) or _record(kind, left)
+        whole = left.pop(name, None)
+        doubled = {field.name for field in fields(kind)} & set(left) if whole is not None else set()
+        if doubled:
+            raise ValueError(f"{min(doubled)} and {name} both say it: one must go")
+        values[name] = whole or _record(kind, left)
     budget, tokens = left.pop("budget", None), left.pop("budget_tokens", None)
+    if isinstance(budget, Budget) and tokens is not None:
+        raise ValueError("budget_tokens and a whole Budget both say it: one must go")
     values["budget"] = budget if isinstance(budget, Budget) else Budget(budget, tokens)
     if "reference" in left:
         values["reference"] = str(left.pop("reference"))

@@ -28,7 +28,8 @@ def make_spec(
     """The specification of a run; every mistake in it is reported at once, as a UsageError or ProblemError.
 
     `options` are those of RunOptions. Whether what is named can be had on this machine (a device, a key, a donor in
-    the store) is for `kforge.run.context.prepare` to find out.
+    the store) is for `kforge.run.context.prepare` to find out; but PluginAbsent where profiling is to take pictures and
+    nothing can.
     """
     problems.check_place(problem)
     names = (models,) if isinstance(models, str) else tuple(models)

@@ -16,7 +16,7 @@ from kforge.profilers import _names as profiler_names
 from kforge.spec.mistakes import Mistake, Where, near
 from kforge.spec.option_schema import expected
 from kforge.spec.run_options import OPTIONS, spec_fields
-from kforge.types import RunSpec
+from kforge.types import ModelSettings, Plan, RunSpec
 from kforge.types.run import BUILTIN, NO_ANALYST
 
 _SEPARATE = {
@@ -31,7 +31,7 @@ _SEPARATE = {
     "models": "is for every configuration: it stands at the top, or in one configuration",
 }
 """What is no option of a configuration, and where it belongs."""
-_WHOLE = ("plan", "settings", "model_settings")
+_WHOLE = ("plan", "settings", "model_settings", "limits")
 """Records, whose fields a configuration names instead."""
 CONFIGURATION_OPTIONS = {
     name: kind for name, kind in OPTIONS.items() if name not in _WHOLE and name not in _SEPARATE
@@ -50,14 +50,18 @@ def configuration_mistakes(options: Mapping[str, Any], where: Where) -> Iterator
 
 
 def model_mistakes(models: Sequence[str], options: Mapping[str, Any]) -> Iterator[Mistake]:
-    """What is wrong with who is to write and to advise."""
-    if not models:
-        yield Mistake(("models",), "no model is named")
-    for name in models:
-        sentence = model_mistake(name, options)
-        if sentence:
-            yield Mistake(("models",), sentence)
-    analyst = options.get("analyst_model", "")
+    """What is wrong with who is to write and to advise; options of the wrong kind are somebody else's mistake."""
+    if not models or not all(isinstance(name, str) and name for name in models):
+        yield Mistake(("models",), "name a model: provider:model, command:PROGRAM, mailbox:DIR, replay:FILE or builtin")
+        return
+    plan, settings = options.get("plan"), options.get("model_settings")
+    samples = plan.samples if isinstance(plan, Plan) else _right(options, "samples", 1)
+    base_url = settings.base_url if isinstance(settings, ModelSettings) else _right(options, "base_url", "")
+    analyst = _right(options, "analyst_model", "")
+    chains = [models[chain % len(models)] for chain in range(max(samples, len(models)))]
+    if chains.count(BUILTIN) > 1:
+        sentence = "the offline agents always write the same: samples needs a language model"
+        yield Mistake(("samples",), sentence)
     if analyst == BUILTIN and set(models) != {BUILTIN}:
         sentence = "the offline analyst advises only the offline writer; name another --analyst-model, or none"
         yield Mistake(("analyst_model",), sentence)
@@ -65,15 +69,14 @@ def model_mistakes(models: Sequence[str], options: Mapping[str, Any]) -> Iterato
         sentence = "the offline writer follows only the offline analyst; leave --analyst-model out"
         yield Mistake(("analyst_model",), sentence)
     hosts = {name.partition(":")[0] for name in (*models, analyst) if name and name not in (BUILTIN, NO_ANALYST)}
-    if options.get("base_url") and len(hosts) > 1:
+    if base_url and len(hosts) > 1:
         yield Mistake(("base_url",), "--base-url is one server, and the models named are of several providers")
 
 
-def model_mistake(name: str, options: Mapping[str, Any]) -> str:
-    """Why no model of that name can write programs under these options; empty if one may."""
-    if name == BUILTIN and options.get("samples", 1) > 1:
-        return "the offline agents always write the same: samples needs a language model"
-    return ""
+def _right(options: Mapping[str, Any], name: str, default: Any) -> Any:
+    """An option's value, if it is of the right kind."""
+    value = options.get(name, default)
+    return default if expected(value, OPTIONS[name]) else value
 
 
 def unnamed_model(name: str) -> str:

@@ -35,7 +35,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._blobs = Blobs(database.place.blobs)
-        # What set_request changes aside, a run is read once and not again for each attempt.
+        # What set_spec changes aside, a run is read once and not again for each attempt.
         self._known = functools.lru_cache(_KNOWN_RUNS)(self._look_up)
 
     @classmethod

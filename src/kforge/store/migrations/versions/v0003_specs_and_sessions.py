@@ -19,7 +19,11 @@ def upgrade() -> None:
     runs = sa.table("kforge_runs", sa.column("number", sa.Integer), sa.column("spec", sa.Text))
     connection = op.get_bind()
     for number, document in connection.execute(sa.select(runs.c.number, runs.c.spec)).all():
-        spec = json.dumps(_specification(json.loads(document)), separators=(",", ":"))
+        try:
+            spec = json.dumps(_specification(json.loads(document)), separators=(",", ":"))
+        except ValueError:
+            # A damaged record is told as one when its run is read; the others must open.
+            continue
         connection.execute(sa.update(runs).where(runs.c.number == number).values(spec=spec))
 
 

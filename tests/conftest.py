@@ -19,7 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A limit of time for each example would fail on a busy machine, and says nothing of what is tested.
+hypothesis.settings.register_profile("kforge", deadline=None)
+hypothesis.settings.load_profile("kforge")
 
 HERE = Path(__file__).parent
 SPREAD = ("test_catalogue.py", "test_evaluate.py")

@@ -22,7 +22,7 @@ def test_a_module_in_the_place_of_a_problem() -> None:
         kforge.forge(module)  # type: ignore[arg-type]
     with pytest.raises(KForgeError, match=f"a Linear is no problem.*{CURE}"):
         kforge.forge(module, [torch.randn(2, 4)])  # type: ignore[arg-type]
-    with pytest.raises(ProblemError, match=f"a Linear is no problem.*{CURE}"):
+    with pytest.raises(UsageError, match=f"a Linear is no problem.*{CURE}"):
         kforge.evaluate(module, "x = 1\n")  # type: ignore[arg-type]
 
 

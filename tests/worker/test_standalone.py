@@ -21,7 +21,7 @@ import makers
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
 from kforge.profilers.base import NothingSeen, StandaloneRun
-from kforge.worker.judge.profiling_context import Workshop
+from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.standalone import standalone_request
 from kforge.worker.runner import standalone
 
@@ -41,8 +41,8 @@ def alone(judge: Any, scale_relu: Any) -> Any:
         session = judge.session(problem, UNTIMED)
         runner_pool, platform = judge._ready_nursery(UNTIMED), registry.load("platforms", "cpu")
         candidate = Candidate(source)
-        shop = Workshop(session, candidate, UNTIMED, makers.verdict(1.5), platform, runner_pool, judge._trusted)
-        return shop.alone(command, files, seconds)
+        shop = CandidateContext(session, candidate, UNTIMED, makers.verdict(1.5), platform, runner_pool, judge._trusted)
+        return shop.standalone(command, files, seconds)
 
     return alone
 

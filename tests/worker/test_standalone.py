@@ -117,7 +117,7 @@ def test_after_the_time_limit_it_is_killed(alone: Any) -> None:
 
 @pytest.mark.toolchain
 def test_what_cannot_be_run_is_said_in_words(alone: Any) -> None:
-    with pytest.raises(NothingSeen, match=r"could not be run alone: it raised FileNotFoundError: .*no-such-tool"):
+    with pytest.raises(NothingSeen, match=r"could not be run by itself: it raised FileNotFoundError: .*no-such-tool"):
         alone(program(), ("no-such-tool",))
     source = (
         "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, t):\n        super().__init__()\n"

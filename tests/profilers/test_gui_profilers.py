@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 import makers
 from kforge.agents.prompt_maker import PromptMaker
 from kforge.cli.profile_command import profile
-from kforge.errors import ModelRejected, ModelUnavailable, UnknownPlugin
+from kforge.errors import ModelRejected, ModelUnavailable, UnknownPlugin, UsageError
 from kforge.models.factory import open_model
 from kforge.models.picture_filter import Sighted, without_pictures
 from kforge.models.picture_sizes import PictureLimits, fitted, limits_of, size_of
@@ -684,24 +684,18 @@ class TestCommand:
 
         jobs: list[Job] = []
 
-        class Judge:
-            def __init__(self, *_: Any) -> None:
+        class Executor:
+            async def close(self) -> None:
                 pass
 
-            def __enter__(self) -> Any:
-                return self
-
-            def __exit__(self, *_: Any) -> None:
-                pass
-
-            def report(self, job: Job) -> Report:
+            async def run(self, job: Job, _: Any) -> Report:
                 jobs.append(job)
                 raw = (Artefact("trace.html", "text/html", b"<p>"),)
                 pictured = Profile("trace_view", {"calls": 3.0}, "[words]", (Image("image/png", png()),) * 2, raw=raw)
                 profiles = (pictured, pictured, Profile("perf", absent="needs Linux"))
                 return Report(job.id, "p", "c", "cpu", makers.verdict(1.5), profiles)
 
-        monkeypatch.setattr(command, "Judge", Judge)
+        monkeypatch.setattr(command, "open_executor", lambda *_: Executor())
         return jobs
 
     def run(self, *words: str) -> Any:
@@ -740,5 +734,6 @@ class TestCommand:
 
     def test_an_unknown_profiler_is_refused_before_anything_runs(self, reported: list[Job]) -> None:
         done = self.run("--profiler", "nosuch")
-        assert isinstance(done.exception, UnknownPlugin)
+        assert isinstance(done.exception, UsageError)
+        assert "nosuch" in str(done.exception)
         assert reported == []

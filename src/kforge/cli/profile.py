@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform as machine
 import tempfile
 import webbrowser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from kforge import registry
 from kforge.cli import render
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
-from kforge.problems import find
+from kforge.execution.factory import open_executor
 from kforge.profilers import _names as naming
 from kforge.profilers.digest import digest
 from kforge.profilers.trace_view import PAGE
-from kforge.types import Job, Outcome, Profile, Report, Settings
-from kforge.worker.device_selection import DeviceSelection, device_numbers
+from kforge.run.context import judging_settings
+from kforge.spec.judging_platform import check_platform
+from kforge.types import Job, Outcome, Profile, Report, RunSpec
 from kforge.worker.jobs import read_candidate
-from kforge.worker.judge.judge import Judge
-
-
-@dataclass(frozen=True)
-class ProfileCommand:
-    """What is to be looked at, and by what."""
-
-    problem: str
-    candidate: Path
-    platform: str = "cpu"
-    profilers: tuple[str, ...] = ()
-    """As the user calls them; empty: the platform's own."""
-    devices: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,18 +37,16 @@ class ProfileOutput:
     as_json: bool = False
 
 
-def run(order: ProfileCommand, show: ProfileOutput) -> int:
+def run(spec: RunSpec, file: Path, show: ProfileOutput) -> int:
     """0 if something was seen, 1 if not or if the candidate is not correct."""
-    problems = find(order.problem)
-    if len(problems) != 1:
-        raise UsageError(f"{order.problem} holds {len(problems)} problems; name one")
-    names = _names(order)
-    candidate = read_candidate(order.candidate, order.platform)
-    # The speedup is not the question here: a short measurement, for the shares.
-    settings = Settings(profilers=names, compile_baseline=False, timing_seconds=0.2, seeds=2)
-    selection = DeviceSelection(device_numbers(order.devices))
-    with Judge(order.platform, selection.first) as judge, Screen(stderr=True).status("judging, then profiling"):
-        report = judge.report(Job(order.candidate.stem, problems[0], candidate, settings))
+    check_platform(spec.platform, spec.executor)
+    settings = judging_settings(spec)
+    if not settings.profilers:
+        raise UsageError(f"the platform {spec.platform} names no profiler of its own; name one with --profiler")
+    names = tuple(dict.fromkeys(naming.plain(name) for name in settings.profilers))
+    job = Job(file.stem, spec.problem, read_candidate(file, spec.platform), replace(settings, profilers=names))
+    with Screen(stderr=True).status("judging, then profiling"):
+        report = asyncio.run(_report(spec, job))
     files = _written(report, show)
     if show.as_json:
         print(json.dumps(_flat(report, files)))
@@ -71,14 +57,12 @@ def run(order: ProfileCommand, show: ProfileOutput) -> int:
     return 0 if any(not item.absent for item in report.profiles) else 1
 
 
-def _names(order: ProfileCommand) -> tuple[str, ...]:
-    """The profilers' names as the judge knows them; UnknownPlugin for one that there is none of."""
-    wanted = order.profilers or registry.load("platforms", order.platform).profilers
-    if not wanted:
-        raise UsageError(f"the platform {order.platform} names no profiler of its own; name one with --profiler")
-    for name in wanted:
-        naming.find(name)
-    return tuple(dict.fromkeys(naming.plain(name) for name in wanted))
+async def _report(spec: RunSpec, job: Job) -> Report:
+    executor = open_executor(spec.executor, spec.platform)
+    try:
+        return await executor.run(job, lambda _: None)
+    finally:
+        await executor.close()
 
 
 def _written(report: Report, show: ProfileOutput) -> list[list[Path]]:

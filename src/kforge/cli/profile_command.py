@@ -35,6 +35,15 @@ def profile(
     harness error.
     """
     from kforge.cli import profile as command
+    from kforge.spec.run_spec import make_spec
 
-    order = command.ProfileCommand(problem, candidate, platform, tuple(profiler), devices)
-    raise typer.Exit(command.run(order, command.ProfileOutput(out, show, as_json)))
+    # The speedup is not the question here: a short measurement, for the shares.
+    options = {
+        "compile_baseline": False,
+        "timing_seconds": 0.2,
+        "seeds": 2,
+        "profilers": tuple(profiler) or None,
+        "executor": f"local:{devices}" if devices else "local",
+    }
+    spec = make_spec(problem, platform, options=options)
+    raise typer.Exit(command.run(spec, candidate, command.ProfileOutput(out, show, as_json)))

@@ -126,7 +126,9 @@ async def prepare(
         team = make_team(spec, target, environment.access, pool, models, journal, account, executor.machine)
         search = registry.load("search", spec.search)
         tell = environment.tell
-        yield RunContext(run, spec, _settings(spec), target, search, team, executor, store, journal, tell, finish)
+        yield RunContext(
+            run, spec, judging_settings(spec), target, search, team, executor, store, journal, tell, finish
+        )
 
 
 def check_ready(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> tuple[Target, dict[str, Limited]]:
@@ -151,7 +153,8 @@ def _turn(spec: RunSpec, executor: Executor) -> contextlib.AbstractAsyncContextM
     return executor.machine if compiles else contextlib.nullcontext()
 
 
-def _settings(spec: RunSpec) -> Settings:
+def judging_settings(spec: RunSpec) -> Settings:
+    """How programs are judged, with the profilers that are meant."""
     profilers = spec.profilers
     if profilers is None:
         profilers = judging_platform(spec.platform, spec.executor).profilers

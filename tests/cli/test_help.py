@@ -64,4 +64,3 @@ def test_a_shell_can_complete_commands_options_and_values() -> None:
     assert "forge" in offered("kforge fo")
     assert "--iterations" in offered("kforge forge --it")
     assert offered("kforge forge --platform tri") == ["triton"]
-    assert "complete" in kforge("--show-completion", SHELL="/bin/bash").stdout

@@ -11,7 +11,6 @@ import kforge
 import makers
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
-from kforge.problems import BUNDLED
 
 pytestmark = pytest.mark.cpu
 
@@ -78,4 +77,3 @@ def test_a_bundled_problem_is_judged_by_its_name() -> None:
     assert verdict.outcome is kforge.Outcome.CORRECT
     with pytest.raises(kforge.errors.UsageError, match="no bundled problem is called 'level9/9'"):
         kforge.evaluate("bundled:level9/9", kernel)
-    assert next(BUNDLED.glob("level2/3_*")).is_file()

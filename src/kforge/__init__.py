@@ -115,7 +115,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         metadata = importlib.import_module("importlib.metadata")
-        return metadata.version("kforge-kernels")
+        try:
+            return metadata.version("kforge-kernels")
+        except metadata.PackageNotFoundError:
+            return "source tree"  # as an experiment's session records it
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'kforge' has no attribute {name!r}")

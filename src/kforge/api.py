@@ -19,7 +19,7 @@ from kforge.experiments.resume_plan import begin, open_experiment, with_cache_no
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import study_of
 from kforge.reports.trial_rows import row
-from kforge.run.context import RunEnvironment, RunEvent, open_store
+from kforge.run.context import RunEnvironment, RunEvent
 from kforge.run.forge_result import ForgeResult
 from kforge.run.lifecycle import resume_run, start_run
 from kforge.run.model_pool import ModelAccess
@@ -28,7 +28,7 @@ from kforge.spec.experiment_file import read_experiment
 from kforge.spec.run_options import RunOptions
 from kforge.spec.run_spec import ResumeOptions, make_spec, one_problem
 from kforge.store.experiments import Experiments
-from kforge.store.store import Store
+from kforge.store.store import Store, open_store
 from kforge.types import Attempt, Candidate, Experiment, Problem, RunSpec, Settings, Study, Verdict
 from kforge.types.evaluation import BaselineName, Limits, Policy, SandboxChoice
 from kforge.worker.jobs import read_candidate

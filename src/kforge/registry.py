@@ -85,7 +85,7 @@ def load(kind: KindName, name: str) -> Platform | Profiler | Search | ModelPlugi
 def load(kind: KindName, name: str) -> Any:
     """The plug-in of that name. UnknownPlugin lists the names there are, or says what is wrong with a third party's."""
     if not isinstance(name, str):
-        raise UnknownPlugin(f"a {kind.removesuffix('s')} is called by its name, not by a {type(name).__name__}")
+        raise UnknownPlugin(f"a {_KINDS[kind].singular} is called by its name, not by a {type(name).__name__}")
     if os.sep in name:
         return _load_folder(kind, Path(name))
     if (kind, name) in _by_path:

@@ -22,13 +22,13 @@ from kforge.cli.screen import Screen
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.factory import open_executor
 from kforge.models.keys import any_key
-from kforge.run.context import RunEnvironment, RunEvent, check_ready, open_store
+from kforge.run.context import RunEnvironment, RunEvent, check_ready
 from kforge.run.lifecycle import resume_run, start_run
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.result import RunResult
 from kforge.spec.donor_source import find_donor
 from kforge.spec.run_spec import ResumeOptions
-from kforge.store.store import Store
+from kforge.store.store import Store, open_store
 from kforge.types import RunSpec
 from kforge.types.run import BUILTIN
 from kforge.whole_file import check_writable

@@ -25,7 +25,7 @@ from kforge.run.team import ChainAgents, make_team, open_models
 from kforge.search.base import Search
 from kforge.spec.donor_source import with_donor
 from kforge.spec.judging_platform import check_platform, judging_platform, target_of
-from kforge.store.store import Store
+from kforge.store.store import Store, open_store
 from kforge.types import Attempt, RunSpec, Settings, Stop
 from kforge.types.run import BUILTIN
 
@@ -112,12 +112,11 @@ async def prepare(
             # Before there is a store: none is made for a donor that is not there.
             spec = await with_donor(spec, target, environment.store)
         store = closing.enter_context(open_store(environment.store))
-        is_new = not run
         run = run or store.create_run(spec)
         environment.started(run)
         closing.enter_context(store.hold(run))
         finish = closing.enter_context(_true_state(store, run))
-        if not is_new and store.run(run).spec != spec:
+        if store.run(run).spec != spec:
             store.set_spec(run, spec)
         # As the store has it: a live module's file is then the store's own, and stays.
         spec = store.run(run).spec
@@ -182,13 +181,3 @@ def _true_state(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]],
         with contextlib.suppress(StoreError):
             store.set_state(run, "stopped", "interrupted")
         raise
-
-
-@contextlib.contextmanager
-def open_store(place: str | Store) -> Iterator[Store]:
-    """A store to work with; one that was open before stays open."""
-    if isinstance(place, Store):
-        yield place
-        return
-    with Store.open(place) as store:
-        yield store

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kforge.run.context import RunContext, RunEnvironment, open_store, prepare
+from kforge.run.context import RunContext, RunEnvironment, prepare
 from kforge.run.loop import Loop
 from kforge.run.result import RunResult
 from kforge.spec.run_spec import ResumeOptions
+from kforge.store.store import open_store
 from kforge.types import RunSpec
 
 

@@ -6,10 +6,10 @@ import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from kforge.spec.profiling_modes import ProfilingMode
-from kforge.types import Budget, Limits, ModelSettings, Plan, RunSpec, Settings
+from kforge.types import BaselineName, Budget, Limits, ModelSettings, Plan, Policy, SandboxChoice, Settings
 
 T = TypeVar("T")
 
@@ -47,14 +47,14 @@ class RunOptions(TypedDict, total=False):
     timeout_seconds: float
     base_url: str
     model_settings: ModelSettings
-    baseline: Literal["eager", "tf32", "compile", "autotune", "best"]
+    baseline: BaselineName
     compile_baseline: bool
     autotune_baseline: bool
-    policy: Literal["strict", "hybrid", "any"]
+    policy: Policy
     precision: str
     seeds: int
     timing_seconds: float
-    sandbox: Literal["auto", "bubblewrap", "unshare", "process"]
+    sandbox: SandboxChoice
     sanitize: bool
     limits: Limits
     settings: Settings
@@ -66,7 +66,7 @@ _RECORDS: dict[str, type] = {"plan": Plan, "settings": Settings, "model_settings
 
 
 def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a RunSpec that options stand for; TypeError or ValueError for what no record takes.
+    """The fields of a RunSpec that known options stand for; ValueError for values that no record takes.
 
     `profiling` is left out: what it means depends on the platform.
     """
@@ -89,9 +89,6 @@ def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     values["budget"] = budget if isinstance(budget, Budget) else Budget(budget, tokens)
     if "reference" in left:
         values["reference"] = str(left.pop("reference"))
-    unknown = set(left) - {field.name for field in fields(RunSpec)}
-    if unknown:
-        raise TypeError(f"there is no option {sorted(unknown)[0]!r}")
     return values | left
 
 

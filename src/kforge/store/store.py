@@ -21,7 +21,7 @@ from kforge.store.records import dump, load, pack
 from kforge.store.runs import Run, RunSummary
 from kforge.types import Attempt, Candidate, Completion, Problem, Prompt, RunSpec, Usage
 
-__all__ = ["Proven", "Run", "RunSummary", "Store"]
+__all__ = ["Proven", "Run", "RunSummary", "Store", "open_store"]
 
 _KNOWN_RUNS = 64
 
@@ -237,3 +237,13 @@ class Store:
         problem = spec.problem
         kept = self._blobs.find(problem.payload_hash) if problem.payload else None
         return spec if kept is None else replace(spec, problem=replace(problem, payload=str(kept)))
+
+
+@contextmanager
+def open_store(place: str | Store) -> Iterator[Store]:
+    """A store to work with; one that was open before stays open."""
+    if isinstance(place, Store):
+        yield place
+        return
+    with Store.open(place) as store:
+        yield store

@@ -236,7 +236,7 @@ def test_a_model_is_opened_with_what_stands_behind_the_colon(site: Path) -> None
 def test_an_executor_says_what_its_argument_is(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert executor_names.whole_name("cluster:c") == f"cluster:{tmp_path / 'c'}"
-    assert (executor_names.folder_of("cluster:c"), executor_names.devices_of("cluster:c")) == (None, ())
+    assert executor_names.folder_of("cluster:c") is None
     assert not executor_names.judges_here("cluster:c")
     assert executor_names.leaves_jobs("cluster:c")
     assert not executor_names.leaves_jobs("not_installed:here"), "a report on it can still be read"

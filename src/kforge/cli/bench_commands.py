@@ -9,8 +9,8 @@ from typing import Annotated, Optional
 import typer
 
 from kforge.cli.completion import platform_names
+from kforge.cli.shared_options import CACHE, CONCURRENCY, PER_MINUTE, STORE
 
-_STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
 _NAMES = (
     "An experiment: its name, its id, the beginning of its id, or 'last'; runs of kforge forge may be named as well."
 )
@@ -72,11 +72,9 @@ def bench(
     name: Annotated[str, typer.Option(help="What the experiment is called. Default: from what it does.")] = "",
     executor: Annotated[str, typer.Option(help="Who judges: local (local:0,1 names devices), or bundle:DIR.")] = "",
     parallel: Annotated[int, typer.Option(min=0, help="Cells in hand at once; 0: what suits.")] = 0,
-    cache: Annotated[
-        str, typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
-    ] = "",
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests to a model at once.")] = 8,
-    per_minute: Annotated[int | None, typer.Option(min=1, help="Requests to a model per minute.")] = None,
+    cache: Annotated[str, CACHE] = "",
+    concurrency: Annotated[int, CONCURRENCY] = 8,
+    per_minute: Annotated[int | None, PER_MINUTE] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin anew; without it, the same command goes on where it stopped.")
     ] = False,
@@ -84,7 +82,7 @@ def bench(
     presets: Annotated[bool, typer.Option("--presets", help="List the presets and what they are for.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="List the experiments in the store, newest first.")] = False,
     html: Annotated[Optional[Path], typer.Option(help="Write the report to this file at the end.")] = None,  # noqa: UP045
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Forge many problems in several ways, and say what came of it.
@@ -156,7 +154,7 @@ def report(
     html: Annotated[Optional[Path], typer.Option(help="Write one self-contained page.")] = None,  # noqa: UP045
     markdown: Annotated[Optional[Path], typer.Option(help="Write the same as Markdown; - for the terminal.")] = None,  # noqa: UP045
     csv: Annotated[Optional[Path], typer.Option(help="Write a row for each trial; - for the terminal.")] = None,  # noqa: UP045
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
 ) -> None:
     """What experiments came to: correctness, fast_p, speedups, costs, every problem with its kernel.
 
@@ -175,7 +173,7 @@ def compare(
     platform: Annotated[
         str, typer.Option(autocompletion=platform_names, help="Only this platform. Default: each that both have.")
     ] = "",
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per comparison.")] = False,
 ) -> None:
     """Two configurations on the same problems: who wins where, by how much, and whether that is more than chance."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kforge import jsonable
 from kforge.cli.bench_live import duration
-from kforge.metrics.comparison_text import in_words
+from kforge.cli.comparison_lines import print_comparison, print_hanging
 from kforge.metrics.records import Mean, Share, Summary
 from kforge.reports.findings import StudyFindings
 from kforge.reports.left_out import left_out
@@ -44,11 +44,10 @@ def print_summary(console: Console, findings: StudyFindings) -> None:
         for reason in omission.reasons:
             where = f" ({', '.join(reason.where)})" if any(reason.where) else ""
             said = f"{omission.kind}: {_shortened(reason.problems)}{where}: {reason.why}"
-            console.print(escape(said), style="yellow", highlight=False, soft_wrap=True)
+            print_hanging(console, said, "yellow")
     for comparison in findings.comparisons:
-        console.print(f"\n[bold]A[/] {escape(comparison.a)}   [bold]B[/] {escape(comparison.b)}", highlight=False)
-        for line in in_words(comparison):
-            console.print(escape(line), highlight=False, soft_wrap=True)
+        console.print()
+        print_comparison(console, comparison)
 
 
 def _shortened(problems: tuple[str, ...]) -> str:

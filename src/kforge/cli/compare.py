@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from dataclasses import dataclass, replace
 
-from rich.markup import escape
-
 from kforge import jsonable
+from kforge.cli.comparison_lines import print_comparison
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.experiments.study_reader import is_known, read_study
 from kforge.metrics.comparison import compare, questions_of
-from kforge.metrics.comparison_text import in_words
 from kforge.metrics.records import Comparison
 from kforge.reports.findings import find
 from kforge.store.experiments import ExperimentRecord, Experiments
@@ -42,13 +39,7 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
             continue
         if number:
             console.print()
-        whole_lines = not console.is_terminal
-        console.print(
-            f"[bold]A[/] {escape(item.a)}   [bold]B[/] {escape(item.b)}", highlight=False, soft_wrap=whole_lines
-        )
-        for line in in_words(item):
-            hanging = line if whole_lines else textwrap.fill(line, console.width, subsequent_indent="  ")
-            console.print(escape(hanging), highlight=False, soft_wrap=True)
+        print_comparison(console, item)
     return 0
 
 

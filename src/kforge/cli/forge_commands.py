@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kforge.cli.completion import platform_names, profiler_names
+from kforge.cli.shared_options import CACHE, CONCURRENCY, PER_MINUTE, STORE
 
-_STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
 _JSON = typer.Option("--json", help="Print one JSON object.")
 _RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
 _EXECUTOR_HELP = (
@@ -20,10 +20,7 @@ _REFERENCE_HELP = (
     "A reference implementation from elsewhere: a file, a platform (its best correct program for this problem in the "
     "store), or inductor (PyTorch's compiler)."
 )
-_CACHE = typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
 _RECORD = typer.Option(help="Append every exchange with a model to this file, prompts included, for replay:FILE.")
-_CONCURRENCY = typer.Option(min=1, help="Requests to a model at once.")
-_PER_MINUTE = typer.Option(min=1, help="Requests to a model per minute.")
 
 
 def forge(
@@ -97,13 +94,13 @@ def forge(
     policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
     precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, unshare or process.")] = "auto",
-    cache: Annotated[str, _CACHE] = "",
+    cache: Annotated[str, CACHE] = "",
     record: Annotated[str, _RECORD] = "",
-    concurrency: Annotated[int, _CONCURRENCY] = 8,
-    per_minute: Annotated[int | None, _PER_MINUTE] = None,
+    concurrency: Annotated[int, CONCURRENCY] = 8,
+    per_minute: Annotated[int | None, PER_MINUTE] = None,
     keep_prompts: Annotated[bool, typer.Option(help="Keep the text of prompts in the store too.")] = False,
     executor: Annotated[str, typer.Option(help=_EXECUTOR_HELP)] = "local",
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
     to: Annotated[Path | None, typer.Option(help="Write the best program to this file.")] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
@@ -169,11 +166,11 @@ def resume(
         str | None,
         typer.Option(help=f"{_EXECUTOR_HELP} Default: as before.", show_default=False),
     ] = None,
-    store: Annotated[str, _STORE] = "",
-    cache: Annotated[str, _CACHE] = "",
+    store: Annotated[str, STORE] = "",
+    cache: Annotated[str, CACHE] = "",
     record: Annotated[str, _RECORD] = "",
-    concurrency: Annotated[int, _CONCURRENCY] = 8,
-    per_minute: Annotated[int | None, _PER_MINUTE] = None,
+    concurrency: Annotated[int, CONCURRENCY] = 8,
+    per_minute: Annotated[int | None, PER_MINUTE] = None,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Go on with a run that was broken off, or let a finished one do more.
@@ -200,7 +197,7 @@ def runs(
     platforms: Annotated[
         bool, typer.Option("--platforms", help="Instead: which platforms have a correct program, and the best on each.")
     ] = False,
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per run; with --platforms, per problem.")
@@ -218,7 +215,7 @@ def runs(
 def show(
     run: Annotated[str, _RUN] = "last",
     step: Annotated[str, typer.Option(help="One attempt whole: its step, or chain.step.")] = "",
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """A run: every attempt, its verdict, and the advice it followed."""
@@ -234,7 +231,7 @@ def export(
         Path | None, typer.Option(help="Write the evidence record too, for kforge evaluate --replay.")
     ] = None,
     step: Annotated[str, typer.Option(help="Another attempt than the best: its step, or chain.step.")] = "",
-    store: Annotated[str, _STORE] = "",
+    store: Annotated[str, STORE] = "",
 ) -> None:
     """Write the best program of a run to a file."""
     from kforge.cli import runs as command

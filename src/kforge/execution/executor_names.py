@@ -12,7 +12,6 @@ from typing import NamedTuple
 from kforge import registry
 from kforge.errors import KForgeError, PluginAbsent, UsageError
 from kforge.execution.base import ExecutorPlugin
-from kforge.worker.device_selection import device_numbers
 
 LOCAL = "local"
 BUNDLE = "bundle"
@@ -76,12 +75,6 @@ def check_executor(name: str, platform: str) -> None:
     if reason:
         raise PluginAbsent(f"platform {platform}: {reason}")
     plugin.check(argument, platform)
-
-
-def devices_of(name: str) -> tuple[int, ...]:
-    """The numbers of the devices that a local executor may use; empty for all."""
-    plugin, argument = parse_executor(name)
-    return device_numbers(argument) if plugin.name == LOCAL else ()
 
 
 def folder_of(name: str) -> Path | None:

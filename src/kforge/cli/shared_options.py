@@ -1,0 +1,10 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import typer
+
+STORE = typer.Option(help="Where runs are kept: a folder or a database URL. Default: .kforge here.")
+CACHE = typer.Option(help="Folder of replies to share between runs: an equal question is not asked twice.")
+CONCURRENCY = typer.Option(min=1, help="Requests to a model at once.")
+PER_MINUTE = typer.Option(min=1, help="Requests to a model per minute.")

@@ -18,7 +18,7 @@ class Background:
         self._quiet_wanted = 0
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
+    def work(self) -> Iterator[None]:
         """Begin as soon as nobody wants quiet."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet_wanted)

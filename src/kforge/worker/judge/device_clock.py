@@ -65,7 +65,7 @@ class DeviceClock:
         self._rehearse()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Nothing of what is launched on the stream begins before the end of the block: then it runs without gaps.
 
         The driver loads a kernel when it is first launched, and waits for the device then: each kind has been launched
@@ -89,9 +89,9 @@ class DeviceClock:
             self._word.value = max(self._word.value, turn)
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Note what others do on the device during the block, in which nothing may wait for the stream."""
-        with _no_finalizers(), self._watch.on(self.stream.cuda_stream):
+        with _no_finalizers(), self._watch.watch(self.stream.cuda_stream):
             yield
 
     def end_watch(self) -> None:
@@ -110,7 +110,7 @@ class DeviceClock:
             for number in range(len(self._events)):
                 self.mark(number)
             torch.zeros(16, dtype=torch.uint8, device=self._device)
-            with self._watch.on(self.stream.cuda_stream):
+            with self._watch.watch(self.stream.cuda_stream):
                 pass
         torch.cuda.synchronize(self._device)
 
@@ -156,7 +156,7 @@ class DeviceClock:
                 raise TurnLost
             time.sleep(0.00005)
 
-    def rest(self, seconds: float) -> bool:
+    def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nobody else has work on the device; says whether that came."""
         deadline = time.monotonic() + seconds
         while any(self._probe_ns() > _RESTED_NS for _ in range(_RESTED_PROBES)):

@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def sensible() -> Iterator[None]:
+def refuse_nonsense() -> Iterator[None]:
     """A runner's reply that cannot be read ends the conversation."""
     try:
         yield

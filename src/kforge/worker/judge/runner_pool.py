@@ -109,8 +109,8 @@ class RunnerPool:
 
     def known_folders(self) -> tuple[str, ...]:
         """Where native code that is not a candidate's own comes from, each with a closing slash."""
-        found = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
-        return tuple(path.rstrip("/") + "/" for path in found if path != "/")
+        folders = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
+        return tuple(path.rstrip("/") + "/" for path in folders if path != "/")
 
     def build_facts(self) -> tuple[str, ...]:
         """What a build depends on beside its source: compilers, targets, where it is made."""
@@ -231,9 +231,11 @@ class RunnerPool:
         if problem:
             assert self._log is not None
             self._log.seek(0)
-            said = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
+            log_lines = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
             self._stop_zygote()
-            raise HarnessError(f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(said)}")
+            raise HarnessError(
+                f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(log_lines)}"
+            )
         self._ready = True
 
     def _stop_zygote(self) -> None:

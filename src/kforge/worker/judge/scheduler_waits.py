@@ -37,13 +37,13 @@ class SchedulerTimes:
 
 def waits_of(processes: Iterable[int]) -> dict[int, int] | None:
     """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
-    found: dict[int, int] = {}
+    waits: dict[int, int] = {}
     for process in processes:
         for thread, folder in thread_folders(process).items():
             times = scheduled_ns(folder)
             if times is not None:
-                found[thread] = times[1]
-    return found or None
+                waits[thread] = times[1]
+    return waits or None
 
 
 def own_wait_ns() -> int:

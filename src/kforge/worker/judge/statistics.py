@@ -9,7 +9,7 @@ import torch
 _RESAMPLES = 2000
 
 
-def _by_group(samples: list[float]) -> list[float]:
+def _group_sums(samples: list[float]) -> list[float]:
     """One sum per ABBA group: two neighbouring samples of a side; of less than a group, each sample."""
     usable = len(samples) // 2 * 2
     return [samples[i] + samples[i + 1] for i in range(0, usable, 2)] or list(samples)
@@ -17,7 +17,7 @@ def _by_group(samples: list[float]) -> list[float]:
 
 def group_ratios(baseline: list[float], candidate: list[float]) -> list[float]:
     """One ratio per ABBA group, so that drift cancels."""
-    return [b / c for b, c in zip(_by_group(baseline), _by_group(candidate), strict=True)]
+    return [b / c for b, c in zip(_group_sums(baseline), _group_sums(candidate), strict=True)]
 
 
 def median(values: list[float]) -> float:

@@ -19,7 +19,7 @@ _TOO_SMALL = "too-small-to-time"
 
 
 def audit(reference: Reference, arguments: list[Any], state: State, seconds: float, seed: int) -> list[str]:
-    """Reasons, each starting with its name; empty for a sound problem."""
+    """The reasons why a problem is degenerate, each starting with its name; empty for a sound one."""
     reasons: list[str] = []
     output = _tensors(reference.run(arguments, state, seed))
     again = _tensors(reference.run(arguments, state, seed))
@@ -110,7 +110,7 @@ def is_of_time(reason: str) -> bool:
 
 
 def _are_close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal but for rounding."""
+    """Whether two outputs are equal but for rounding."""
     if [t.shape for t in first] != [t.shape for t in second]:
         return False
     for one, two in zip(first, second, strict=True):

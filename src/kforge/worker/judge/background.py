@@ -19,7 +19,7 @@ class Background:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
-        """Begin as soon as nobody wants quiet."""
+        """Begin background work as soon as nobody wants quiet, and count it for the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet_wanted)
             self._working += 1

@@ -138,7 +138,7 @@ class Baselines:
         return self._self_deviation
 
     def measure_itself(self, most_ahead: int | None = None) -> float:
-        """Eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
+        """Time eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
         eager = self.lane("eager")
         timer = self.timer(self.lane("eager twin"), eager, self._timing_seconds, watched=False)
         if isinstance(timer, DeviceTimer):

@@ -67,7 +67,7 @@ class ClaimedTimer(InterleavedTimer):
         return self.candidate if side == "c" else self.baseline
 
     def _time_watched_block(self) -> TimedBlock:
-        """The baseline's turn: one that is stopped and works all the same has itself continued."""
+        """Time the baseline: a candidate that is stopped and works all the same has itself continued."""
         self.candidate.runner.stop()
         before = self.candidate.runner.cpu_ns()
         block = self._time_block(self.baseline)
@@ -79,14 +79,14 @@ class ClaimedTimer(InterleavedTimer):
         return block
 
     def _time_block(self, lane: Lane) -> TimedBlock:
-        """Fresh inputs, and a pass over them."""
+        """Write fresh inputs, and time a pass over them."""
         if self.watched:
             self.candidate.runner.stop()
         self.refresh()
         return self._run_pass(lane)
 
     def _run_pass(self, lane: Lane) -> TimedBlock:
-        """One pass over the sets in random order."""
+        """Call a lane once on each set, in random order."""
         dice = random.SystemRandom()
         order = list(range(len(lane.slots)))
         dice.shuffle(order)

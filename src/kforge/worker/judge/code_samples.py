@@ -52,15 +52,15 @@ class CodeSamples:
         return self.own + sum(self.libraries.values())
 
     def library_share(self) -> float:
-        """Of all that computes."""
+        """The share of libraries in all code that computes."""
         return sum(self.libraries.values()) / max(1, self.count)
 
     def moment_share(self) -> float:
-        """Of the time that calls take: comparable with the share that operators take of a call."""
+        """The share of libraries in the time of calls: comparable with the share that operators take of a call."""
         return self.library_moments / max(1, self.moments)
 
     def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
-        """One moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
+        """Count one moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
         before = sum(self.libraries.values())
         for path, times in files.items():
             name = os.path.basename(path)

@@ -239,7 +239,7 @@ def _compare_exactly(leaf: ExpectedLeaf, actual: torch.Tensor, name: str) -> Out
 
 
 def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Equal to the last bit, NaN included."""
+    """Whether two tensors are equal to the last bit, NaN included."""
     first, second = one.reshape(-1).view(torch.uint8), two.to(one.device).contiguous().reshape(-1).view(torch.uint8)
     if first.numel() % 8 == 0 and first.numel() == second.numel() and first.numel():
         first, second = first.view(torch.int64), second.view(torch.int64)
@@ -247,7 +247,7 @@ def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _describe(leaf: ExpectedLeaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
-    """How many elements, where, expected and got, and what the pattern suggests."""
+    """The message on wrong elements: how many, where, expected and got, and what the pattern suggests."""
     places = _flagged_places(bad)
     total, shape, count = bad.numel(), tuple(leaf.eager.shape), int(bad.sum())
     share = 100 * count / total
@@ -303,7 +303,7 @@ def spread_indices(count: int, wanted: int) -> list[int]:
 
 
 def _same_special(got: Any, eager: Any, want: Any, bound: Any) -> Any:
-    """Where eager or float64 is not finite: NaN with NaN, infinity with the same infinity, or close to float64."""
+    """Which not finite elements are right: NaN with NaN, infinity with the same infinity, or close to float64."""
     same = (torch.isnan(got) & torch.isnan(eager)) | (got == eager) | (got == want)
     close = torch.isfinite(want) & torch.isfinite(got) & ((got - want).abs() <= bound)
     return same | close

@@ -66,7 +66,7 @@ class DeviceClock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Nothing of what is launched on the stream begins before the end of the block: then it runs without gaps.
+        """Hold what is launched on the stream until the end of the block: then it runs without gaps.
 
         The driver loads a kernel when it is first launched, and waits for the device then: each kind has been launched
         before. Should that not be enough, the hold ends by itself.
@@ -123,11 +123,11 @@ class DeviceClock:
         self._scratch.fill_(0)
 
     def open_gate(self, address: int, turn: int) -> None:
-        """For a gate that is to open when the stream gets there."""
+        """Launch the opening of a gate: it opens when the stream gets there."""
         cuda_driver.write_word(self.stream.cuda_stream, address, turn)
 
     def wait_for(self, address: int, turn: int) -> None:
-        """What is launched next waits until a runner says that its turn is done."""
+        """Have what is launched next wait until a runner says that its turn is done."""
         cuda_driver.wait_for_word(self.stream.cuda_stream, address, turn)
 
     def set_word(self, address: int, turn: int) -> None:
@@ -176,7 +176,7 @@ class DeviceClock:
 
 @contextlib.contextmanager
 def _no_finalizers() -> Iterator[None]:
-    """Nothing is collected during the block: what gives device memory back waits for all that is on the device."""
+    """Keep the collector off for the block: what gives device memory back waits for all that is on the device."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -52,7 +52,7 @@ class _NotWatched(Exception):
 
 
 class DeviceLane(HeldLane):
-    """Sets of its own, which hold what the judge's sets hold when it is their turn."""
+    """A lane with sets of its own, which hold what the judge's sets hold when it is their turn."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class DeviceLane(HeldLane):
         self.runner.ask(self._request([]), self._seconds)
 
     def call_once(self) -> None:
-        """One call, of which nothing is asked."""
+        """Make one call, of which nothing is asked."""
         self.runner.ask(self._request([(0, 0, None)]), self._seconds)
 
     def idle_ns(self, calls: Calls) -> int:
@@ -178,7 +178,7 @@ class DeviceLane(HeldLane):
         return sum(spent)
 
     def _time_launched_ahead(self, calls: Calls, parts: Parts) -> HeldBlock:
-        """Groups of calls, each launched ahead."""
+        """Time groups of calls, each group launched ahead."""
         given: dict[int, CallOutputs] = {}
         taken: list[CopiedElements] = []
         spent = before = after = 0
@@ -266,7 +266,7 @@ class DeviceLane(HeldLane):
         return lost
 
     def _time_from_request(self, calls: Calls, parts: Parts, idle: bool = False, rounds: int = 1) -> HeldBlock:
-        """Calls whose time runs from the moment they are asked for until their outputs are read."""
+        """Time calls from the moment they are asked for until their outputs are read."""
         timer = self._timer
         self.runner.stop()
         sets = [number for number, _, _ in calls]
@@ -300,7 +300,7 @@ class DeviceLane(HeldLane):
         return MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle, turn=turn, first=first)
 
     def _write_inputs(self, numbers: Any) -> None:
-        """What the judge's sets hold, by a kernel: a copy engine would leave the device to whoever begins early."""
+        """Copy the judge's sets, by a kernel: a copy engine would leave the device to whoever begins early."""
         for start, stop in _join_spans(sorted(self.sets.spans[number] for number in numbers)):
             source, target = (memory.bytes[start:stop].view(torch.int64) for memory in self._memories())
             torch.add(source, 0, out=target)
@@ -381,7 +381,7 @@ class DeviceLane(HeldLane):
         return super().read(block, slot, number, parts)
 
     def outputs_are_apart(self, block: HeldBlock) -> bool:
-        """Whether no two outputs of a block lie in the same memory; it is not of use afterwards."""
+        """Whether no two outputs of a block lie in the same memory; the block is not of use afterwards."""
         given = map(CallOutputs, block.outputs, block.addresses, block.strides)
         return self.copies or self._outputs.are_apart(list(given))
 
@@ -423,7 +423,7 @@ def _make_block(given: dict[int, CallOutputs], spent_ns: int, lost_ns: int, take
 
 
 def _join_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours as one."""
+    """The spans with neighbours joined into one."""
     joined: list[tuple[int, int]] = []
     for start, stop in spans:
         if joined and joined[-1][1] == start:

@@ -54,7 +54,7 @@ class CopiedElements:
     bytes: torch.Tensor
 
     def copy(self) -> None:
-        """Read them, on the current stream."""
+        """Copy the elements, on the current stream."""
         if self.into:
             torch._foreach_copy_(self.into, self.out_of)
 
@@ -77,7 +77,7 @@ class CopiedElements:
 
 
 class DeviceOutputs:
-    """Of one runner: its memory as far as it is mapped here, or the judge's own where it copies what it returns."""
+    """Outputs of one runner: its memory as far as it is mapped here, or the judge's where it copies what it returns."""
 
     def __init__(self, device: Device, expected: list[torch.Tensor]) -> None:
         """`expected`: an output of each number, for its shape, dtype and strides."""
@@ -105,7 +105,7 @@ class DeviceOutputs:
                 os.close(fd)
 
     def can_read(self, given: CallOutputs) -> bool:
-        """Whether everything of it can be read as it lies."""
+        """Whether every output of a call can be read as it lies."""
         return bool(self.delivered) or all(
             start % self._expected[number].element_size() == 0 and self._mirror.covers(start, stop)
             for number, start, stop in self.places(given)

@@ -81,7 +81,7 @@ class DeviceTimer(HostTimer):
         return lane.time_calls(calls, parts)
 
     def _check_device_idle(self) -> None:
-        """Before every turn of the baseline: nothing of the candidate's is left on the device."""
+        """Check, before every turn of the baseline, that nothing of the candidate's is left on the device."""
         if not self.rest(_REST_SECONDS):
             raise NotIdle("while it was stopped, the device worked all the same")
 
@@ -138,7 +138,7 @@ class DeviceTimer(HostTimer):
         return min(usual, faster) * _SLACK_OUTSIDE
 
     def _time_bare_calls(self, samples: Samples) -> None:
-        """Calls that nobody verifies: they show what launching takes beside the work."""
+        """Time calls that nobody verifies: they show what launching takes beside the work."""
         calls = len(self.baseline.slots)
         usual = max(statistics.median(samples.candidate), statistics.median(samples.baseline), 1.0)
         rounds = max(1, min(-(-_BARE_CALLS // calls), int(_BARE_NS / (calls * usual))))
@@ -149,7 +149,7 @@ class DeviceTimer(HostTimer):
                 spent.append(lane.launching_ns(rounds))
 
     def _check_idle(self, used_ns: int) -> None:
-        """On the processor nothing of what is timed happens: only one that is busy for long can disturb it."""
+        """Check for long work only: nothing of what is timed happens on the processor, and little disturbs nobody."""
         if used_ns > _BUSY_NS:
             super()._check_idle(used_ns)
 

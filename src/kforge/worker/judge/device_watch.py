@@ -49,7 +49,7 @@ done:
 
 
 class DeviceWatch:
-    """For one context, the calling thread's."""
+    """A watch for one context, the calling thread's."""
 
     def __init__(self) -> None:
         driver = cuda_driver.driver()

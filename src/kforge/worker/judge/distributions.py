@@ -33,12 +33,12 @@ _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 
 def _scale_to_largest(entries: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    """Beyond what exp takes in float32, and what may be squared in float16."""
+    """Scale entries beyond what exp takes in float32, and what may be squared in float16."""
     return entries * (_LARGEST / entries.abs().amax().clamp(min=1e-6))
 
 
 def _insert_value(value: float) -> _Change:
-    """One element of each entry, drawn at random."""
+    """The change that sets one element of each entry, drawn at random, to a value."""
 
     def change(entries: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         flat = entries.clone().reshape(entries.shape[0], -1)
@@ -113,7 +113,7 @@ class Extremes:
         return None
 
     def description(self) -> str:
-        """Which edges there are."""
+        """The edges there are, as a sentence says them."""
         edges = self._edges(_SPECIAL if self.special else {})
         return f"extremes; entries of the first dimension are, in random order, {', '.join(edges)}"
 
@@ -145,7 +145,7 @@ class Extremes:
 
 
 def levels_of_extremes(choosing: bool) -> tuple[Extremes, ...]:
-    """From the most to the least that a case may reach; the reference decides what it can take.
+    """Extremes from the most to the least that a case may reach; the reference decides what it can take.
 
     Where an output says which element was chosen, there must be no doubt about that.
     """
@@ -240,7 +240,7 @@ class Patchwork:
 
 
 def scale(target: torch.Tensor, seed: int) -> None:
-    """One factor for everything, in place: what is symmetric, sorted or positive definite stays so."""
+    """Multiply everything by one factor, in place: what is symmetric, sorted or positive definite stays so."""
     generator = torch.Generator(device=target.device).manual_seed(seed)
     target.mul_(_factors(1, _LEAST_OVERALL, generator).to(target.dtype))
 

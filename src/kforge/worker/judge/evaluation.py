@@ -111,7 +111,7 @@ class Evaluation:
             self._refusal = refusal
 
     def prepare(self) -> None:
-        """Load it into a runner: what needs a device, but not for itself alone."""
+        """Load the candidate into a runner: what needs a device, but not for itself alone."""
         if self._refusal is not None:
             return
         try:
@@ -263,7 +263,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def _explain_failures(self, runner: RunnerHandle, phase: str) -> Iterator[None]:
-        """Whatever goes wrong with the runner is a refusal with a sentence."""
+        """Turn whatever goes wrong with the runner into a refusal with a sentence."""
         try:
             yield
         except RunnerLost as error:
@@ -302,7 +302,7 @@ class Evaluation:
             raise
 
     def _refuse_hoarder(self, runner: RunnerHandle, phase: str) -> None:
-        """Where somebody found too little of the device's memory: was it the candidate who had it?"""
+        """Refuse a candidate that held the device's memory, where somebody found too little of it."""
         if not self._cases.device.has_own_memory:
             return
         held = self._kill_and_count_freed(runner)
@@ -311,7 +311,7 @@ class Evaluation:
             raise Refused(Outcome.RUNTIME_ERROR, message) from None
 
     def _kill_and_count_freed(self, runner: RunnerHandle) -> int:
-        """What is free on the device once the runner is gone, and was not before."""
+        """End the runner: the bytes that are free on the device once it is gone, and were not before."""
         before = self._cases.device.free_bytes()
         runner.kill()
         deadline = time.monotonic() + _LETTING_GO_SECONDS
@@ -366,7 +366,7 @@ class Evaluation:
     # -- correctness -----------------------------------------------------------------------------------------------
 
     def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
-        """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
+        """Call the candidate on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
         with contextlib.closing(InputSets([case.arguments], self._cases.device)) as sets:
             self._check_calls(runner, case, sets, closely)
@@ -448,7 +448,7 @@ class Evaluation:
     # -- whose work is it ------------------------------------------------------------------------------------------
 
     def _observe(self, runner: RunnerHandle) -> None:
-        """Which operators run, what native code is there, and what share of the time is the candidate's own.
+        """Observe which operators run, what native code is there, and what share of the time is the candidate's own.
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
@@ -486,7 +486,7 @@ class Evaluation:
     def _check_recorded_call(
         self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int
     ) -> None:
-        """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
+        """Check that a call whose kernels were recorded gives what any gives: who does less there shows nothing."""
         leaves = recorded.output.leaves if recorded.output is not None else ()
         if len(leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
@@ -503,7 +503,7 @@ class Evaluation:
         self._findings.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
 
     def _compare_watched(self, runner: RunnerHandle) -> None:
-        """Whoever does other work when watched than when timed shows it in the time on the device."""
+        """Refuse other work when watched than when timed: it shows in the time on the device."""
         timed = self._findings.timing
         if timed is None or not self._cases.device.has_own_memory or self._settings.policy == "any":
             return
@@ -526,7 +526,7 @@ class Evaluation:
         return observed is not None and observed.busy_ns > _WATCHED_FACTOR * usual + _WATCHED_NOISE_NS
 
     def _sanitize(self) -> None:
-        """What the platform's checkers say of a program that is right otherwise."""
+        """Run the platform's checkers on a program that is right otherwise."""
         self._progress("looking for memory faults and races")
         try:
             clean, unused = sanitizers.sanitize(
@@ -540,7 +540,7 @@ class Evaluation:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _try_misuse(self, runner: RunnerHandle) -> None:
-        """How it behaves outside of what it was verified for: said, and no part of the outcome. It may crash."""
+        """Note how the program behaves outside of what it was verified for: no part of the outcome. It may crash."""
         self._progress("trying calls it was not made for")
         at_last = self._findings.layouts
         if hazards.can_be_tried(self._cases):

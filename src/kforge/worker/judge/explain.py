@@ -168,7 +168,7 @@ def lost_runner(phase: str, error: RunnerLost, ending: Ending, too_large: str = 
 
 
 def printed_tail(ending: Ending) -> str:
-    """What it printed, for the detail of a failure."""
+    """What the program printed, for the detail of a failure."""
     text = ending.output.strip()
     if not text:
         return ""

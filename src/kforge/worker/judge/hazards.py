@@ -45,7 +45,7 @@ class HazardTrial:
         self._alive = True
 
     def hazards(self) -> list[str]:
-        """In which of the calls that were tried it is silently wrong, a clause each."""
+        """The calls, of those that were tried, in which the program is silently wrong, a clause each."""
         cases = self._cases
         arguments = cases.reference.inputs(cases.derive("misuse", 0))
         with contextlib.closing(InputSets([arguments], cases.device)) as sets:
@@ -70,7 +70,7 @@ class HazardTrial:
         return hazards
 
     def _call_changed(self, how: str) -> bool:
-        """Whether it gave a result at all, right or wrong."""
+        """Call the program with its state changed: whether it gave a result at all, right or wrong."""
         try:
             answer = self._runner.ask(CallWithChangedState(how, self._cases.derive("misuse", 1)), self._seconds)
         except ProgramError:
@@ -82,7 +82,7 @@ class HazardTrial:
         return True
 
     def _try_gradients(self, arguments: list[Any]) -> list[str]:
-        """Whether gradients are missing or wrong where the reference has them."""
+        """Try gradients: a clause where they are missing or wrong and the reference has them."""
         names, seed = self._cases.reference.trainable_names(), self._cases.derive("misuse", 2)
         try:
             gradients = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)

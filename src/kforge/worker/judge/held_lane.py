@@ -57,7 +57,7 @@ class HeldBlock:
 
 
 class HeldLane(Lane):
-    """Maps sets and slots into a runner, and leaves it stopped."""
+    """A lane that maps sets and slots into a runner, and leaves it stopped."""
 
     def __init__(
         self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float, copies: bool
@@ -77,7 +77,7 @@ class HeldLane(Lane):
         self.copies |= not self.runner.show_slots(arena)
 
     def time_calls(self, calls: Calls, parts: Parts) -> HeldBlock:
-        """Make these calls, one for each slot, and read parts of what they gave. It is stopped before and afterwards.
+        """Make these calls, one for each slot, and read parts of the outputs. The runner is stopped before and after.
 
         NotOwned where that cannot be read.
         """
@@ -95,7 +95,7 @@ class HeldLane(Lane):
         return self._run_block(calls, False, idle=True).wall_ns
 
     def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
-        """Calls like timed ones, for a span of time, and the files its threads were in at random moments of them."""
+        """Make calls like timed ones, for a span of time: the files the threads were in at random moments of them."""
         # Copies would be the runner's work, and not the program's.
         rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
         request = MakeTimedCalls(*call_columns(calls), rounds=rounds)

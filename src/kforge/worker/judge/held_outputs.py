@@ -57,7 +57,7 @@ class OutputCheck:
     def __call__(
         self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, parts: Parts
     ) -> None:
-        """Both blocks, of which these parts were read."""
+        """Verify a block against the baseline's; these parts of both were read."""
         count = len(self._cases.outputs)
         for output in ours.outputs:
             if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
@@ -92,7 +92,7 @@ class OutputCheck:
         return parts
 
     def _group_slots(self, slots: range, number: int, parts: Parts) -> list[list[int]]:
-        """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
+        """Groups of slots whose inputs are of one distribution, and of which the same number of elements was read."""
         groups: dict[tuple[str, int], list[int]] = {}
         for slot in slots:
             groups.setdefault((self._timed_inputs.distribution(slot), len(parts[slot, number])), []).append(slot)
@@ -129,12 +129,12 @@ class OutputCheck:
         return all(bool(((one - two).abs_() <= two.abs().mul_(floor)).all()) for one, two in pieces)
 
     def _expected_leaf(self, output: torch.Tensor, number: int, distribution: str) -> ExpectedLeaf:
-        """The baseline stands in for float64 here, with the errors that eager showed under the same distribution."""
+        """A leaf where the baseline stands in for float64, with eager's errors under the same distribution."""
         norm, worst, typical = self._cases.errors_under(distribution)[number]
         return replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
 
     def _look_closely(self, candidate: HeldLane, block: HeldBlock, slot: int) -> None:
-        """One call in full, against the reference on the very inputs it had, which the judge makes again for itself."""
+        """Verify one call in full, against the reference on the very inputs it had, which the judge makes again."""
         numbers = range(len(self._cases.outputs))
         candidate.take(block, {(slot, number): self._parts(number, True) for number in numbers})
         inputs = self._timed_inputs.content(slot)
@@ -153,5 +153,5 @@ class OutputCheck:
 
 
 def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """One above the other; of a single large one no copy is made."""
+    """The tensors one above the other; of a single large one no copy is made."""
     return torch.stack(tensors) if len(tensors) > 1 else tensors[0].unsqueeze(0)

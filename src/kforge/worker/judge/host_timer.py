@@ -66,17 +66,17 @@ class HostTimer(InterleavedTimer):
         return blocks
 
     def _time_block(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
-        """A block of one side."""
+        """Time a block of one side."""
         return lane.time_calls(calls, parts)
 
     def _check_idle(self, used_ns: int) -> None:
-        """A check on the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
+        """Check the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
         self._not_at_rest += abs(used_ns) > _REST_NS
         if self._not_at_rest >= _REST_BLOCKS:
             raise NotIdle("while it was stopped, it used a processor all the same")
 
     def _conclude(self, samples: Samples) -> None:
-        """What it costs to be asked and to hold outputs is the trusted side's word, for both."""
+        """Measure what it costs to be asked and to hold outputs: the trusted side's word, for both."""
         samples.copied_because = "" if self.baseline.copies else self.candidate.copied_because
         calls, seeds = len(self.baseline.slots), self.seeds()
         spent = [float(self.baseline.idle_ns(shuffle_calls(calls, seeds))) for _ in range(_IDLE_BLOCKS)]

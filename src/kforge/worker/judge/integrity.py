@@ -59,7 +59,7 @@ class Observation:
         return sum(item.nanoseconds for item in self.operators if item.kind not in ("view", "allocation"))
 
     def library_share(self) -> float:
-        """Of the watched call's own time, in torch's operators."""
+        """The share of the watched call's own time in torch's operators."""
         return min(1.0, self.library_ns() / self.call_ns) if self.call_ns > 0 else 0.0
 
 
@@ -70,7 +70,7 @@ def read_observation(
     on_device: bool = False,
     noted: bool = False,
 ) -> Observation:
-    """From a runner's answers; ValueError if they make no sense. Kernels count only where there is a device for them.
+    """Read a runner's answers; ValueError if they make no sense. Kernels count only where there is a device for them.
 
     `noted`: kernels are those whose launches were noted, and `native` is what anybody may have loaded.
     """

@@ -158,7 +158,7 @@ class InterleavedTimer:
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
 
     def run(self) -> Samples:
-        """ABBA groups until the interval is tight or the time is spent."""
+        """Time ABBA groups until the interval is tight or the time is spent."""
         samples = Samples(calls_per_block=len(self.candidate.slots))
         self._warm_up(samples)
         began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
@@ -181,15 +181,15 @@ class InterleavedTimer:
         return samples
 
     def _warm_up(self, samples: Samples) -> None:
-        """Blocks that do not count."""
+        """Run blocks that do not count."""
         raise NotImplementedError
 
     def _time_pair(self, order: str, samples: Samples) -> None:
-        """A block of each side, "b" and "c" in this order."""
+        """Time a block of each side, "b" and "c" in this order."""
         raise NotImplementedError
 
     def _conclude(self, samples: Samples) -> None:
-        """What is measured at the end, once."""
+        """Measure what is measured at the end, once."""
 
     def _own_ns(self) -> int:
         """Processor time that the judge and both sides have used so far."""

@@ -144,7 +144,7 @@ class Judge:
 
     @contextlib.contextmanager
     def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:
-        """What is known of the problem, kept open for the block."""
+        """The session of a problem, kept open for the block."""
         self._launch_runner_pool(settings)
         with self._turn:
             self._trusted.launch()
@@ -157,7 +157,7 @@ class Judge:
                 self._in_use[id(session)] -= 1
 
     def session(self, problem: Problem, settings: Settings) -> ProblemSession:
-        """What is known of a problem, from before or made now."""
+        """The session of a problem: what is known of it, from before or made now."""
         session = self._take_session(problem, settings)
         with self._turn:
             self._in_use[id(session)] -= 1
@@ -185,7 +185,7 @@ class Judge:
             return session
 
     def _seed_for(self, problem: Problem) -> int:
-        """Another for each problem: what a program might learn of one must be worth nothing for the next."""
+        """A seed of the problem's own: what a program might learn of one must be worth nothing for the next."""
         text = f"{self._secret}/{problem.id}/{tuple(problem.distributions)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
@@ -270,7 +270,7 @@ class Judge:
 
 
 def _trusted_environment() -> dict[str, str]:
-    """Baselines may keep what torch.compile built from one run to the next; candidates never see that folder."""
+    """The environment of baselines, which may keep what torch.compile built; candidates never see that folder."""
     folder = cache_folder() / f"inductor-{torch.__version__}"
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),

@@ -72,7 +72,7 @@ class InputSets:
         self.described = tuple(ArgumentSet(tree, tuple(row)) for (tree, _), row in zip(packed, specs, strict=True))
 
     def twin(self) -> InputSets:
-        """Memory of the same layout, for who is not to share it with others. Its content is to be written."""
+        """Sets of the same layout in other memory, for who is not to share it. Their content is to be written."""
         twin = copy.copy(self)
         twin.arena = self.device.arena(self.arena.size)
         twin.arena.poison()
@@ -127,7 +127,7 @@ class TimedBlock:
 
 
 class Lane:
-    """Maps sets and slots into a runner; `call` runs a block. The slots stay readable here."""
+    """A lane maps sets and slots into a runner; `call` runs a block. The slots stay readable here."""
 
     def __init__(
         self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float
@@ -175,7 +175,7 @@ class Lane:
         )
 
     def _show_slots(self, arena: Arena | DeviceArena) -> None:
-        """The memory of the slots, before its descriptor is closed here."""
+        """Show the memory of the slots to who needs it, before its descriptor is closed here."""
 
     def release(self, seconds: float) -> None:
         """Have the runner give up what it only keeps for later."""
@@ -185,7 +185,7 @@ class Lane:
         """Have the runner see what the sets hold now; nothing to do where it reads the very same memory."""
 
     def warm_up(self, seeds: list[int | None]) -> None:
-        """One call on every set, which takes as long as it takes."""
+        """Call once on every set, which takes as long as it takes."""
         self.call([(number, number, seed) for number, seed in enumerate(seeds)])
 
     def call(

@@ -15,7 +15,7 @@ _SAY_SO = 1.0
 
 
 class Lease:
-    """Held while a device judges. `busy_seconds` is how long it was, in all.
+    """The lease of a device, held while it judges. `busy_seconds` is how long it was, in all.
 
     Among processes there are two locks: whoever waits for the device holds the queue, so that a process with much to do
     does not take the device again and again while another waits.
@@ -29,7 +29,7 @@ class Lease:
 
     @contextlib.contextmanager
     def hold(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Wait for it, then keep it for the block."""
+        """Wait for the device, then keep it for the block."""
         with self._lock, contextlib.ExitStack() as held:
             if self._path is not None:
                 queue = _FileLock(self._path.with_name(self._path.name + ".queue"))
@@ -86,7 +86,7 @@ class _FileLock:
         return True
 
     def release(self) -> None:
-        """Closing the file gives its lock up."""
+        """Give the lock up, by closing the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -144,7 +144,7 @@ class Measurement:
         )
 
     def _refuse_library_work(self, lane: HeldLane, call_ns: float) -> None:
-        """A library that computes past torch's operators, beside a kernel that only seems to."""
+        """Refuse a library that computes past torch's operators, beside a kernel that only seems to."""
         observed = self._findings.observed
         if self._settings.policy == "any" or observed is None:
             return

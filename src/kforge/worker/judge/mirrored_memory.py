@@ -23,7 +23,7 @@ _STEP = 1 << 21
 
 
 class MirroredMemory:
-    """Blocks of one runner."""
+    """Memory blocks of one runner, mapped here."""
 
     def __init__(self, device: int) -> None:
         self._device = device

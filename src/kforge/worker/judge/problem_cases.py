@@ -70,7 +70,7 @@ class ProblemCases:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
     def _prepare(self) -> None:
-        """One natural case: its time, its operators, and the audit."""
+        """Run one natural case: its time, its operators, and the audit."""
         seed = self.derive("case", 0)
         arguments = self.reference.inputs(seed)
         self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
@@ -123,7 +123,7 @@ class ProblemCases:
                 self._note_unchecked(f"argument {number} is the same under every seed: a program may take it for known")
 
     def _try_state(self, arguments: list[Any], seed: int, initially: list[torch.Tensor]) -> None:
-        """How far the state may be moved: the reference decides, by what it gave with the initial one."""
+        """Try how far the state may be moved: the reference decides, by what it gave with the initial one."""
         reference, shares = self.reference, [_finite_share(tensor) for tensor in initially]
         for signs, buffers in itertools.product((False, True), repeat=2):
             reference.keeps_signs, reference.keeps_buffers = signs, buffers
@@ -379,7 +379,7 @@ def _is_mostly_finite(expected: Expected) -> bool:
 
 
 def _finite_share(tensor: torch.Tensor) -> float:
-    """Of integers, all are."""
+    """The share of elements that are finite; of integers, all are."""
     return float(torch.isfinite(tensor).double().mean()) if tensor.numel() else 1.0
 
 

@@ -21,7 +21,7 @@ class ProcessTree:
     root: int
 
     def living_processes(self) -> list[int]:
-        """Every one that has a living thread."""
+        """Every process of the tree that has a living thread."""
         processes: list[int] = []
         todo = children(self.root)
         while todo:
@@ -32,20 +32,20 @@ class ProcessTree:
         return processes
 
     def resident_bytes(self) -> int:
-        """Memory that belongs to no file."""
+        """Resident memory of the tree that belongs to no file."""
         return sum(status_bytes(pid, "RssAnon") + status_bytes(pid, "RssShmem") for pid in self.living_processes())
 
     def cpu_ns(self) -> int:
-        """Processor time used so far."""
+        """Processor time that the tree has used so far."""
         return sum(map(cpu_ns_of, self.living_processes()))
 
     def scheduler_times(self) -> SchedulerTimes:
-        """What the kernel has counted of all of it up to now."""
+        """What the kernel has counted of the whole tree up to now."""
         living = self.living_processes()
         return SchedulerTimes(waits_of(living), sum(map(cpu_ns_of, living)))
 
     def kill(self) -> None:
-        """End all of it: without a process namespace the end of the root alone ends nothing."""
+        """End the whole tree: without a process namespace the end of the root alone ends nothing."""
         for _round in range(_ROUNDS):
             living = self.living_processes()
             for pid in living:

@@ -1,6 +1,6 @@
 """Profiles of a correct candidate: a fresh runner of the same sandbox level, the same inputs and parameters.
 
-It comes after the verdict and cannot change it. Whatever goes wrong here is a profile that says why it is absent.
+A profile comes after the verdict and cannot change it. Whatever goes wrong here is one that says why it is absent.
 """
 
 from __future__ import annotations

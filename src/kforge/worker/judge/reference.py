@@ -153,7 +153,7 @@ class Reference:
         return {name for name in names if name in held and held[name].is_floating_point()}
 
     def trainable_names(self) -> list[str]:
-        """Names of its floating parameters: what a gradient can be asked for."""
+        """Names of the module's floating parameters: what a gradient can be asked for."""
         named = dict(self._module.named_parameters())
         return sorted(name for name in self.movable_names() if name in named)
 
@@ -169,19 +169,19 @@ class Reference:
         return self._forward(self._module, arguments, seed)
 
     def run_plainly(self, arguments: list[Any], state: State, seed: int) -> Any:
-        """The same, with attention in separate steps: fused, it treats infinities in ways of its own."""
+        """The output with attention in separate steps: fused, it treats infinities in ways of its own."""
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
 
     def run_with_noise(self, arguments: list[Any], state: State, seed: int) -> Any:
-        """The same, with arguments and the results of all operators up to a last place off."""
+        """The output with arguments and the results of all operators up to a last place off."""
         noise = RoundingNoise(seed)
         changed = noise.add_to_all(arguments)
         with noise:
             return self.run(changed, state, seed)
 
     def _seed(self, seed: int) -> None:
-        """Of torch's generators, where there is no device apart the processor's alone: the others take their time."""
+        """Seed torch's generators, where there is no device apart the processor's alone: others take their time."""
         if self.device.has_own_memory:
             torch.manual_seed(seed)
         else:
@@ -334,7 +334,7 @@ def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:
-    """What a problem prints must not mix with results, nor steer the terminal they go to."""
+    """Print for a problem: what it prints must not mix with results, nor steer the terminal they go to."""
     text = (" " if sep is None else sep).join(map(str, values)) + ("\n" if end is None else end)
     sys.stderr.write(visible(text))
 
@@ -371,7 +371,7 @@ def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> to
 
 
 def _stretch(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Every element by a factor of its own, of 0.75 to 1.25."""
+    """The tensor with every element times a factor of its own, of 0.75 to 1.25."""
     noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 0.5 + 0.75
     return (value.double() * noise).to(value.dtype)
 

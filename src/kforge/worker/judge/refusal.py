@@ -22,7 +22,7 @@ class Refused(Exception):
 
 @contextlib.contextmanager
 def refuse_nonsense() -> Iterator[None]:
-    """A runner's reply that cannot be read ends the conversation."""
+    """Turn what reading a runner's reply raises into RunnerLost: one that cannot be read ends the conversation."""
     try:
         yield
     except NONSENSE as error:

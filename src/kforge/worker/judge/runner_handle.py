@@ -228,7 +228,7 @@ class RunnerHandle:
         return answer
 
     def _wait(self, seconds: float) -> None:
-        """Until a reply is there; on the way, look that the runner stays within its memory.
+        """Wait until a reply is there; on the way, look that the runner stays within its memory.
 
         Time that others on the machine took from it does not count.
         """
@@ -275,7 +275,7 @@ class RunnerHandle:
             return Ending()
 
     def kill(self) -> None:
-        """Without a question: close the channels, which ends the keeper and with it everything else. Once is enough."""
+        """Close the channels without a question, which ends the keeper and with it everything else. Once is enough."""
         if self._ended is None:
             self._ended = Ending()
         keeper, self._living = self._living, False
@@ -294,7 +294,7 @@ class RunnerHandle:
     # -- stopped and continued ---------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop everything it started, and see it at rest; RunnerLost where that cannot be had."""
+        """Stop the runner and everything it started, and see it at rest; RunnerLost where that cannot be had."""
         if self.is_stopped:
             return
         if not (self.trusted and self._signal_stop()):
@@ -320,7 +320,7 @@ class RunnerHandle:
         return True
 
     def go(self) -> None:
-        """Let it go on."""
+        """Let the runner go on."""
         self.is_stopped = False
         try:
             if self._has_others:
@@ -334,7 +334,7 @@ class RunnerHandle:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Nothing of it runs during the block."""
+        """Keep the runner stopped for the block: nothing of it runs."""
         self.stop()
         try:
             yield
@@ -343,7 +343,7 @@ class RunnerHandle:
                 self.go()
 
     def show_slots(self, arena: Arena) -> bool:
-        """Where `take` puts what it reads; says whether it can read anything here."""
+        """Say where `take` puts what it reads; returns whether it can read anything here."""
         return self._command(MapTarget(arena.size), (arena.fd,)).readable
 
     def take(self, pieces: list[tuple[int, int, int]]) -> str:
@@ -374,7 +374,7 @@ class RunnerHandle:
             raise
 
     def _command(self, request: PeerRequest[AnswerT], fds: tuple[int, ...] = ()) -> AnswerT:
-        """Ask its keeper."""
+        """Ask the runner's keeper."""
         try:
             self.keeper.send(request_to_wire(request), fds, timeout=_KEEPER_SECONDS)
             message, stray = self.keeper.receive(_KEEPER_SECONDS)
@@ -402,11 +402,11 @@ class RunnerHandle:
         return self._tree.cpu_ns()
 
     def keeper_ns(self) -> int:
-        """Processor time that its keeper has used so far."""
+        """Processor time that the runner's keeper has used so far."""
         return cpu_ns_of(self.keeper_pid)
 
     def scheduler_times(self) -> SchedulerTimes:
-        """What the kernel has counted of it and of everything it started."""
+        """What the kernel has counted of the runner and of everything it started."""
         return self._tree.scheduler_times()
 
     def peak_bytes(self) -> int:
@@ -428,7 +428,7 @@ class RunnerHandle:
 
 
 def acknowledge(message: dict[str, Any]) -> None:
-    """The first message of a process that was started, before any candidate code runs.
+    """Read the first message of a process that was started, before any candidate code runs.
 
     PlatformFault where the platform's own code raised, PeerBroke where it could not be started otherwise.
     """

@@ -118,7 +118,7 @@ class RunnerPool:
         return (self.level, own.get("TORCH_CUDA_ARCH_LIST", ""), *self._platform.compilers().values())
 
     def close(self) -> None:
-        """End everything it started, runners in use included."""
+        """End everything the pool started, runners in use included."""
         self._closed = True
         with self._listing:
             runners = list(self._runners)
@@ -265,9 +265,11 @@ def allowance(limits: Limits, level: str) -> dict[str, int]:
 
 
 def _bare_environment() -> dict[str, str]:
-    """Nothing of ours: no keys, no paths. What is set makes both sides of a measurement steady, and is the same for
-    both: idle OpenMP threads stop spinning after a moment, freed memory is kept for the next call rather than returned
-    to the kernel, and BLAS starts no threads in the zygote, since threads do not survive a fork.
+    """The zygote's environment, with nothing of ours: no keys, no paths.
+
+    What is set makes both sides of a measurement steady, and is the same for both: idle OpenMP threads stop spinning
+    after a moment, freed memory is kept for the next call rather than returned to the kernel, and BLAS starts no
+    threads in the zygote, since threads do not survive a fork.
     """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
     # A name for the user: torch asks for one, and in the view there is no list of users.

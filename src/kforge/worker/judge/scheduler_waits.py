@@ -62,7 +62,7 @@ class MachineTimes:
 
     @classmethod
     def now(cls) -> MachineTimes | None:
-        """None where the kernel does not say."""
+        """The times up to now; None where the kernel does not say."""
         with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
             user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, file.readline().split()[1:9])
             tick = 1_000_000_000 // _TICKS

@@ -100,7 +100,7 @@ def scan(source: str) -> list[RuleFinding]:
 
 
 def builds_extension(source: str) -> RuleFinding | None:
-    """Where it builds a torch extension: native code that no emulator runs as a kernel."""
+    """Where a program builds a torch extension: native code that no emulator runs as a kernel."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
@@ -116,7 +116,7 @@ def _imports_judge(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _binary_constant(value: object) -> str:
-    """Bytes, or text without spaces, longer than any kernel needs."""
+    """What looks like a binary: bytes, or text without spaces, longer than any kernel needs; empty otherwise."""
     if isinstance(value, bytes):
         return f"a bytes literal of {len(value)} bytes" if len(value) > _MOST_BYTES else ""
     if isinstance(value, str):

@@ -27,7 +27,7 @@ def median(values: list[float]) -> float:
 
 
 def median_interval(values: list[float], seed: int = 0) -> tuple[float, float]:
-    """95 %: the wider of a bootstrap and the distribution-free interval from order statistics."""
+    """A 95 % interval: the wider of a bootstrap and the distribution-free interval from order statistics."""
     low, high = _order_interval(values)
     if len(values) >= 3:
         generator = torch.Generator().manual_seed(seed)
@@ -40,7 +40,7 @@ def median_interval(values: list[float], seed: int = 0) -> tuple[float, float]:
 
 
 def _order_interval(values: list[float]) -> tuple[float, float]:
-    """Between the k-th smallest and k-th largest, k as large as 95 % coverage allows."""
+    """The interval between the k-th smallest and k-th largest, k as large as 95 % coverage allows."""
     ordered = sorted(values)
     count = len(ordered)
     k = 0

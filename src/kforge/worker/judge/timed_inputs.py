@@ -112,7 +112,7 @@ class TimedInputs:
         return [self._cases.derive("call", number) if self._cases.stochastic else None for number in self._contents]
 
     def refresh(self) -> None:
-        """Fresh content for every set."""
+        """Write fresh content to every set."""
         # Checked calls may have shown since that the problem takes more of them.
         natural = self._cases.large or self._only_natural
         self._distributions = ("natural",) if natural else self._cases.timed_distributions()
@@ -169,7 +169,7 @@ class TimedInputs:
         self._reach_an_edge(index, targets)
 
     def _reach_an_edge(self, index: int, targets: list[torch.Tensor]) -> None:
-        """Now and then one entry is as extreme as those of a checked call, so that care is not left to those."""
+        """Make one entry, now and then, as extreme as those of a checked call, so that care is not left to those."""
         edges = self._cases.edges()
         self._edges[index] = None
         if edges is not None and self._wants_edge(index):
@@ -204,7 +204,7 @@ class TimedInputs:
         return [float(torch.isfinite(tensor).double().mean()) for tensor in trees.pack(output)[1] if tensor.numel()]
 
     def keep_to_what_is_given(self) -> None:
-        """From now on inputs are the problem's own draws and nothing else: the reference failed on others."""
+        """Use the problem's own draws and nothing else from now on: the reference failed on other inputs."""
         with self._drawing:
             self._can_scale, self._patchworks, self._only_natural = False, [], True
             self.refresh()

@@ -280,7 +280,7 @@ def turns() -> None:
     """What docs/gpu.md says of a device that several processes use."""
     import torch
 
-    from kforge.worker.judge.held_lane import shuffled
+    from kforge.worker.judge.held_lane import shuffle_calls
 
     word = torch.zeros(1, device="cuda")
     word.add_(1)
@@ -312,7 +312,9 @@ def turns() -> None:
         session = judge.session(problem, Settings())
         session.baselines.measure_itself()
         lane: Any = session.baselines.lane("eager")
-        found = [lane.idle_ns(shuffled(len(lane.slots), session.timed_inputs.seeds())) for _ in range(_WAITS // 10)]
+        found = [
+            lane.idle_ns(shuffle_calls(len(lane.slots), session.timed_inputs.seeds())) for _ in range(_WAITS // 10)
+        ]
     print(f"an empty block takes {statistics.median(found) / 1e6:.2f} ms (median of {len(found)})", flush=True)
 
 

@@ -209,7 +209,7 @@ def test_a_program_that_names_the_emulator_is_refused() -> None:
 @pytest.mark.cpu
 def test_where_an_emulator_took_too_long_the_cure_is_said() -> None:
     lost = RunnerLost("timeout", "no answer after 9 s")
-    _, _, sentence = explain.lost("a checked call", lost, Ending(), " (give it sizes)")
+    _, _, sentence = explain.lost_runner("a checked call", lost, Ending(), " (give it sizes)")
     assert sentence.endswith("it was killed (give it sizes)")
 
 

@@ -39,7 +39,7 @@ def alone(judge: Any, scale_relu: Any) -> Any:
         problem: Problem = scale_relu,
     ) -> StandaloneRun:
         session = judge.session(problem, UNTIMED)
-        runner_pool, platform = judge._ready_nursery(UNTIMED), registry.load("platforms", "cpu")
+        runner_pool, platform = judge._launch_runner_pool(UNTIMED), registry.load("platforms", "cpu")
         candidate = Candidate(source)
         shop = CandidateContext(session, candidate, UNTIMED, makers.verdict(1.5), platform, runner_pool, judge._trusted)
         return shop.standalone(command, files, seconds)

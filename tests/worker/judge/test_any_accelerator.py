@@ -21,7 +21,7 @@ from kforge.worker.judge import integrity
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.judge import Judge
 from kforge.worker.judge.lane import Lane
-from kforge.worker.judge.library_kernels import with_libraries
+from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.protocol.calls import RecordCall, RecordedCall, ReleaseMemory, WatchedCall
 from kforge.worker.runner import serve
@@ -156,7 +156,7 @@ def test_a_library_that_launches_a_programs_kernels_does_not_take_them_over() ->
     watched, recorded = WatchedCall(True, ["gelu"], ""), RecordedCall([], 0, None, [], 0)
     observed = integrity.read_observation(watched, recorded, ("/usr/lib/libacme.so",), noted=True)
     assert observed.native == ("gelu",)
-    assert with_libraries(observed, ("/usr/lib/libacme.so",), ()).native == ("gelu",)
+    assert mark_library_kernels(observed, ("/usr/lib/libacme.so",), ()).native == ("gelu",)
 
 
 @pytest.mark.pure

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from kforge.worker import trees  # noqa: E402
 from kforge.worker.arena import Arena, ArenaLayout, tensor_hash  # noqa: E402
 from kforge.worker.judge import parameters, statistics  # noqa: E402
-from kforge.worker.judge.compare import Tolerance, compare, make_leaf, spread  # noqa: E402
+from kforge.worker.judge.compare import Tolerance, compare, make_leaf, spread_indices  # noqa: E402
 from kforge.worker.protocol.records import HeldTensor  # noqa: E402
 
 pytestmark = pytest.mark.cpu
@@ -128,7 +128,7 @@ def test_odd_shapes(shape):
 
 @given(st.integers(1, 1 << 40), st.integers(1, 8))
 def test_places_that_are_shown_lie_within_however_many_there_are(count, wanted):
-    shown = spread(count, wanted)
+    shown = spread_indices(count, wanted)
     assert len(shown) == min(count, wanted)
     assert shown == sorted(set(shown))
     assert (shown[0], shown[-1]) == (0, count - 1 if len(shown) > 1 else 0)

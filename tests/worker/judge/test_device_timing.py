@@ -37,7 +37,7 @@ class Side:
     def spent_ns(self) -> float:
         return CALLS * self.call_ns + IDLE_NS
 
-    def timed(self, calls: Any, parts: Any) -> HeldBlock:
+    def time_calls(self, calls: Any, parts: Any) -> HeldBlock:
         self.blocks += 1
         self.asked_with.add(self.at_a_time)
         outputs = [SlotOutput(None, ())] * len(calls)
@@ -243,9 +243,9 @@ def test_small_outputs_of_one_page_are_apart() -> None:
 @pytest.mark.cpu
 def test_what_is_not_mapped_or_not_aligned_cannot_be_read() -> None:
     outputs = outputs_in(Memory(1), (16,))
-    assert outputs.reads(at(BASE, (16,)))
-    assert not outputs.reads(at(BASE + 2, (16,)))
-    assert not outputs.reads(at(BASE + PAGE - 8, (16,)))
+    assert outputs.can_read(at(BASE, (16,)))
+    assert not outputs.can_read(at(BASE + 2, (16,)))
+    assert not outputs.can_read(at(BASE + PAGE - 8, (16,)))
 
 
 @pytest.mark.cpu

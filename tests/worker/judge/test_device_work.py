@@ -12,7 +12,7 @@ import pytest
 from kforge import Outcome, registry
 from kforge.errors import WireError
 from kforge.worker.judge import explain, integrity, static_rules
-from kforge.worker.judge.baselines import baseline_words
+from kforge.worker.judge.baselines import describe_baseline_error
 from kforge.worker.judge.integrity import Observation
 from kforge.worker.judge.runner_handle import ProgramError
 from kforge.worker.protocol.base import RaisedError, answer_from_wire, answer_to_wire
@@ -65,8 +65,8 @@ def test_where_launches_are_noted_it_is_kernels_that_are_missed() -> None:
         "no_custom_kernel",
         "no kernel of its own was launched; torch did the work (aten.relu)",
     )
-    assert "C++" not in explain.comply("no_custom_kernel")
-    assert "native" not in explain.comply("no_custom_kernel")
+    assert "C++" not in explain.how_to_comply("no_custom_kernel")
+    assert "native" not in explain.how_to_comply("no_custom_kernel")
 
 
 def test_a_kernel_without_effect_is_decoration() -> None:
@@ -271,7 +271,7 @@ def test_what_torch_adds_to_every_error_is_left_out() -> None:
     assert sentence.splitlines()[0] == "AcceleratorError in forward: CUDA error: misaligned address"
     assert len(sentence.splitlines()) == 2
     error = ProgramError("forward", RaisedError("AcceleratorError", message), [])
-    assert baseline_words(error) == "AcceleratorError: CUDA error: misaligned address"
+    assert describe_baseline_error(error) == "AcceleratorError: CUDA error: misaligned address"
 
 
 def test_an_ordinary_error_is_given_no_meaning_it_does_not_have() -> None:
@@ -297,7 +297,7 @@ def test_out_of_device_memory_says_what_it_shares_the_device_with(kind: str, mes
 
 
 def test_the_sanitizers_rule_says_how_to_comply() -> None:
-    assert "inside its tensor" in explain.comply("sanitizer")
+    assert "inside its tensor" in explain.how_to_comply("sanitizer")
 
 
 # -- what the text gives away ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from kforge import Candidate, Outcome, Problem, Settings
 from kforge.worker.judge import distributions
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
 from kforge.worker.judge.distributions import Extremes
-from kforge.worker.judge.reference import _moved, _stretched
+from kforge.worker.judge.reference import _redraw, _stretch
 
 pytestmark = pytest.mark.cpu
 
@@ -118,7 +118,7 @@ def get_init_inputs():
 
 def cases(judge: Any, forward: str, inputs: str = "torch.randn(256, 64)") -> tuple[Any, list[str]]:
     session = judge.session(problem(forward, inputs), UNTIMED)
-    return session.cases, [case.distribution for case in session.cases.to_check(5)]
+    return session.cases, [case.distribution for case in session.cases.cases_to_check(5)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_wrong_result_at_an_edge_names_the_edge(judge: Any) -> None:
 @settings(deadline=None, max_examples=60)
 def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool) -> None:
     value = torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 0.1
-    moved = _moved(value, torch.Generator().manual_seed(seed + 1), signed)
+    moved = _redraw(value, torch.Generator().manual_seed(seed + 1), signed)
     assert moved.dtype == value.dtype
     for fact in (torch.norm, torch.sum, torch.max, torch.min):
         assert not torch.isclose(fact(moved), fact(value), rtol=1e-6)
@@ -178,16 +178,16 @@ def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool) -> No
 def test_signs_change_only_where_they_may(seed: int) -> None:
     value = torch.rand(400) + 0.1
     generator = torch.Generator().manual_seed(seed)
-    assert bool((_moved(value, generator, signed=False) >= 0).all())
-    assert bool((_moved(value, generator, signed=True) < 0).any())
-    assert bool((_moved(torch.ones(400), generator, signed=True) < 0).any())
+    assert bool((_redraw(value, generator, signed=False) >= 0).all())
+    assert bool((_redraw(value, generator, signed=True) < 0).any())
+    assert bool((_redraw(torch.ones(400), generator, signed=True) < 0).any())
 
 
 def test_zeros_and_infinities_of_a_constant_buffer_stay() -> None:
     mask = torch.full((16, 16), float("-inf")).triu(1)
-    assert torch.equal(_stretched(mask, torch.Generator().manual_seed(1)), mask)
+    assert torch.equal(_stretch(mask, torch.Generator().manual_seed(1)), mask)
     table = torch.rand(64)
-    assert not torch.equal(_stretched(table, torch.Generator().manual_seed(1)), table)
+    assert not torch.equal(_stretch(table, torch.Generator().manual_seed(1)), table)
 
 
 def test_a_reference_that_needs_positive_parameters_keeps_them(judge: Any) -> None:

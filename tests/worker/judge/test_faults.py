@@ -82,7 +82,7 @@ def test_a_dead_zygote_is_replaced(judge, scale_relu):
     settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
     good = Candidate(program())
     assert judge.evaluate(scale_relu, good, settings).outcome is Outcome.CORRECT
-    runner_pool = judge._nurseries[levels.choose("auto")]
+    runner_pool = judge._runner_pools[levels.choose("auto")]
     runner_pool._process.kill()
     runner_pool._process.wait()
     assert judge.evaluate(scale_relu, good, settings).outcome is Outcome.CORRECT
@@ -91,7 +91,7 @@ def test_a_dead_zygote_is_replaced(judge, scale_relu):
 def test_a_zygote_that_no_longer_listens_is_replaced_and_nothing_stays_open(judge, scale_relu):
     settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
     assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT
-    runner_pool = judge._nurseries[levels.choose("auto")]
+    runner_pool = judge._runner_pools[levels.choose("auto")]
     deaf, other = Channel.pair()
     other.close()
     runner_pool._channel.close()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kforge.worker import trees
-from kforge.worker.judge.in_pieces import Inseparable, in_pieces
+from kforge.worker.judge.in_pieces import Inseparable, run_in_pieces
 
 pytestmark = pytest.mark.cpu
 
@@ -41,7 +41,7 @@ class Calls:
 def made(module: torch.nn.Module, arguments: list[Any], piece_bytes: int) -> tuple[list[torch.Tensor], Calls]:
     calls = Calls(module)
     eager = trees.pack(calls.single(arguments))[1]
-    return in_pieces(calls.double, calls.single, arguments, eager, piece_bytes), calls
+    return run_in_pieces(calls.double, calls.single, arguments, eager, piece_bytes), calls
 
 
 class Of(torch.nn.Module):

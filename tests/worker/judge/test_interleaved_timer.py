@@ -176,7 +176,7 @@ def test_no_noise_makes_an_honest_program_a_liar(
     extra = [delivery + noise * (1 - part) for noise, part in zip(mine, inside, strict=False)]
     baseline = [call + noise for noise in theirs]
     samples = samples_of(claimed, baseline, extra, [delivery] * len(theirs), mine)
-    assert not measurement()._disagrees(samples, usual_layout=True)
+    assert not measurement()._clocks_disagree(samples, usual_layout=True)
 
 
 @pytest.mark.cpu
@@ -190,14 +190,14 @@ def test_a_constant_lie_is_seen_on_a_quiet_machine(
     usual = [delivery * (1 + share) for share in reversed(jitter)]
     samples = samples_of(claimed, [call] * 20, extra, usual)
     stands_out = call * (1 - 1 / factor) - 0.02 * delivery > max(0.5 * max(claimed), 20_000.0)
-    assert measurement()._disagrees(samples, usual_layout=True) or not stands_out
+    assert measurement()._clocks_disagree(samples, usual_layout=True) or not stands_out
 
 
 @pytest.mark.pure
 @given(st.lists(st.floats(1e3, 1e9), min_size=2, max_size=20), st.floats(0.0, 1e9))
 def test_what_delivery_costs_is_taken_off_and_never_more_than_a_quarter(times: list[float], cost: float) -> None:
     samples = samples_of(list(times), list(times))
-    samples.without_delivery(cost, 0.25)
+    samples.subtract_delivery(cost, 0.25)
     assert samples.baseline == samples.candidate
     for before, after in zip(times, samples.candidate, strict=True):
         assert after == pytest.approx(max(before - cost, 0.75 * before))

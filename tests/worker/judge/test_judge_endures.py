@@ -104,7 +104,7 @@ def test_a_baseline_that_cannot_be_built_is_listed_with_the_reason(
 def test_a_zygote_outlives_the_thread_that_started_it(scale_relu: Any) -> None:
     settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
     with Judge("cpu") as judge:
-        starter = threading.Thread(target=judge._ready_nursery, args=(settings,))
+        starter = threading.Thread(target=judge._launch_runner_pool, args=(settings,))
         starter.start()
         starter.join()
         assert judge.evaluate(scale_relu, Candidate(program()), settings).outcome is Outcome.CORRECT

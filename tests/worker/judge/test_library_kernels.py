@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kforge.worker.judge.integrity import Observation
-from kforge.worker.judge.library_kernels import with_libraries
+from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.protocol.records import ObservedKernel
 
 pytestmark = pytest.mark.pure
@@ -29,23 +29,23 @@ def library(tmp_path: Path) -> str:
 
 
 def test_a_kernel_that_a_loaded_library_holds_is_the_librarys(library: str) -> None:
-    found = with_libraries(observed(PIXELS, "relu"), (library,), ())
+    found = mark_library_kernels(observed(PIXELS, "relu"), (library,), ())
     assert [kernel.whose for kernel in found.kernels] == ["library", "own"]
     assert found.native == ("relu",)
     for name in ("plain_name", "void (anonymous namespace)::LookAside(float*)"):
-        assert with_libraries(observed(name), (library,), ()).native == ()
+        assert mark_library_kernels(observed(name), (library,), ()).native == ()
 
 
 def test_a_library_that_the_reference_has_too_changes_nothing(library: str) -> None:
-    assert with_libraries(observed(PIXELS), (library,), (library,)).native == (PIXELS,)
+    assert mark_library_kernels(observed(PIXELS), (library,), (library,)).native == (PIXELS,)
 
 
 def test_a_part_of_a_name_is_not_the_name(library: str) -> None:
     names = ("plain", "ForEachPixel(float*)x", "void ForEachPixels<float>(float)", "void plain_name(float*)")
-    assert with_libraries(observed(*names), (library,), ()).native == names
+    assert mark_library_kernels(observed(*names), (library,), ()).native == names
 
 
 def test_compilers_compute_nothing(tmp_path: Path) -> None:
     path = tmp_path / "libnvrtc.so.13"
     path.write_bytes(b"\0some_kernel\0")
-    assert with_libraries(observed("some_kernel"), (str(path),), ()).native == ("some_kernel",)
+    assert mark_library_kernels(observed("some_kernel"), (str(path),), ()).native == ("some_kernel",)

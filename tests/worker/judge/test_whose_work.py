@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kforge.worker.judge.code_samples import CodeSamples, is_a_librarys
+from kforge.worker.judge.code_samples import CodeSamples, is_library_work
 
 pytestmark = pytest.mark.pure
 
@@ -18,23 +18,23 @@ def samples(own: int, library: int) -> CodeSamples:
 
 
 def test_a_library_behind_a_kernel_that_claims_everything() -> None:
-    assert is_a_librarys(samples(own=3, library=57), in_operators=0.05)
+    assert is_library_work(samples(own=3, library=57), in_operators=0.05)
 
 
 def test_operators_of_torch_account_for_their_own_work() -> None:
     """Most of the call is an operator's: a share known from one call leaves no room to see more in samples."""
-    assert not is_a_librarys(samples(own=1, library=60), in_operators=0.9)
-    assert not is_a_librarys(samples(own=12, library=48), in_operators=0.6)
+    assert not is_library_work(samples(own=1, library=60), in_operators=0.9)
+    assert not is_library_work(samples(own=12, library=48), in_operators=0.6)
 
 
 def test_few_moments_say_nothing() -> None:
-    assert not is_a_librarys(samples(own=0, library=11), in_operators=0.0)
+    assert not is_library_work(samples(own=0, library=11), in_operators=0.0)
 
 
 @given(st.integers(0, 100), st.integers(0, 100), st.floats(0, 1), st.floats(0, 1))
 def test_more_work_in_operators_never_makes_a_suspect(own: int, library: int, one: float, two: float) -> None:
     found = samples(own, library)
-    assert is_a_librarys(found, min(one, two)) >= is_a_librarys(found, max(one, two))
+    assert is_library_work(found, min(one, two)) >= is_library_work(found, max(one, two))
 
 
 def test_the_programs_own_files_and_those_that_serve_whoever_calls_them_are_told_apart() -> None:
@@ -54,7 +54,7 @@ def test_functions_of_the_systems_mathematics_are_a_kernels_own_work() -> None:
         Counter({"/tmp/kernel.so": 6, "/usr/lib/libm.so.6": 40, "/venv/torch/libtorch_cpu.so": 13}), ("/usr/", "/venv/")
     )
     assert found.own == 46
-    assert not is_a_librarys(found, in_operators=0.1)
+    assert not is_library_work(found, in_operators=0.1)
 
 
 def test_a_kernel_that_moves_memory_or_waits_is_not_taken_for_the_little_that_torch_does() -> None:
@@ -64,4 +64,4 @@ def test_a_kernel_that_moves_memory_or_waits_is_not_taken_for_the_little_that_to
         for file in [rest] * 80 + ["/venv/torch/libtorch_cpu.so"] * 15:
             found.add(Counter({file: 1}), ("/usr/", "/venv/"))
         assert found.library_share() == 1.0
-        assert not is_a_librarys(found, in_operators=0.1)
+        assert not is_library_work(found, in_operators=0.1)

@@ -72,7 +72,7 @@ def test_nothing_of_a_stopped_runner_uses_a_processor(runner_pool: RunnerPool) -
         before = runner.cpu_ns()
         time.sleep(0.2)
         assert runner.cpu_ns() - before > 50_000_000
-        with runner.stopped():
+        with runner.pause():
             before = runner.cpu_ns()
             time.sleep(0.2)
             assert runner.cpu_ns() == before

@@ -40,7 +40,7 @@ def difference_from_exact(
     outputs: list[torch.Tensor],
     limits: Tolerance,
 ) -> str:
-    """The same against float64, or what comes nearest to it."""
+    """What is wrong with the outputs against float64, or what comes nearest to it; empty if nothing is."""
     leaves = cases.expect_timed(arguments, seed, distribution).leaves
     for number, (leaf, got) in enumerate(zip(leaves, outputs, strict=True)):
         message = compare(leaf, got, limits, f"output {number}" if len(leaves) > 1 else "it").message

@@ -19,21 +19,21 @@ _TOO_SMALL = "too-small-to-time"
 
 
 def audit(reference: Reference, arguments: list[Any], state: State, seconds: float, seed: int) -> list[str]:
-    """Reasons, each starting with its name; empty for a sound problem."""
+    """The reasons why a problem is degenerate, each starting with its name; empty for a sound one."""
     reasons: list[str] = []
     output = _tensors(reference.run(arguments, state, seed))
     again = _tensors(reference.run(arguments, state, seed))
-    if not _close(output, again):
+    if not _are_close(output, again):
         reasons.append("non-deterministic: two runs on the same inputs under the same seed differ")
-    reasons += _constant(output)
-    reasons += _inputs(reference, arguments, state, seed, output)
-    reasons += _parameters(reference, arguments, state, seed, output)
+    reasons += _audit_output(output)
+    reasons += _audit_inputs(reference, arguments, state, seed, output)
+    reasons += _audit_parameters(reference, arguments, state, seed, output)
     if seconds < SMALLEST_SECONDS:
         reasons.append(f"{_TOO_SMALL}: an eager call takes {seconds * 1e6:.0f} µs, mostly dispatch")
     return reasons
 
 
-def _constant(output: list[torch.Tensor]) -> list[str]:
+def _audit_output(output: list[torch.Tensor]) -> list[str]:
     reals = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in output if t.numel()]
     finite = [t.double()[torch.isfinite(t.double())] for t in reals]
     values = torch.cat([t.reshape(-1) for t in finite]) if finite else torch.zeros(0)
@@ -47,11 +47,11 @@ def _constant(output: list[torch.Tensor]) -> list[str]:
     return []
 
 
-def _inputs(
+def _audit_inputs(
     reference: Reference, arguments: list[Any], state: State, seed: int, output: list[torch.Tensor]
 ) -> list[str]:
     tree, tensors = trees.pack(arguments)
-    if not tensors and _close(output, _tensors(reference.run(arguments, state, seed + 1))):
+    if not tensors and _are_close(output, _tensors(reference.run(arguments, state, seed + 1))):
         return ["input-independent: there is no tensor among the inputs, so the output is a constant"]
     fresh = trees.pack(reference.inputs(seed + 1))[1]
     reasons = []
@@ -64,18 +64,18 @@ def _inputs(
         except Exception:
             # Inputs that only make sense together cannot be exchanged one by one.
             continue
-        if _close(output, other):
+        if _are_close(output, other):
             which = f" {number}" if len(tensors) > 1 else ""
             reasons.append(f"input-independent: fresh values of input{which} leave the output unchanged")
     return reasons
 
 
-def _parameters(
+def _audit_parameters(
     reference: Reference, arguments: list[Any], state: State, seed: int, output: list[torch.Tensor]
 ) -> list[str]:
-    moved = reference.randomised(state, seed)
+    moved = reference.randomise_state(state, seed)
     reasons = []
-    names = sorted(reference.movable())
+    names = sorted(reference.movable_names())
     if len(names) > _MOST_PARAMETERS:
         names = random.Random(seed).sample(names, _MOST_PARAMETERS)
     for name in names:
@@ -87,7 +87,7 @@ def _parameters(
         except Exception:
             # It has an influence, if only that.
             continue
-        if _close(output, other):
+        if _are_close(output, other):
             reasons.append(f"parameter-insensitive: parameter {name} cannot influence the output")
     return reasons
 
@@ -109,8 +109,8 @@ def is_of_time(reason: str) -> bool:
     return reason.startswith(_TOO_SMALL)
 
 
-def _close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    """Equal but for rounding."""
+def _are_close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Whether two outputs are equal but for rounding."""
     if [t.shape for t in first] != [t.shape for t in second]:
         return False
     for one, two in zip(first, second, strict=True):

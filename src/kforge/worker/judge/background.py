@@ -18,8 +18,8 @@ class Background:
         self._quiet_wanted = 0
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Begin as soon as nobody wants quiet."""
+    def work(self) -> Iterator[None]:
+        """Begin background work as soon as nobody wants quiet, and count it for the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._quiet_wanted)
             self._working += 1

@@ -16,7 +16,7 @@ from kforge.worker.judge.claimed_timer import ClaimedTimer
 from kforge.worker.judge.compare import Tolerance, same_bits
 from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.device_timer import DeviceTimer, Quiet
-from kforge.worker.judge.explain import without_advice
+from kforge.worker.judge.explain import strip_advice
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOutput
 from kforge.worker.judge.host_timer import HostTimer
@@ -37,7 +37,7 @@ _MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
 """Parts of names of operators that multiply matrices."""
 _LEAST_DEVIATION = 0.005
 """By how much the same work may differ from one process to the next on a GPU."""
-_WORDS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
+_LABELS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
 
 
 def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
@@ -138,14 +138,14 @@ class Baselines:
         return self._self_deviation
 
     def measure_itself(self, most_ahead: int | None = None) -> float:
-        """Eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
+        """Time eager against itself: how far from 1, and what it usually takes, with so many calls ahead at most."""
         eager = self.lane("eager")
         timer = self.timer(self.lane("eager twin"), eager, self._timing_seconds, watched=False)
         if isinstance(timer, DeviceTimer):
             timer.most = most_ahead
-        with self._cases.quiet():
+        with self._cases.limit_threads():
             samples = timer.run()
-        self.rest(eager)
+        self.release_memory(eager)
         if isinstance(timer, DeviceTimer) and timer.seen is not None:
             self._quiet[timer.baseline.at_a_time] = timer.seen
         if most_ahead is None:
@@ -153,14 +153,14 @@ class Baselines:
         self.drop("eager twin")
         return abs(statistics.median(samples.ratios()) - 1.0)
 
-    def _quiet_with(self, at_a_time: int) -> Quiet | None:
+    def _quiet_times(self, at_a_time: int) -> Quiet | None:
         """What is usual with so many calls launched at a time; measured when it is first asked for."""
         if at_a_time not in self._quiet:
             with contextlib.suppress(DeviceMemoryFull, torch.OutOfMemoryError, ProgramError, RunnerLost):
                 self.measure_itself(at_a_time)
         return self._quiet.get(at_a_time)
 
-    def _usual_with(self, lane: DeviceLane, at_a_time: int) -> float:
+    def _usual_call_ns(self, lane: DeviceLane, at_a_time: int) -> float:
         known = self._quiet.get(at_a_time)
         if lane is self._lanes.get("eager"):
             return known.call_ns if known is not None else 0.0
@@ -183,13 +183,13 @@ class Baselines:
         return dict(self._ratios)
 
     def _measure(self, name: str) -> BaselineTime:
-        words = _WORDS[name]
+        label = _LABELS[name]
         if name == "tf32" and not self._has_matrix_work():
             return BaselineTime(name, 1.0, "no float32 matrix product in it: the same as eager")
         try:
             other, eager = self.lane(name), self.lane("eager")
             limits = Tolerance(self._cases.problem.tolerances, "tf32" if name == "tf32" else "")
-            samples = self._timer(other, eager, limits)
+            samples = self._run_timer(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
             self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
             if self._cases.device.has_own_memory:
@@ -199,14 +199,14 @@ class Baselines:
         except ProgramError as error:
             if error.runner is not None and error.runner is self._runner_of("eager"):
                 raise
-            reason = f"{words} failed: {baseline_words(error)}"
+            reason = f"{label} failed: {describe_baseline_error(error)}"
         except WrongOutput as error:
-            reason = f"the output of {words} is wrong here: {error}"
+            reason = f"the output of {label} is wrong here: {error}"
         except (RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError) as error:
             lost = error.runner if isinstance(error, RunnerLost) else None
             if lost is not None and lost is self._runner_of("eager"):
                 raise
-            reason = f"{words}: {error}"
+            reason = f"{label}: {error}"
         self.drop(name)
         return BaselineTime(name, None, reason[:500])
 
@@ -218,10 +218,10 @@ class Baselines:
         names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
         return any(word in name for name in names for word in _MATRIX_WORK)
 
-    def _timer(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
-        with self._cases.quiet():
+    def _run_timer(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
+        with self._cases.limit_threads():
             samples = self.timer(candidate, baseline, self._timing_seconds, limits, watched=False).run()
-        self.rest(baseline)
+        self.release_memory(baseline)
         return samples
 
     def timer(
@@ -243,8 +243,8 @@ class Baselines:
             timer = DeviceTimer(candidate, baseline, refresh, seconds, seeds, verified, every, bare=watched)
             timer.rest = self._comes_to_rest
             if watched:
-                timer.quiet = self._quiet_with
-                timer.usual_ns = lambda at_a_time: self._usual_with(baseline, at_a_time)
+                timer.quiet = self._quiet_times
+                timer.usual_ns = lambda at_a_time: self._usual_call_ns(baseline, at_a_time)
             return timer
         if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
             return HostTimer(candidate, baseline, refresh, seconds, seeds, verified, every)
@@ -254,12 +254,14 @@ class Baselines:
     def _comes_to_rest(self, seconds: float) -> bool:
         """Whether the device has nothing to do, once what goes on beside is waited for; others on it excuse it."""
         device = self._cases.device
-        if device.clock.rest(seconds):
+        if device.clock.wait_until_idle(seconds):
             return True
         with device.background.quiet() as rests:
-            return not rests or device.clock.rest(seconds) or bool(device.platform.busy_because(device.number))
+            return (
+                not rests or device.clock.wait_until_idle(seconds) or bool(device.platform.busy_because(device.number))
+            )
 
-    def rest(self, lane: Lane) -> None:
+    def release_memory(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""
         if self._cases.device.is_scarce(self._cases.set_bytes):
             lane.release(60.0)
@@ -281,7 +283,7 @@ class Baselines:
             )
             if wrong:
                 raise WrongOutput(wrong)
-            if not lane.settled(block):
+            if not lane.sample_is_settled(block):
                 raise Unsettled
             if not all(map(same_bits, self._timed_inputs.sets().tensors[slot], inputs)):
                 raise InputsChanged
@@ -304,11 +306,11 @@ class Baselines:
             self.drop(name)
 
 
-def baseline_words(error: ProgramError | RunnerLost) -> str:
+def describe_baseline_error(error: ProgramError | RunnerLost) -> str:
     """What went wrong with a process that runs the reference, in one line."""
     if isinstance(error, RunnerLost):
         return str(error)
-    message = without_advice(error.report.message).splitlines()
+    message = strip_advice(error.report.message).splitlines()
     return f"{error.report.kind}: {message[-1] if message else ''}"
 
 

@@ -80,7 +80,7 @@ class Builds:
             request = standalone_request(candidate.source, ("env",), seconds, ("findings.json",), only_load=True)
             answer = runner.ask(request, seconds + 30)
             _refuse_findings(answer)
-            if not _complete(answer, seconds):
+            if not _is_complete(answer, seconds):
                 return b""
             return receive_build(runner, _MOST_BYTES, 60.0)
         except RunnerLost as error:
@@ -115,15 +115,15 @@ class Builds:
 def _refuse_findings(answer: StandaloneAnswer) -> None:
     """BuildRefused for what the program did while it was built."""
     try:
-        found = json.loads(base64.b64decode(answer.files["findings.json"]))
-        first = (str(found[0][0]), str(found[0][1])[:500]) if found else None
+        findings = json.loads(base64.b64decode(answer.files["findings.json"]))
+        first = (str(findings[0][0]), str(findings[0][1])[:500]) if findings else None
     except (KeyError, TypeError, ValueError, IndexError, RecursionError):
         return
     if first is not None:
         raise BuildRefused(*first)
 
 
-def _complete(answer: StandaloneAnswer, seconds: float) -> bool:
+def _is_complete(answer: StandaloneAnswer, seconds: float) -> bool:
     """Whether a build came to its end, so that what it left can be used; BuildFailed where the compiler refused."""
     if answer.status < 0:
         if answer.seconds >= seconds:

@@ -37,15 +37,15 @@ class ClaimedTimer(InterleavedTimer):
     _watched_blocks: int = 0
     _busy_blocks: int = 0
 
-    def _warm(self, samples: Samples) -> None:
+    def _warm_up(self, samples: Samples) -> None:
         self._watched_blocks = self._busy_blocks = 0
         for _ in range(WARM_BLOCKS):
             for lane in (self.baseline, self.candidate):
-                self._block(lane)
+                self._time_block(lane)
 
-    def _pair(self, order: str, samples: Samples) -> None:
+    def _time_pair(self, order: str, samples: Samples) -> None:
         for side in order:
-            block = self._turn(side)
+            block = self._time_side(side)
             # Only sums: in which call of a block a program works, or says it was slow, must not matter.
             typical = max(1.0, sum(block.ns) / len(block.ns))
             extra, lost = block.wall_ns / len(block.ns) - typical, block.lost_ns / len(block.ns)
@@ -60,17 +60,17 @@ class ClaimedTimer(InterleavedTimer):
                 samples.baseline_extra.append(extra)
                 samples.baseline_lost.append(lost)
 
-    def _turn(self, side: str) -> TimedBlock:
-        return self._watched_block() if side == "b" and self.watched else self._block(self._lane(side))
+    def _time_side(self, side: str) -> TimedBlock:
+        return self._time_watched_block() if side == "b" and self.watched else self._time_block(self._lane(side))
 
     def _lane(self, side: str) -> Lane:
         return self.candidate if side == "c" else self.baseline
 
-    def _watched_block(self) -> TimedBlock:
-        """The baseline's turn: one that is stopped and works all the same has itself continued."""
+    def _time_watched_block(self) -> TimedBlock:
+        """Time the baseline: a candidate that is stopped and works all the same has itself continued."""
         self.candidate.runner.stop()
         before = self.candidate.runner.cpu_ns()
-        block = self._block(self.baseline)
+        block = self._time_block(self.baseline)
         used_ns = self.candidate.runner.cpu_ns() - before
         self._watched_blocks += 1
         self._busy_blocks += used_ns > _IDLE_SHARE * block.wall_ns + 200_000
@@ -78,15 +78,15 @@ class ClaimedTimer(InterleavedTimer):
             raise NotIdle(f"while it was stopped, it used {used_ns / block.wall_ns:.0%} of a processor")
         return block
 
-    def _block(self, lane: Lane) -> TimedBlock:
-        """Fresh inputs, and a pass over them."""
+    def _time_block(self, lane: Lane) -> TimedBlock:
+        """Write fresh inputs, and time a pass over them."""
         if self.watched:
             self.candidate.runner.stop()
         self.refresh()
-        return self._pass(lane)
+        return self._run_pass(lane)
 
-    def _pass(self, lane: Lane) -> TimedBlock:
-        """One pass over the sets in random order."""
+    def _run_pass(self, lane: Lane) -> TimedBlock:
+        """Call a lane once on each set, in random order."""
         dice = random.SystemRandom()
         order = list(range(len(lane.slots)))
         dice.shuffle(order)

@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kforge.worker.judge.held_lane import HeldLane, shuffled
-from kforge.worker.judge.integrity import own_native
+from kforge.worker.judge.held_lane import HeldLane, shuffle_calls
+from kforge.worker.judge.integrity import own_native_code
 from kforge.worker.judge.timed_inputs import TimedInputs
 
 _FIRST, _SURE = 8, 60
@@ -52,19 +52,19 @@ class CodeSamples:
         return self.own + sum(self.libraries.values())
 
     def library_share(self) -> float:
-        """Of all that computes."""
+        """The share of libraries in all code that computes."""
         return sum(self.libraries.values()) / max(1, self.count)
 
     def moment_share(self) -> float:
-        """Of the time that calls take: comparable with the share that operators take of a call."""
+        """The share of libraries in the time of calls: comparable with the share that operators take of a call."""
         return self.library_moments / max(1, self.moments)
 
     def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
-        """One moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
+        """Count one moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
         before = sum(self.libraries.values())
         for path, times in files.items():
             name = os.path.basename(path)
-            own = not path or (path.startswith("/") and bool(own_native((path,), known)))
+            own = not path or (path.startswith("/") and bool(own_native_code((path,), known)))
             if own or name.startswith(_FUNCTIONS):
                 self.own += times
             elif path.startswith("/") and not name.startswith(_AIDS) and "/lib-dynload/" not in path:
@@ -78,26 +78,26 @@ def sample(lane: HeldLane, timed_inputs: TimedInputs, known: tuple[str, ...], in
 
     `in_operators` is the share of its time that torch's operators are said to take.
     """
-    found = CodeSamples()
+    samples = CodeSamples()
     span = _SPAN_NS
     for _ in range(_MOST_BLOCKS):
-        suspect = found.library_share() > _least_share(in_operators)
-        if found.count >= (_SURE if suspect else _FIRST):
+        suspect = samples.library_share() > _least_share(in_operators)
+        if samples.count >= (_SURE if suspect else _FIRST):
             break
         lane.runner.stop()
         timed_inputs.refresh()
-        moments = lane.sampled(shuffled(len(lane.slots), timed_inputs.seeds()), random.SystemRandom(), span)
+        moments = lane.sample_calls(shuffle_calls(len(lane.slots), timed_inputs.seeds()), random.SystemRandom(), span)
         for files in moments:
-            found.add(files, known)
+            samples.add(files, known)
         if len(moments) < _FEW_MOMENTS:
             span = min(2 * span, _LONGEST_SPAN_NS)
-    return found
+    return samples
 
 
-def is_a_librarys(found: CodeSamples, in_operators: float) -> bool:
+def is_library_work(samples: CodeSamples, in_operators: float) -> bool:
     """Whether most of the work is a library's, and no operator of torch that was seen accounts for it."""
-    works = found.count >= _LEAST and found.library_share() > _least_share(in_operators)
-    return works and found.moment_share() > in_operators + _MARGIN
+    works = samples.count >= _LEAST and samples.library_share() > _least_share(in_operators)
+    return works and samples.moment_share() > in_operators + _MARGIN
 
 
 def _least_share(in_operators: float) -> float:

@@ -92,8 +92,8 @@ class OutputDifference:
 
 def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> ExpectedLeaf:
     """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
-    eager = _real(eager.detach())
-    exact = _real(exact.detach()) if exact is not None else None
+    eager = _as_real(eager.detach())
+    exact = _as_real(exact.detach()) if exact is not None else None
     if exact is None or exact.shape != eager.shape:
         exact = eager
     if not eager.is_floating_point():
@@ -102,29 +102,29 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = F
     finite = True
     for got, want in zip(_rows(eager), _chunks(exact), strict=True):
         error = _difference(got, want)
-        largest, length = float(_largest(error)), float(_norm(want))
+        largest, length = float(_largest_magnitude(error)), float(_norm(want))
         if not math.isfinite(largest + length):
             finite = False
             fine = torch.isfinite(got) & torch.isfinite(want)
             error = torch.where(fine, error, 0.0)
-            largest, length = float(_largest(error)), float(_norm(torch.where(fine, want, 0.0)))
+            largest, length = float(_largest_magnitude(error)), float(_norm(torch.where(fine, want, 0.0)))
         error_square += float(_norm(error)) ** 2
         reference_square += length**2
         worst = max(worst, largest)
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
     negligible = _NEGLIGIBLE.get(eager.dtype, 0.0) if extreme else 0.0
-    norm = _relative(error_square, reference_square)
-    return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical(eager, exact), negligible)
+    norm = _relative_norm(error_square, reference_square)
+    return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical_error(eager, exact), negligible)
 
 
 def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> OutputDifference:
     """Hold one output tensor against its leaf."""
-    actual = _real(actual.to(leaf.eager.device))
+    actual = _as_real(actual.to(leaf.eager.device))
     if not leaf.eager.is_floating_point():
         return _compare_exactly(leaf, actual, name)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
-    typical, typical_limit = _typical(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
+    typical, typical_limit = _typical_error(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
     quick = _compare_finite(leaf, actual, floor) if leaf.finite else None
     if quick is not None and quick[0] <= norm_limit and typical <= typical_limit:
         return OutputDifference(quick[0], norm_limit, quick[1])
@@ -136,7 +136,7 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
         known = want if usual is None else torch.where(usual, want, 0.0)
         row = known.square().mean(dim=-1, keepdim=True).sqrt() if want.shape[-1] >= _SHORT_ROW else leaf.rms
         own = (eager - want).abs_() if usual is None else torch.where(usual, (eager - want).abs(), 0.0)
-        bound = known.abs().mul_(_ELEMENT_FACTOR * floor).add_(_granted(leaf, own, row, floor))
+        bound = known.abs().mul_(_ELEMENT_FACTOR * floor).add_(_granted_error(leaf, own, row, floor))
         error = (got - want).abs_() if usual is None else torch.where(usual, (got - want).abs(), 0.0)
         wrong = ~(error <= bound)
         if usual is not None:
@@ -150,7 +150,7 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
         error_square += float(error.square().sum())
         reference_square += float(known.square().sum())
     bad = torch.cat(flags) if flags else torch.zeros(0, dtype=torch.bool)
-    norm = _relative(error_square, reference_square)
+    norm = _relative_norm(error_square, reference_square)
     if bool(bad.any()):
         message = _describe(leaf, actual, bad, name)
         if norm < _SMALL_ERROR and bool(torch.isfinite(leaf.exact.reshape(-1)[bad]).any()):
@@ -172,7 +172,7 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
     return OutputDifference(norm, norm_limit, worst)
 
 
-def _typical(actual: torch.Tensor, exact: torch.Tensor) -> float:
+def _typical_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
     """The median relative error over elements from everywhere; those that are zero or not finite are left out."""
     # Odd, so that it is not always the same column; begun anywhere, so that nobody knows which ones count.
     step = exact.numel() // _TYPICAL_SAMPLES | 1
@@ -189,18 +189,18 @@ def _compare_finite(leaf: ExpectedLeaf, actual: torch.Tensor, floor: float) -> t
     for got, eager, want in zip(_rows(actual), _rows(leaf.eager), _chunks(leaf.exact), strict=True):
         rows = _norm(want, dim=-1, keepdim=True)
         row = rows / want.shape[-1] ** 0.5 if want.shape[-1] >= _SHORT_ROW else leaf.rms
-        granted = _granted(leaf, _difference(eager, want), row, floor)
+        granted = _granted_error(leaf, _difference(eager, want), row, floor)
         bound = want.abs()
         torch.add(granted, bound, alpha=_ELEMENT_FACTOR * floor, out=bound)
         error = _difference(got, want)
         error_square += float(_norm(error)) ** 2
         reference_square += float(_norm(rows)) ** 2
-        share = float(_largest(error.div_(bound)))
+        share = float(_largest_magnitude(error.div_(bound)))
         # Not a number: something is, and is looked at more closely.
         if not share <= 1.0:
             return None
         worst = max(worst, share)
-    return _relative(error_square, reference_square), worst
+    return _relative_norm(error_square, reference_square), worst
 
 
 def _difference(one: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
@@ -210,20 +210,20 @@ def _difference(one: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return one.double().sub_(exact)
 
 
-def _largest(tensor: torch.Tensor, **along: Any) -> torch.Tensor:
+def _largest_magnitude(tensor: torch.Tensor, **along: Any) -> torch.Tensor:
     """The largest magnitude, NaN where there is one; the tensor's signs may be lost."""
     # On the processor that norm is four times as slow as two passes, on a device as fast as one.
     return tensor.abs_().amax(**along) if tensor.device.type == "cpu" else _norm(tensor, ord=math.inf, **along)
 
 
-def _granted(leaf: ExpectedLeaf, own: torch.Tensor, row: Any, floor: float) -> torch.Tensor:
+def _granted_error(leaf: ExpectedLeaf, own: torch.Tensor, row: Any, floor: float) -> torch.Tensor:
     """What every element of a row may be off by, beside a share of its own size; more than nothing.
 
     Eager's own errors excuse the worst of the same row, so that a large element excuses no row but its own; where eager
     stands in for float64, it is not known of which row they are.
     """
     known = own.shape[-1] >= _SHORT_ROW and leaf.exact is not leaf.eager
-    worst = _largest(own, dim=-1, keepdim=True) if known else leaf.eager_worst
+    worst = _largest_magnitude(own, dim=-1, keepdim=True) if known else leaf.eager_worst
     share = _ELEMENT_FACTOR * floor + 8 * torch.finfo(leaf.eager.dtype).eps
     granted = _FACTOR * worst + share * row + leaf.negligible
     return torch.as_tensor(granted, dtype=own.dtype, device=own.device).clamp_(min=_SMALLEST)
@@ -239,7 +239,7 @@ def _compare_exactly(leaf: ExpectedLeaf, actual: torch.Tensor, name: str) -> Out
 
 
 def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Equal to the last bit, NaN included."""
+    """Whether two tensors are equal to the last bit, NaN included."""
     first, second = one.reshape(-1).view(torch.uint8), two.to(one.device).contiguous().reshape(-1).view(torch.uint8)
     if first.numel() % 8 == 0 and first.numel() == second.numel() and first.numel():
         first, second = first.view(torch.int64), second.view(torch.int64)
@@ -247,15 +247,17 @@ def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _describe(leaf: ExpectedLeaf, actual: torch.Tensor, bad: torch.Tensor, name: str) -> str:
-    """How many elements, where, expected and got, and what the pattern suggests."""
-    places = _some_places(bad)
+    """The message on wrong elements: how many, where, expected and got, and what the pattern suggests."""
+    places = _flagged_places(bad)
     total, shape, count = bad.numel(), tuple(leaf.eager.shape), int(bad.sum())
     share = 100 * count / total
     lines = [f"{name}: {count} of {total} elements are wrong ({share:.3g} %)"]
     got_flat, want_flat = actual.reshape(-1), leaf.exact.reshape(-1)
-    for place in (int(places[number]) for number in spread(len(places), _SHOWN)):
-        index = _index(place, shape)
-        lines.append(f"  at {index}: expected {_number(want_flat[place])}, got {_number(got_flat[place])}")
+    for place in (int(places[number]) for number in spread_indices(len(places), _SHOWN)):
+        index = _format_index(place, shape)
+        lines.append(
+            f"  at {index}: expected {_format_number(want_flat[place])}, got {_format_number(got_flat[place])}"
+        )
     if shape and len(places) == count < total:
         spans = []
         for axis, length in enumerate(shape):
@@ -277,20 +279,20 @@ def _describe(leaf: ExpectedLeaf, actual: torch.Tensor, bad: torch.Tensor, name:
     return "\n".join(lines)
 
 
-def _some_places(bad: torch.Tensor) -> torch.Tensor:
+def _flagged_places(bad: torch.Tensor) -> torch.Tensor:
     """Where the flags are set: everywhere, or where they are too many, among the first of them."""
-    found: list[torch.Tensor] = []
+    places: list[torch.Tensor] = []
     gathered = 0
     for start in range(0, bad.numel(), _FLAGS_AT_ONCE):
         here = bad[start : start + _FLAGS_AT_ONCE].nonzero().reshape(-1) + start
-        found.append(here)
+        places.append(here)
         gathered += len(here)
         if gathered > _MOST_PLACES:
             break
-    return torch.cat(found) if found else bad.nonzero().reshape(-1)
+    return torch.cat(places) if places else bad.nonzero().reshape(-1)
 
 
-def spread(count: int, wanted: int) -> list[int]:
+def spread_indices(count: int, wanted: int) -> list[int]:
     """At most so many of the numbers below a count, the first and the last among them, evenly apart.
 
     In whole numbers: float32 rounds large counts up, and a place behind the end is an assertion on a GPU that ends
@@ -301,7 +303,7 @@ def spread(count: int, wanted: int) -> list[int]:
 
 
 def _same_special(got: Any, eager: Any, want: Any, bound: Any) -> Any:
-    """Where eager or float64 is not finite: NaN with NaN, infinity with the same infinity, or close to float64."""
+    """Which not finite elements are right: NaN with NaN, infinity with the same infinity, or close to float64."""
     same = (torch.isnan(got) & torch.isnan(eager)) | (got == eager) | (got == want)
     close = torch.isfinite(want) & torch.isfinite(got) & ((got - want).abs() <= bound)
     return same | close
@@ -323,7 +325,7 @@ def _rows(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield rows[start : start + step]
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
     """A complex tensor as rows of real numbers, two for each; others as they are."""
     if not tensor.is_complex():
         return tensor
@@ -331,13 +333,13 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return pairs.flatten(-2) if tensor.dim() else pairs
 
 
-def _relative(error_square: float, reference_square: float) -> float:
+def _relative_norm(error_square: float, reference_square: float) -> float:
     if reference_square > 0:
         return float((error_square / reference_square) ** 0.5)
     return 0.0 if error_square == 0 else float("inf")
 
 
-def _index(place: int, shape: tuple[int, ...]) -> str:
+def _format_index(place: int, shape: tuple[int, ...]) -> str:
     if not shape:
         return "()"
     index = []
@@ -347,6 +349,6 @@ def _index(place: int, shape: tuple[int, ...]) -> str:
     return "[" + ", ".join(str(item) for item in reversed(index)) + "]"
 
 
-def _number(value: torch.Tensor) -> str:
+def _format_number(value: torch.Tensor) -> str:
     item = value.item()
     return f"{item:.7g}" if isinstance(item, float) else str(item)

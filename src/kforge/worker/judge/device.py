@@ -31,7 +31,7 @@ class Device:
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """As this process calls it."""
+        """The device as this process calls it."""
         return torch.device(self.platform.device_name(self.number))
 
     @property

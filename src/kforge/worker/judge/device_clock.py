@@ -65,8 +65,8 @@ class DeviceClock:
         self._rehearse()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Nothing of what is launched on the stream begins before the end of the block: then it runs without gaps.
+    def hold(self) -> Iterator[None]:
+        """Hold what is launched on the stream until the end of the block: then it runs without gaps.
 
         The driver loads a kernel when it is first launched, and waits for the device then: each kind has been launched
         before. Should that not be enough, the hold ends by itself.
@@ -89,9 +89,9 @@ class DeviceClock:
             self._word.value = max(self._word.value, turn)
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Note what others do on the device during the block, in which nothing may wait for the stream."""
-        with _no_finalizers(), self._watch.on(self.stream.cuda_stream):
+        with _no_finalizers(), self._watch.watch(self.stream.cuda_stream):
             yield
 
     def end_watch(self) -> None:
@@ -110,7 +110,7 @@ class DeviceClock:
             for number in range(len(self._events)):
                 self.mark(number)
             torch.zeros(16, dtype=torch.uint8, device=self._device)
-            with self._watch.on(self.stream.cuda_stream):
+            with self._watch.watch(self.stream.cuda_stream):
                 pass
         torch.cuda.synchronize(self._device)
 
@@ -123,11 +123,11 @@ class DeviceClock:
         self._scratch.fill_(0)
 
     def open_gate(self, address: int, turn: int) -> None:
-        """For a gate that is to open when the stream gets there."""
+        """Launch the opening of a gate: it opens when the stream gets there."""
         cuda_driver.write_word(self.stream.cuda_stream, address, turn)
 
     def wait_for(self, address: int, turn: int) -> None:
-        """What is launched next waits until a runner says that its turn is done."""
+        """Have what is launched next wait until a runner says that its turn is done."""
         cuda_driver.wait_for_word(self.stream.cuda_stream, address, turn)
 
     def set_word(self, address: int, turn: int) -> None:
@@ -156,7 +156,7 @@ class DeviceClock:
                 raise TurnLost
             time.sleep(0.00005)
 
-    def rest(self, seconds: float) -> bool:
+    def wait_until_idle(self, seconds: float) -> bool:
         """Wait until nobody else has work on the device; says whether that came."""
         deadline = time.monotonic() + seconds
         while any(self._probe_ns() > _RESTED_NS for _ in range(_RESTED_PROBES)):
@@ -176,7 +176,7 @@ class DeviceClock:
 
 @contextlib.contextmanager
 def _no_finalizers() -> Iterator[None]:
-    """Nothing is collected during the block: what gives device memory back waits for all that is on the device."""
+    """Keep the collector off for the block: what gives device memory back waits for all that is on the device."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -20,7 +20,7 @@ from kforge.worker.device_memory import DONE_OFFSET, WORDS_BYTES, DeviceArena
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.device_clock import DeviceClock, Turn, TurnLost
 from kforge.worker.judge.device_outputs import CallOutputs, CopiedElements, DeviceOutputs, Shared
-from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffled
+from kforge.worker.judge.held_lane import REUSED, Calls, HeldBlock, HeldLane, Part, Parts, shuffle_calls
 from kforge.worker.judge.lane import NONSENSE, InputSets
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import own_wait_ns
@@ -52,7 +52,7 @@ class _NotWatched(Exception):
 
 
 class DeviceLane(HeldLane):
-    """Sets of its own, which hold what the judge's sets hold when it is their turn."""
+    """A lane with sets of its own, which hold what the judge's sets hold when it is their turn."""
 
     def __init__(
         self,
@@ -120,10 +120,12 @@ class DeviceLane(HeldLane):
 
     # -- timed blocks ------------------------------------------------------------------------------------------------
 
-    def timed(self, calls: Calls, parts: Parts) -> HeldBlock:
+    def time_calls(self, calls: Calls, parts: Parts) -> HeldBlock:
         while True:
             try:
-                block = self._launched(calls, parts) if self.at_a_time else self._asked(calls, parts)
+                block = (
+                    self._time_launched_ahead(calls, parts) if self.at_a_time else self._time_from_request(calls, parts)
+                )
             except _NotAhead:
                 self._failed += 1
                 if self._failed == _TRIES:
@@ -144,7 +146,7 @@ class DeviceLane(HeldLane):
     def _needs_copies(self, block: HeldBlock) -> bool:
         """Whether an output of the right shape cannot be read as it lies."""
         return any(
-            not self._outputs.reads(given)
+            not self._outputs.can_read(given)
             or not all(map(self._is_plain, range(len(self.slots[0])), given.output.leaves))
             for given in map(CallOutputs, block.outputs, block.addresses, block.strides)
         )
@@ -154,50 +156,50 @@ class DeviceLane(HeldLane):
 
     def launching_ns(self, rounds: int) -> float:
         """What a call takes, launching included, by the judge's clock from the moment they are asked for."""
-        calls = shuffled(len(self.slots), [None] * len(self.slots))
-        return self._asked(calls, {}, rounds=rounds).wall_ns / (len(calls) * rounds)
+        calls = shuffle_calls(len(self.slots), [None] * len(self.slots))
+        return self._time_from_request(calls, {}, rounds=rounds).wall_ns / (len(calls) * rounds)
 
     def drop_outputs(self) -> None:
         """Have the runner hold nothing of earlier calls."""
         self.runner.ask(self._request([]), self._seconds)
 
     def call_once(self) -> None:
-        """One call, of which nothing is asked."""
+        """Make one call, of which nothing is asked."""
         self.runner.ask(self._request([(0, 0, None)]), self._seconds)
 
     def idle_ns(self, calls: Calls) -> int:
         if not self.at_a_time:
-            return self._asked(calls, {}, idle=True).wall_ns
+            return self._time_from_request(calls, {}, idle=True).wall_ns
         groups = -(-len(calls) // self.at_a_time)
         spent: list[int] = []
         while len(spent) < groups:
             with contextlib.suppress(_NotAhead):
-                spent.append(self._watched_turn([], {}, first=True)[1].spent_ns)
+                spent.append(self._run_watched_turn([], {}, first=True)[1].spent_ns)
         return sum(spent)
 
-    def _launched(self, calls: Calls, parts: Parts) -> HeldBlock:
-        """Groups of calls, each launched ahead."""
+    def _time_launched_ahead(self, calls: Calls, parts: Parts) -> HeldBlock:
+        """Time groups of calls, each group launched ahead."""
         given: dict[int, CallOutputs] = {}
         taken: list[CopiedElements] = []
         spent = before = after = 0
         for start in range(0, len(calls), self.at_a_time):
-            found, turn, read = self._watched_turn(calls[start : start + self.at_a_time], parts, first=not start)
-            given |= found
+            outputs, turn, read = self._run_watched_turn(calls[start : start + self.at_a_time], parts, first=not start)
+            given |= outputs
             taken.append(read)
             spent += turn.spent_ns
             before += turn.before_ns + (turn.early_ns if self._watched else 0)
             after += turn.after_ns
-        return replace(_block(given, spent, 0, taken), before_ns=before, after_ns=after)
+        return replace(_make_block(given, spent, 0, taken), before_ns=before, after_ns=after)
 
-    def _watched_turn(
+    def _run_watched_turn(
         self, calls: Calls, parts: Parts, first: bool
     ) -> tuple[dict[int, CallOutputs], Turn, CopiedElements]:
         for _ in range(_MOST_MAPPINGS):
             with contextlib.suppress(_NotWatched):
-                return self._turn(calls, parts, first)
-        raise self._nonsense(ValueError("memory that is never the same"))
+                return self._run_turn(calls, parts, first)
+        raise self._nonsense_error(ValueError("memory that is never the same"))
 
-    def _turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, CallOutputs], Turn, CopiedElements]:
+    def _run_turn(self, calls: Calls, parts: Parts, first: bool) -> tuple[dict[int, CallOutputs], Turn, CopiedElements]:
         self._turns += 1
         turn, timer = self._turns, self._timer
         gate, done = self._words.address, self._words.address + DONE_OFFSET
@@ -213,10 +215,10 @@ class DeviceLane(HeldLane):
         try:
             if self._watched:
                 # From now on until its turn nothing of it works on the device: all it launches waits behind the gate.
-                watch.enter_context(timer.watched())
+                watch.enter_context(timer.watch())
             try:
                 answer, in_time = self.runner.ask_patiently(request, patience, open_gate, self._seconds)
-                given = self._given(answer, calls)
+                given = self._call_outputs(answer, calls)
                 self._ask_for_memory(given, shared)
                 self.runner.stop()
             finally:
@@ -230,7 +232,7 @@ class DeviceLane(HeldLane):
             with torch.cuda.stream(timer.stream):
                 taken = self._outputs.plan(given, parts)
             sets = [number for number, _, _ in calls]
-            with timer.held():
+            with timer.hold():
                 timer.mark(0)
                 self._write_inputs(sets)
                 timer.flush()
@@ -241,7 +243,7 @@ class DeviceLane(HeldLane):
                 taken.copy()
                 timer.mark(3)
                 watch.close()
-            return given, self._finished(done, turn), taken
+            return given, self._finish_turn(done, turn), taken
         except BaseException:
             # Whatever it launched must not wait for ever.
             open_gate()
@@ -249,22 +251,22 @@ class DeviceLane(HeldLane):
         finally:
             watch.close()
 
-    def _finished(self, done: int, turn: int) -> Turn:
+    def _finish_turn(self, done: int, turn: int) -> Turn:
         try:
             return self._timer.finish(self._seconds)
         except TurnLost:
             # With its process its kernels end too: what the stream waits for is then nobody's but the judge's.
             self.runner.kill()
             self._timer.rescue(done, turn)
-            raise self._late() from None
+            raise self._timeout_error() from None
 
-    def _late(self) -> RunnerLost:
+    def _timeout_error(self) -> RunnerLost:
         lost = RunnerLost("timeout", f"the device was not done after {self._seconds:.0f} s")
         lost.runner = self.runner
         return lost
 
-    def _asked(self, calls: Calls, parts: Parts, idle: bool = False, rounds: int = 1) -> HeldBlock:
-        """Calls whose time runs from the moment they are asked for until their outputs are read."""
+    def _time_from_request(self, calls: Calls, parts: Parts, idle: bool = False, rounds: int = 1) -> HeldBlock:
+        """Time calls from the moment they are asked for until their outputs are read."""
         timer = self._timer
         self.runner.stop()
         sets = [number for number, _, _ in calls]
@@ -279,7 +281,7 @@ class DeviceLane(HeldLane):
         try:
             answer = self.runner.ask(replace(self._request(calls, idle=idle), rounds=rounds), self._seconds)
             self._wall_ns = _clock() - began
-            given = self._given(answer, calls)
+            given = self._call_outputs(answer, calls)
             self._ask_for_memory(given, shared)
             self.runner.stop()
         finally:
@@ -291,15 +293,15 @@ class DeviceLane(HeldLane):
         wall = _clock() - began
         lost = before.lost_ns(self.runner.scheduler_times(), wall)
         lost = wall if lost is None else min(wall, lost + own_wait_ns() - own)
-        return _block(given, wall, lost, [taken])
+        return _make_block(given, wall, lost, [taken])
 
     def _request(self, calls: Calls, turn: int = 0, first: bool = True, idle: bool = False) -> MakeTimedCalls:
         copies = self.copies and not idle
         return MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle, turn=turn, first=first)
 
     def _write_inputs(self, numbers: Any) -> None:
-        """What the judge's sets hold, by a kernel: a copy engine would leave the device to whoever begins early."""
-        for start, stop in _joined(sorted(self.sets.spans[number] for number in numbers)):
+        """Copy the judge's sets, by a kernel: a copy engine would leave the device to whoever begins early."""
+        for start, stop in _join_spans(sorted(self.sets.spans[number] for number in numbers)):
             source, target = (memory.bytes[start:stop].view(torch.int64) for memory in self._memories())
             torch.add(source, 0, out=target)
 
@@ -311,12 +313,12 @@ class DeviceLane(HeldLane):
 
     # -- outputs -----------------------------------------------------------------------------------------------------
 
-    def _given(self, answer: TimedOutputs, calls: Calls) -> dict[int, CallOutputs]:
+    def _call_outputs(self, answer: TimedOutputs, calls: Calls) -> dict[int, CallOutputs]:
         slots = [slot for _, slot, _ in calls]
         try:
             block = self._read(answer, slots, 0, 0)
         except NONSENSE as error:
-            raise self._nonsense(error) from None
+            raise self._nonsense_error(error) from None
         return dict(zip(sorted(slots), map(CallOutputs, block.outputs, block.addresses, block.strides), strict=True))
 
     def _read_output(self, output: HeldOutput) -> tuple[SlotOutput, list[tuple[int, ...]]]:
@@ -330,7 +332,7 @@ class DeviceLane(HeldLane):
         )
         return SlotOutput(read.tree, leaves), strides
 
-    def _ask_for_memory(self, given: dict[int, CallOutputs], found: list[Shared]) -> None:
+    def _ask_for_memory(self, given: dict[int, CallOutputs], blocks: list[Shared]) -> None:
         """Add blocks that outputs lie in and that are not mapped here yet; what cannot be shared is left out."""
         if self.copies:
             return
@@ -350,18 +352,18 @@ class DeviceLane(HeldLane):
                 if not all(any(start < base + size and base < stop for start, stop in ranges) for base, size, _ in new):
                     raise ValueError("memory that no output lies in")
             except NONSENSE as error:
-                raise self._nonsense(error) from None
+                raise self._nonsense_error(error) from None
             finally:
-                found += new
+                blocks += new
             self._blocks += len(new)
             if self._blocks > _MOST_BLOCKS:
-                raise self._nonsense(ValueError("too many blocks of memory"))
+                raise self._nonsense_error(ValueError("too many blocks of memory"))
 
     def _map(self, shared: list[Shared]) -> None:
         try:
             self._outputs.map(shared)
         except NONSENSE as error:
-            raise self._nonsense(error) from None
+            raise self._nonsense_error(error) from None
 
     def take(self, block: HeldBlock, parts: Parts) -> None:
         """Nothing to do: outputs are read where they lie, and nothing of the program runs meanwhile."""
@@ -379,14 +381,14 @@ class DeviceLane(HeldLane):
         return super().read(block, slot, number, parts)
 
     def outputs_are_apart(self, block: HeldBlock) -> bool:
-        """Whether no two outputs of a block lie in the same memory; it is not of use afterwards."""
+        """Whether no two outputs of a block lie in the same memory; the block is not of use afterwards."""
         given = map(CallOutputs, block.outputs, block.addresses, block.strides)
         return self.copies or self._outputs.are_apart(list(given))
 
     def is_settled(self, block: HeldBlock) -> bool:
         return all(taken.is_settled() for taken in block.taken)
 
-    def changed_inputs(self, slot: int) -> bool:
+    def has_changed_inputs(self, slot: int) -> bool:
         return not all(map(same_bits, self.sets.tensors[slot], self._source.tensors[slot]))
 
     def release(self, seconds: float) -> None:
@@ -408,24 +410,24 @@ class DeviceLane(HeldLane):
         self.copies, self.copied_because = True, reason
 
 
-def _block(given: dict[int, CallOutputs], spent_ns: int, lost_ns: int, taken: list[CopiedElements]) -> HeldBlock:
-    found = [given[slot] for slot in sorted(given)]
+def _make_block(given: dict[int, CallOutputs], spent_ns: int, lost_ns: int, taken: list[CopiedElements]) -> HeldBlock:
+    ordered = [given[slot] for slot in sorted(given)]
     return HeldBlock(
         spent_ns,
         lost_ns,
-        [item.output for item in found],
-        [item.addresses for item in found],
-        [item.strides for item in found],
+        [item.output for item in ordered],
+        [item.addresses for item in ordered],
+        [item.strides for item in ordered],
         taken=taken,
     )
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours as one."""
-    found: list[tuple[int, int]] = []
+def _join_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans with neighbours joined into one."""
+    joined: list[tuple[int, int]] = []
     for start, stop in spans:
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
         else:
-            found.append((start, stop))
-    return found
+            joined.append((start, stop))
+    return joined

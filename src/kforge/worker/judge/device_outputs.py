@@ -54,7 +54,7 @@ class CopiedElements:
     bytes: torch.Tensor
 
     def copy(self) -> None:
-        """Read them, on the current stream."""
+        """Copy the elements, on the current stream."""
         if self.into:
             torch._foreach_copy_(self.into, self.out_of)
 
@@ -77,7 +77,7 @@ class CopiedElements:
 
 
 class DeviceOutputs:
-    """Of one runner: its memory as far as it is mapped here, or the judge's own where it copies what it returns."""
+    """Outputs of one runner: its memory as far as it is mapped here, or the judge's where it copies what it returns."""
 
     def __init__(self, device: Device, expected: list[torch.Tensor]) -> None:
         """`expected`: an output of each number, for its shape, dtype and strides."""
@@ -104,14 +104,14 @@ class DeviceOutputs:
             for _, _, fd in blocks:
                 os.close(fd)
 
-    def reads(self, given: CallOutputs) -> bool:
-        """Whether everything of it can be read as it lies."""
+    def can_read(self, given: CallOutputs) -> bool:
+        """Whether every output of a call can be read as it lies."""
         return bool(self.delivered) or all(
             start % self._expected[number].element_size() == 0 and self._mirror.covers(start, stop)
             for number, start, stop in self.places(given)
         )
 
-    def flat(self, slot: int, number: int, address: int) -> torch.Tensor:
+    def flat_bytes(self, slot: int, number: int, address: int) -> torch.Tensor:
         """The bytes of an output, in memory order."""
         expected = self._expected[number]
         size = expected.numel() * expected.element_size()
@@ -127,14 +127,14 @@ class DeviceOutputs:
         if self.delivered:
             return self.delivered[slot][number]
         usual = given.output.leaves[number].usual_layout
-        flat = self.flat(slot, number, given.addresses[number]).view(expected.dtype)
+        flat = self.flat_bytes(slot, number, given.addresses[number]).view(expected.dtype)
         return flat.as_strided(expected.shape, expected.stride() if usual else given.strides[number])
 
     def plan(self, given: dict[int, CallOutputs], parts: Parts) -> CopiedElements:
         """What is to be copied the moment a turn is done: parts that are asked for, or some of what is read later."""
         pieces: dict[Key, list[Part]] = {}
         for slot, item in given.items():
-            if not self.reads(item):
+            if not self.can_read(item):
                 continue
             for number, start, stop in self.places(item):
                 wanted = parts.get((slot, number), [])
@@ -152,7 +152,7 @@ class DeviceOutputs:
         into: list[torch.Tensor] = []
         out_of: list[torch.Tensor] = []
         for (slot, number), wanted in pieces.items():
-            flat, size = self.flat(slot, number, given[slot].addresses[number]), sizes[slot, number]
+            flat, size = self.flat_bytes(slot, number, given[slot].addresses[number]), sizes[slot, number]
             at = places[slot, number][0]
             for first, count in wanted:
                 into.append(copied[at : at + count * size])
@@ -165,7 +165,7 @@ class DeviceOutputs:
 
         Memory is mapped in whole pages, so one word of each shows it; they get their values back.
         """
-        places = [place for item in given if self.reads(item) for place in self.places(item)]
+        places = [place for item in given if self.can_read(item) for place in self.places(item)]
         if not places:
             return True
         _, start, stop = _dice.choice(places)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.device_lane import DeviceLane
-from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, NotOwned, Parts, shuffled
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, NotOwned, Parts, shuffle_calls
 from kforge.worker.judge.host_timer import HostTimer
 from kforge.worker.judge.interleaved_timer import NotIdle, Samples
 
@@ -61,32 +61,32 @@ class DeviceTimer(HostTimer):
     _beside: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {"c": [], "b": []})
     _last: HeldBlock | None = None
 
-    def _warm(self, samples: Samples) -> None:
+    def _warm_up(self, samples: Samples) -> None:
         seeds = self.seeds()
         for lane in (self.baseline, self.candidate):
             lane.warm_up(seeds)
             lane.runner.stop()
-        super()._warm(samples)
+        super()._warm_up(samples)
 
-    def _blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
+    def _time_blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
         # As many calls at a time for one side as for the other.
         at_a_time = min(self.candidate.most_ahead, self.baseline.most_ahead)
         at_a_time = at_a_time if self.most is None else min(at_a_time, self.most)
         self.candidate.at_a_time = self.baseline.at_a_time = at_a_time
-        return super()._blocks(order, samples)
+        return super()._time_blocks(order, samples)
 
-    def _turn(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
+    def _time_block(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
         if lane is self.baseline:
-            self._see_device_rest()
-        return lane.timed(calls, parts)
+            self._check_device_idle()
+        return lane.time_calls(calls, parts)
 
-    def _see_device_rest(self) -> None:
-        """Before every turn of the baseline: nothing of the candidate's is left on the device."""
+    def _check_device_idle(self) -> None:
+        """Check, before every turn of the baseline, that nothing of the candidate's is left on the device."""
         if not self.rest(_REST_SECONDS):
             raise NotIdle("while it was stopped, the device worked all the same")
 
-    def _pair(self, order: str, samples: Samples) -> None:
-        blocks = self._blocks(order, samples)
+    def _time_pair(self, order: str, samples: Samples) -> None:
+        blocks = self._time_blocks(order, samples)
         ours, theirs = blocks["c"], blocks["b"]
         calls = len(ours.outputs)
         samples.candidate.append(ours.wall_ns / calls)
@@ -108,11 +108,11 @@ class DeviceTimer(HostTimer):
         self.candidate.at_a_time = self.baseline.at_a_time = at_a_time
         idle = self._idle_ns()
         idle = min(idle, quiet.idle_ns * _SLACK) if quiet is not None else idle
-        samples.without_delivery(idle / calls, _AHEAD if at_a_time else _OUTSIDE)
-        before, after = (_seldom_more([block[part] for block in self._beside["b"]]) for part in (0, 1))
+        samples.subtract_delivery(idle / calls, _AHEAD if at_a_time else _OUTSIDE)
+        before, after = (_upper_quartile([block[part] for block in self._beside["b"]]) for part in (0, 1))
         if quiet is not None:
             before, after = min(before, quiet.before_ns), min(after, quiet.after_ns)
-        samples.charge(*(_beyond(self._beside[side], before, after, calls) for side in "cb"))
+        samples.charge(*(_excess_ns(self._beside[side], before, after, calls) for side in "cb"))
         self.seen = Quiet(statistics.median(samples.baseline), idle, before, after)
         if quiet is not None:
             samples.cap_baseline(self._most_ns(samples, at_a_time))
@@ -120,13 +120,13 @@ class DeviceTimer(HostTimer):
             # By the device's clock nobody on the processor can have taken any of it.
             samples.candidate_lost, samples.baseline_lost = ([0.0] * len(samples.candidate) for _ in range(2))
         if self.bare and at_a_time:
-            self._bare(samples)
+            self._time_bare_calls(samples)
 
     def _idle_ns(self) -> float:
         spent = []
         for _ in range(_IDLE_BLOCKS):
-            self._see_device_rest()
-            spent.append(float(self.baseline.idle_ns(shuffled(len(self.baseline.slots), self.seeds()))))
+            self._check_device_idle()
+            spent.append(float(self.baseline.idle_ns(shuffle_calls(len(self.baseline.slots), self.seeds()))))
         return statistics.median(spent)
 
     def _most_ns(self, samples: Samples, at_a_time: int) -> float:
@@ -137,27 +137,27 @@ class DeviceTimer(HostTimer):
         faster = sorted(samples.baseline)[len(samples.baseline) // 4]
         return min(usual, faster) * _SLACK_OUTSIDE
 
-    def _bare(self, samples: Samples) -> None:
-        """Calls that nobody verifies: they show what launching takes beside the work."""
+    def _time_bare_calls(self, samples: Samples) -> None:
+        """Time calls that nobody verifies: they show what launching takes beside the work."""
         calls = len(self.baseline.slots)
         usual = max(statistics.median(samples.candidate), statistics.median(samples.baseline), 1.0)
         rounds = max(1, min(-(-_BARE_CALLS // calls), int(_BARE_NS / (calls * usual))))
         for number in range(_BARE_PAIRS):
             pairs = [(self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare)]
             for lane, spent in pairs if number % 2 else reversed(pairs):
-                self._see_device_rest()
+                self._check_device_idle()
                 spent.append(lane.launching_ns(rounds))
 
-    def _see_rest(self, used_ns: int) -> None:
-        """On the processor nothing of what is timed happens: only one that is busy for long can disturb it."""
+    def _check_idle(self, used_ns: int) -> None:
+        """Check for long work only: nothing of what is timed happens on the processor, and little disturbs nobody."""
         if used_ns > _BUSY_NS:
-            super()._see_rest(used_ns)
+            super()._check_idle(used_ns)
 
 
-def _seldom_more(values: list[int]) -> float:
+def _upper_quartile(values: list[int]) -> float:
     return float(sorted(values)[3 * len(values) // 4]) if values else 0.0
 
 
-def _beyond(beside: list[tuple[int, int]], before: float, after: float, calls: int) -> list[float]:
+def _excess_ns(beside: list[tuple[int, int]], before: float, after: float, calls: int) -> list[float]:
     """Per call of each block: what either part took longer; what one saves does not pay for the other."""
     return [(max(0.0, one - before) + max(0.0, two - after)) / calls for one, two in beside]

@@ -49,14 +49,14 @@ done:
 
 
 class DeviceWatch:
-    """For one context, the calling thread's."""
+    """A watch for one context, the calling thread's."""
 
     def __init__(self) -> None:
         driver = cuda_driver.driver()
         self._function, module = ctypes.c_void_p(), ctypes.c_void_p()
         cuda_driver.check(driver.cuModuleLoadData(ctypes.byref(module), _PTX), "cuModuleLoadData")
-        found = driver.cuModuleGetFunction(ctypes.byref(self._function), module, b"kforge_watch")
-        cuda_driver.check(found, "cuModuleGetFunction")
+        status = driver.cuModuleGetFunction(ctypes.byref(self._function), module, b"kforge_watch")
+        cuda_driver.check(status, "cuModuleGetFunction")
         self._word: Any = cuda_driver.host_memory(ctypes.c_uint32)
         self._missing: Any = cuda_driver.host_memory(ctypes.c_uint64)
         self._turn = ctypes.c_uint32(0)
@@ -68,7 +68,7 @@ class DeviceWatch:
         self._arguments: Any = (ctypes.c_void_p * len(self._given))(*map(ctypes.addressof, self._given))
 
     @contextlib.contextmanager
-    def on(self, stream: int) -> Iterator[None]:
+    def watch(self, stream: int) -> Iterator[None]:
         """Watch for the block. Nothing in it may wait for the stream."""
         self._turn.value += 1
         launch = cuda_driver.driver().cuLaunchKernel

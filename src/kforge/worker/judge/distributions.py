@@ -32,13 +32,13 @@ _Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 """What is done to some entries of a tensor."""
 
 
-def _large(entries: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    """Beyond what exp takes in float32, and what may be squared in float16."""
+def _scale_to_largest(entries: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+    """Scale entries beyond what exp takes in float32, and what may be squared in float16."""
     return entries * (_LARGEST / entries.abs().amax().clamp(min=1e-6))
 
 
-def _with(value: float) -> _Change:
-    """One element of each entry, drawn at random."""
+def _insert_value(value: float) -> _Change:
+    """The change that sets one element of each entry, drawn at random, to a value."""
 
     def change(entries: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         flat = entries.clone().reshape(entries.shape[0], -1)
@@ -51,7 +51,7 @@ def _with(value: float) -> _Change:
 
 _FINITE: dict[str, _Change] = {
     "as the problem gives them": lambda entries, _: entries,
-    f"scaled to {_LARGEST:.0f}": _large,
+    f"scaled to {_LARGEST:.0f}": _scale_to_largest,
     f"plus {_FAR:.0f}": lambda entries, _: entries + _FAR,
     f"minus {_FAR:.0f}": lambda entries, _: entries - _FAR,
     "times 1e-6": lambda entries, _: entries * 1e-6,
@@ -63,9 +63,9 @@ _EQUAL: dict[str, _Change] = {
 }
 """Where several elements are equal: which of them is chosen is nowhere said."""
 _SPECIAL: dict[str, _Change] = {
-    "with a NaN": _with(float("nan")),
-    "with an infinity": _with(float("inf")),
-    "with a negative infinity": _with(float("-inf")),
+    "with a NaN": _insert_value(float("nan")),
+    "with an infinity": _insert_value(float("inf")),
+    "with a negative infinity": _insert_value(float("-inf")),
 }
 _NAN_ALONE = {"with a NaN": _SPECIAL["with a NaN"]}
 
@@ -93,41 +93,43 @@ class Extremes:
         tree, tensors = trees.pack(arguments)
         generator = torch.Generator().manual_seed(seed)
         changed = list(tensors)
-        for place, number in enumerate(self._floating(tensors)[: None if self.all_arguments else 1]):
+        for place, number in enumerate(self._floating_indices(tensors)[: None if self.all_arguments else 1]):
             special = _SPECIAL if self.special and not place else _NAN_ALONE if self.nan_everywhere else {}
-            changed[number] = self._changed(tensors[number], special, generator)
+            changed[number] = self._change_tensor(tensors[number], special, generator)
         return list(trees.unpack(tree, changed))
 
     def mark(self, tensors: list[torch.Tensor], seed: int) -> int | None:
         """Have one entry of the first floating tensor reach one edge, in place; says which entry it is."""
         generator = torch.Generator().manual_seed(seed)
-        for number in self._floating(tensors)[:1]:
+        for number in self._floating_indices(tensors)[:1]:
             entries = tensors[number]
             if entries.dim() < 2:
                 return None
-            changes = list(self._turns(_SPECIAL if self.special else {}).values())
+            changes = list(self._edges(_SPECIAL if self.special else {}).values())
             entry = int(torch.randint(entries.shape[0], (1,), generator=generator))
             change = changes[int(torch.randint(1, len(changes), (1,), generator=generator))]
             entries[entry : entry + 1] = change(entries[entry : entry + 1].clone(), generator)
             return entry
         return None
 
-    def words(self) -> str:
-        """Which edges there are."""
-        edges = self._turns(_SPECIAL if self.special else {})
+    def description(self) -> str:
+        """The edges there are, as a sentence says them."""
+        edges = self._edges(_SPECIAL if self.special else {})
         return f"extremes; entries of the first dimension are, in random order, {', '.join(edges)}"
 
     @staticmethod
-    def _floating(tensors: list[torch.Tensor]) -> list[int]:
+    def _floating_indices(tensors: list[torch.Tensor]) -> list[int]:
         return [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
 
-    def _turns(self, special: dict[str, _Change]) -> dict[str, _Change]:
+    def _edges(self, special: dict[str, _Change]) -> dict[str, _Change]:
         return {**_FINITE, **(_EQUAL if self.equal else {}), **special}
 
-    def _changed(self, tensor: torch.Tensor, special: dict[str, _Change], generator: torch.Generator) -> torch.Tensor:
-        turns = list(self._turns(special).values())
+    def _change_tensor(
+        self, tensor: torch.Tensor, special: dict[str, _Change], generator: torch.Generator
+    ) -> torch.Tensor:
+        changes = list(self._edges(special).values())
         entries = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor
-        if entries.shape[0] < len(turns):
+        if entries.shape[0] < len(changes):
             entries = tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else entries
         result = entries.clone()
         # Of very many, neighbours reach the same edge: each on its own would take longer than everything else.
@@ -135,15 +137,15 @@ class Extremes:
         groups = entries.shape[0] // together
         places = torch.unflatten(result[: groups * together], 0, (groups, together))
         order = torch.randperm(groups, generator=generator).to(entries.device)
-        for number, change in enumerate(turns):
-            chosen = order[number :: len(turns)]
+        for number, change in enumerate(changes):
+            chosen = order[number :: len(changes)]
             if chosen.numel():
                 places[chosen] = change(places[chosen], generator)
         return result.reshape(tensor.shape)
 
 
 def levels_of_extremes(choosing: bool) -> tuple[Extremes, ...]:
-    """From the most to the least that a case may reach; the reference decides what it can take.
+    """Extremes from the most to the least that a case may reach; the reference decides what it can take.
 
     Where an output says which element was chosen, there must be no doubt about that.
     """
@@ -163,13 +165,13 @@ def apply(name: str, arguments: list[Any], seed: int, integers_too: bool = False
     tree, tensors = trees.pack(arguments)
     generator = torch.Generator().manual_seed(seed)
 
-    def changed(tensor: torch.Tensor) -> torch.Tensor:
+    def change_tensor(tensor: torch.Tensor) -> torch.Tensor:
         if name == "shifted" and tensor.is_floating_point() and _is_constant(tensor):
             return tensor + torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.dtype)
         signed = integers_too and name == "negated" and tensor.dtype in _SIGNED
         return change(tensor) if tensor.is_floating_point() or signed else tensor
 
-    return list(trees.unpack(tree, [changed(tensor) for tensor in tensors]))
+    return list(trees.unpack(tree, [change_tensor(tensor) for tensor in tensors]))
 
 
 _LEAST_OVERALL, _LEAST_STRETCH, _LEAST_PATCH = 0.75, 0.85, 0.9
@@ -194,7 +196,7 @@ class Patchwork:
     def __init__(self, drawn: torch.Tensor) -> None:
         """`drawn` is dense."""
         kept = min(drawn.numel(), _MOST_KEPT)
-        self._patches = _flat(drawn)[: kept // PATCH * PATCH].clone().view(-1, PATCH)
+        self._patches = _flatten(drawn)[: kept // PATCH * PATCH].clone().view(-1, PATCH)
         self._constant = _is_constant(drawn)
 
     def write(self, target: torch.Tensor, seed: int, name: str = "natural") -> None:
@@ -207,7 +209,7 @@ class Patchwork:
             target.copy_(made_there)
             return
         generator = torch.Generator(device=self._patches.device).manual_seed(seed)
-        sink = _flat(target)
+        sink = _flatten(target)
         whole, count = sink.numel() // PATCH, -(-sink.numel() // PATCH)
         rows = _sixteen_bits(count, generator).mul_(len(self._patches)).bitwise_right_shift_(16)
         made = sink[: whole * PATCH].view(-1, PATCH)
@@ -238,7 +240,7 @@ class Patchwork:
 
 
 def scale(target: torch.Tensor, seed: int) -> None:
-    """One factor for everything, in place: what is symmetric, sorted or positive definite stays so."""
+    """Multiply everything by one factor, in place: what is symmetric, sorted or positive definite stays so."""
     generator = torch.Generator(device=target.device).manual_seed(seed)
     target.mul_(_factors(1, _LEAST_OVERALL, generator).to(target.dtype))
 
@@ -254,6 +256,6 @@ def _factors(count: int, least: float, generator: torch.Generator) -> torch.Tens
     return torch.rand(count, generator=generator, device=generator.device).mul_(1 - least).add_(least)
 
 
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
+def _flatten(tensor: torch.Tensor) -> torch.Tensor:
     """The elements in memory order."""
     return tensor.as_strided((tensor.numel(),), (1,))

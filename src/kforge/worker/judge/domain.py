@@ -16,7 +16,7 @@ def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list
     platform = cases.device.platform
     (tree, tensors), (other_tree, others) = (_argument_layouts(cases, number) for number in (0, 1))
     return Domain(
-        arguments=_common(tree, other_tree, tensors == others),
+        arguments=_common_tree(tree, other_tree, tensors == others),
         tensors=tensors,
         state=tuple(item for item in at_first if item in at_last),
         device=platform.hardware().device,
@@ -33,7 +33,7 @@ def _argument_layouts(cases: ProblemCases, number: int) -> tuple[trees.Tree, tup
     return tree, tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs)
 
 
-def _common(one: trees.Tree, two: trees.Tree, same_tensors: bool) -> trees.Tree:
+def _common_tree(one: trees.Tree, two: trees.Tree, same_tensors: bool) -> trees.Tree:
     """What two draws have in common; what is drawn anew each time was verified for any value of its kind (tag `*`)."""
     if one[0] != two[0]:
         return ["*", "?"]
@@ -45,8 +45,10 @@ def _common(one: trees.Tree, two: trees.Tree, same_tensors: bool) -> trees.Tree:
         if one[0] == "d":
             pairs = zip(one[1], two[1], strict=True)
             same_keys = [key for key, _ in one[1]] == [key for key, _ in two[1]]
-            return ["d", [[a[0], _common(a[1], b[1], same_tensors)] for a, b in pairs]] if same_keys else ["*", "d"]
-        return [one[0], [_common(a, b, same_tensors) for a, b in zip(one[1], two[1], strict=True)]]
+            return (
+                ["d", [[a[0], _common_tree(a[1], b[1], same_tensors)] for a, b in pairs]] if same_keys else ["*", "d"]
+            )
+        return [one[0], [_common_tree(a, b, same_tensors) for a, b in zip(one[1], two[1], strict=True)]]
     return one if one == two else ["*", one[0]]
 
 

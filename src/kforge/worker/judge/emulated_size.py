@@ -16,7 +16,7 @@ _SMALLER = (
 
 def refuse_large(problem: Problem, platform: Platform, call_bytes: int) -> None:
     """ProblemError where a problem has no sizes for an emulator, and a call of its own moves more than one can."""
-    if cure(problem, platform) and call_bytes > _MOST_BYTES:
+    if size_advice(problem, platform) and call_bytes > _MOST_BYTES:
         raise ProblemError(
             f"a call reads and writes {call_bytes >> 20} MiB, more than can be emulated ({_MOST_BYTES >> 20} MiB), and "
             f"{_SMALLER}",
@@ -24,7 +24,7 @@ def refuse_large(problem: Problem, platform: Platform, call_bytes: int) -> None:
         )
 
 
-def cure(problem: Problem, platform: Platform) -> str:
+def size_advice(problem: Problem, platform: Platform) -> str:
     """What helps where an emulated program had too much to do; empty where nothing of this kind does."""
     if not platform.emulated or problem.sizes.get(platform.device_class):
         return ""

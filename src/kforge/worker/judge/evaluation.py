@@ -31,17 +31,17 @@ from kforge.worker.judge import (
     statistics,
 )
 from kforge.worker.judge.against_eager import difference_from_eager
-from kforge.worker.judge.baselines import Unsettled, baseline_words
+from kforge.worker.judge.baselines import Unsettled, describe_baseline_error
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.compare import Tolerance, compare, same_bits
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
 from kforge.worker.judge.lane import InputSets, Lane
-from kforge.worker.judge.library_kernels import with_libraries
+from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.measurement import Measurement
 from kforge.worker.judge.problem_cases import Case
-from kforge.worker.judge.refusal import Refused, sensible
+from kforge.worker.judge.refusal import Refused, refuse_nonsense
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
@@ -89,15 +89,17 @@ class Evaluation:
         self._known = known_folders
         self._progress = progress
         self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
-        self._found = EvaluationFindings()
+        self._findings = EvaluationFindings()
         self._usual_layout = True
         self._runner: RunnerHandle | None = None
         self._close_calls = 0
 
         if platform.emulated:
             sizes = session.cases.problem.sizes_for(platform.device_class)
-            words = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-            self._found.notes.append(f"emulated with {words}" if words else "emulated with the problem's own sizes")
+            listed = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+            self._findings.notes.append(
+                f"emulated with {listed}" if listed else "emulated with the problem's own sizes"
+            )
             emulated_size.refuse_large(session.cases.problem, platform, session.cases.set_bytes)
 
     def build(self) -> None:
@@ -109,7 +111,7 @@ class Evaluation:
             self._refusal = refusal
 
     def prepare(self) -> None:
-        """Load it into a runner: what needs a device, but not for itself alone."""
+        """Load the candidate into a runner: what needs a device, but not for itself alone."""
         if self._refusal is not None:
             return
         try:
@@ -120,7 +122,7 @@ class Evaluation:
             self.abandon()
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether there is nothing left to judge."""
         return self._refusal is not None
 
@@ -130,16 +132,16 @@ class Evaluation:
         try:
             if self._refusal is not None:
                 raise self._refusal
-            with self._cases.quiet():
+            with self._cases.limit_threads():
                 self._judge_runner()
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         finally:
             self.abandon()
         if outcome is not Outcome.CORRECT:
-            self._found.timing = None
-            if rule and explain.comply(rule):
-                detail = f"{detail}\nTo comply: {explain.comply(rule)}."
+            self._findings.timing = None
+            if rule and explain.how_to_comply(rule):
+                detail = f"{detail}\nTo comply: {explain.how_to_comply(rule)}."
         else:
             detail = self._summary()
         self._mark("done")
@@ -147,16 +149,18 @@ class Evaluation:
             outcome=outcome,
             detail=detail,
             rule=rule,
-            errors=tuple(self._found.errors),
-            timing=self._found.timing,
-            custom_share=self._found.custom_share,
+            errors=tuple(self._findings.errors),
+            timing=self._findings.timing,
+            custom_share=self._findings.custom_share,
             degenerate=self._cases.degenerate,
             sandbox=self._runner_pool.level,
             emulated=self._platform.emulated,
-            notes=tuple(dict.fromkeys(self._found.notes)),
-            hazards=tuple(self._found.hazards) if outcome is Outcome.CORRECT else (),
-            domain=self._found.domain if outcome is Outcome.CORRECT else None,
-            evidence=make_evidence(self._cases, self._candidate, self._settings, self._runner_pool.level, self._found),
+            notes=tuple(dict.fromkeys(self._findings.notes)),
+            hazards=tuple(self._findings.hazards) if outcome is Outcome.CORRECT else (),
+            domain=self._findings.domain if outcome is Outcome.CORRECT else None,
+            evidence=make_evidence(
+                self._cases, self._candidate, self._settings, self._runner_pool.level, self._findings
+            ),
         )
 
     # -- before anything runs --------------------------------------------------------------------------------------
@@ -202,35 +206,35 @@ class Evaluation:
         self._mark("start")
         self._runner = runner = self._runner_pool.spawn_bounded(self._settings.limits, self._cases.set_bytes)
         self._progress("building")
-        with self._explained(runner, "load"):
+        with self._explain_failures(runner, "load"):
             self._load(runner)
         device = self._cases.device
         held, all_of_it = self._platform.held_bytes(device.number, runner.pid), device.memory_bytes
         if held > all_of_it // 2:
-            words = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
-            raise Refused(Outcome.RUNTIME_ERROR, words)
+            message = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
+            raise Refused(Outcome.RUNTIME_ERROR, message)
         self._mark("wait")
 
     def _judge_runner(self) -> None:
         runner = self._runner
         assert runner is not None
         self._mark("prepare")
-        if self._cases.keeps(self._settings.seeds):
-            next(self._cases.to_check(self._settings.seeds))
+        if self._cases.keeps_cases(self._settings.seeds):
+            next(self._cases.cases_to_check(self._settings.seeds))
         self._mark("check")
-        with self._explained(runner, "a checked call"):
-            for number, case in enumerate(self._cases.to_check(self._settings.seeds)):
+        with self._explain_failures(runner, "a checked call"):
+            for number, case in enumerate(self._cases.cases_to_check(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case, closely=self._platform.emulated and number == 0)
                 del case
         self._mark("observe")
-        self._beside_baselines(runner, "an observed call", self._observe)
+        self._run_beside_baselines(runner, "an observed call", self._observe)
         self._mark("time")
         if self._settings.timing_seconds > 0 and self._platform.can_time:
-            self._beside_baselines(runner, "a timed call", self._time)
+            self._run_beside_baselines(runner, "a timed call", self._time)
             self._compare_watched(runner)
         self._mark("end")
-        with self._explained(runner, "its end"):
+        with self._explain_failures(runner, "its end"):
             self._refuse_patches(runner.ask(ListPatches(), 30.0).patched)
             self._refuse_findings(runner)
         self._try_misuse(runner)
@@ -239,27 +243,27 @@ class Evaluation:
             self._mark("sanitize")
             self._sanitize()
 
-    def _beside_baselines(self, runner: RunnerHandle, phase: str, work: Callable[[RunnerHandle], None]) -> None:
+    def _run_beside_baselines(self, runner: RunnerHandle, phase: str, work: Callable[[RunnerHandle], None]) -> None:
         """Do work in which the reference's own processes take part; one of those may fail once, at nobody's cost."""
         for attempt in (1, 2):
             try:
-                with self._explained(runner, phase):
+                with self._explain_failures(runner, phase):
                     work(runner)
                 return
             except (RunnerLost, ProgramError) as error:
-                # Not the candidate's: `_explained` lets only those through.
+                # Not the candidate's: `_explain_failures` lets only those through.
                 self._baselines.forget(error.runner)
                 if isinstance(error, ProgramError):
                     self._timed_inputs.keep_to_what_is_given()
                 if attempt == 2:
                     self._refuse_hoarder(runner, phase)
                     raise HarnessError(
-                        f"the reference cannot be run beside the candidate: {baseline_words(error)}"
+                        f"the reference cannot be run beside the candidate: {describe_baseline_error(error)}"
                     ) from None
 
     @contextlib.contextmanager
-    def _explained(self, runner: RunnerHandle, phase: str) -> Iterator[None]:
-        """Whatever goes wrong with the runner is a refusal with a sentence."""
+    def _explain_failures(self, runner: RunnerHandle, phase: str) -> Iterator[None]:
+        """Turn whatever goes wrong with the runner into a refusal with a sentence."""
         try:
             yield
         except RunnerLost as error:
@@ -269,8 +273,8 @@ class Evaluation:
                 runner.kill()
             ending = runner.end()
             self._refuse_findings(runner)
-            outcome, rule, sentence = explain.lost(
-                phase, error, ending, emulated_size.cure(self._cases.problem, self._platform)
+            outcome, rule, sentence = explain.lost_runner(
+                phase, error, ending, emulated_size.size_advice(self._cases.problem, self._platform)
             )
             raise Refused(outcome, sentence + explain.printed_tail(ending), rule) from None
         except ProgramError as error:
@@ -298,16 +302,16 @@ class Evaluation:
             raise
 
     def _refuse_hoarder(self, runner: RunnerHandle, phase: str) -> None:
-        """Where somebody found too little of the device's memory: was it the candidate who had it?"""
+        """Refuse a candidate that held the device's memory, where somebody found too little of it."""
         if not self._cases.device.has_own_memory:
             return
-        held = self._memory_given_back(runner)
+        held = self._kill_and_count_freed(runner)
         if held > self._cases.device.memory_bytes // 4:
-            words = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
-            raise Refused(Outcome.RUNTIME_ERROR, words) from None
+            message = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
+            raise Refused(Outcome.RUNTIME_ERROR, message) from None
 
-    def _memory_given_back(self, runner: RunnerHandle) -> int:
-        """What is free on the device once the runner is gone, and was not before."""
+    def _kill_and_count_freed(self, runner: RunnerHandle) -> int:
+        """End the runner: the bytes that are free on the device once it is gone, and were not before."""
         before = self._cases.device.free_bytes()
         runner.kill()
         deadline = time.monotonic() + _LETTING_GO_SECONDS
@@ -330,11 +334,11 @@ class Evaluation:
         )
         self._refuse_patches(loaded.patched)
         self._refuse_findings(runner)
-        with sensible():
-            parameters.check_held(loaded.state)
-        self._found.layouts = domain.read_layouts(loaded.layouts)
-        self._found.matches, lost = parameters.match(self._cases.initial_state, loaded.state)
-        must_follow = [name for name in lost if name in self._cases.reference.movable()]
+        with refuse_nonsense():
+            parameters.check_held_tensors(loaded.state)
+        self._findings.layouts = domain.read_layouts(loaded.layouts)
+        self._findings.matches, lost = parameters.match(self._cases.initial_state, loaded.state)
+        must_follow = [name for name in lost if name in self._cases.reference.movable_names()]
         if must_follow:
             names = ", ".join(f"`{name}` {tuple(self._cases.initial_state[name].shape)}" for name in must_follow)
             raise Refused(
@@ -343,7 +347,7 @@ class Evaluation:
                 "was initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
                 "buffer, so that new values can be loaded",
             )
-        self._found.notes += [
+        self._findings.notes += [
             f"buffer {name} of the reference has no counterpart in the candidate" for name in lost if name[0] != "="
         ]
 
@@ -352,9 +356,9 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, f"it replaced {', '.join(patched[:5])}", "patched_torch")
 
     def _send_state(self, runner: RunnerHandle, state: dict[str, torch.Tensor]) -> None:
-        if not self._found.matches:
+        if not self._findings.matches:
             return
-        send_state(runner, [(match.name, match.value(state)) for match in self._found.matches], self._seconds())
+        send_state(runner, [(match.name, match.value(state)) for match in self._findings.matches], self._seconds())
 
     def _seconds(self) -> float:
         return self._settings.limits.call_seconds + self._baselines.deadline()
@@ -362,7 +366,7 @@ class Evaluation:
     # -- correctness -----------------------------------------------------------------------------------------------
 
     def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
-        """Call it on one case: once with fresh memory poisoned, and by chance once more without."""
+        """Call the candidate on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
         with contextlib.closing(InputSets([case.arguments], self._cases.device)) as sets:
             self._check_calls(runner, case, sets, closely)
@@ -381,14 +385,14 @@ class Evaluation:
             if block.shared and not self._cases.shares_memory:
                 what = "an output lies in memory of an input, a parameter or another output; it must have its own"
                 raise Refused(Outcome.REJECTED, what, "output_type")
-            if not lane.settled(block):
+            if not lane.sample_is_settled(block):
                 raise Unsettled
             for slot in lane.slots[0]:
                 slot.zero_()
             self._cases.device.synchronize()
 
     def _check_structure(self, output: SlotOutput, case: Case) -> None:
-        with sensible():
+        with refuse_nonsense():
             difference = structure_difference(case.expected.tree, output.tree)
         if difference:
             raise Refused(Outcome.MISMATCH, f"{difference} (distribution {case.distribution})")
@@ -421,18 +425,18 @@ class Evaluation:
             difference = compare(leaf, lane.slots[0][number], self._tolerance, name)
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
-                where = f"inputs: {self._distribution_words(case)}"
-                if case.state is not self._cases.initial_state and self._found.matches:
+                where = f"inputs: {self._describe_distribution(case)}"
+                if case.state is not self._cases.initial_state and self._findings.matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
-                self._found.errors.append(norms[-1])
+                self._findings.errors.append(norms[-1])
                 raise Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
         worst = max(norms, key=lambda item: item.norm, default=ErrorNorm(case.distribution, 0.0, 0.0, 0.0))
-        self._found.errors.append(worst)
+        self._findings.errors.append(worst)
 
-    def _distribution_words(self, case: Case) -> str:
+    def _describe_distribution(self, case: Case) -> str:
         if case.distribution != distributions.EXTREMES:
-            return _DISTRIBUTION_WORDS[case.distribution]
-        return self._cases.extremes[0].words()
+            return _DISTRIBUTION_DESCRIPTIONS[case.distribution]
+        return self._cases.extremes[0].description()
 
     def _check_inputs(self, sets: InputSets, case: Case) -> None:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
@@ -444,7 +448,7 @@ class Evaluation:
     # -- whose work is it ------------------------------------------------------------------------------------------
 
     def _observe(self, runner: RunnerHandle) -> None:
-        """Which operators run, what native code is there, and what share of the time is the candidate's own.
+        """Observe which operators run, what native code is there, and what share of the time is the candidate's own.
 
         The observed call has other inputs than the ones before it, so that every result of it is a change.
         """
@@ -460,27 +464,29 @@ class Evaluation:
             watched, recorded = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
-                self._check_recorded(lane, recorded, number, other, seeds[4])
-        native = () if on_device else integrity.own_native(runner.native_code(), self._known)
-        brought = integrity.brought_along(native) if self._platform.emulated else ()
+                self._check_recorded_call(lane, recorded, number, other, seeds[4])
+        native = () if on_device else integrity.own_native_code(runner.native_code(), self._known)
+        brought = integrity.foreign_native_code(native) if self._platform.emulated else ()
         if brought:
             what = f"it runs native code of its own beside the emulator's kernels: {', '.join(brought[:3])}"
             raise Refused(Outcome.REJECTED, what, "foreign_code")
-        with sensible():
-            self._found.observed = integrity.read_observation(
+        with refuse_nonsense():
+            self._findings.observed = integrity.read_observation(
                 watched, recorded, native, on_device, self._platform.notes_launches
             )
         if on_device:
             loaded = tuple(path for path in runner.native_code() if path.startswith(self._known))
             usual = self._baselines.lane("eager").runner.native_code()
-            self._found.observed = with_libraries(self._found.observed, loaded, usual)
-        self._found.custom_share = integrity.custom_share(self._found.observed, float(min(times)))
-        rule, what = integrity.judge_work(self._found.observed, self._baselines.observation(), self._settings.policy)
+            self._findings.observed = mark_library_kernels(self._findings.observed, loaded, usual)
+        self._findings.custom_share = integrity.custom_share(self._findings.observed, float(min(times)))
+        rule, what = integrity.judge_work(self._findings.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
 
-    def _check_recorded(self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int) -> None:
-        """The call whose kernels were recorded gives what any other gives: who does less there shows nothing."""
+    def _check_recorded_call(
+        self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int
+    ) -> None:
+        """Check that a call whose kernels were recorded gives what any gives: who does less there shows nothing."""
         leaves = recorded.output.leaves if recorded.output is not None else ()
         if len(leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
@@ -492,13 +498,13 @@ class Evaluation:
 
     def _time(self, runner: RunnerHandle) -> None:
         measurement = Measurement(
-            self._session, self._settings, self._tolerance, self._found, self._refuse_findings, self._known
+            self._session, self._settings, self._tolerance, self._findings, self._refuse_findings, self._known
         )
-        self._found.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
+        self._findings.timing = measurement.take(runner, self._seconds(), self._usual_layout, self._progress)
 
     def _compare_watched(self, runner: RunnerHandle) -> None:
-        """Whoever does other work when watched than when timed shows it in the time on the device."""
-        timed = self._found.timing
+        """Refuse other work when watched than when timed: it shows in the time on the device."""
+        timed = self._findings.timing
         if timed is None or not self._cases.device.has_own_memory or self._settings.policy == "any":
             return
         usual = statistics.median(list(timed.candidate_ns))
@@ -506,21 +512,21 @@ class Evaluation:
             if not self._watched_takes_longer(usual):
                 return
             # Once more: one call may have been disturbed.
-            self._beside_baselines(runner, "an observed call", self._observe)
+            self._run_beside_baselines(runner, "an observed call", self._observe)
         if not self._watched_takes_longer(usual):
             return
-        watched = self._found.observed.busy_ns if self._found.observed is not None else 0
+        watched = self._findings.observed.busy_ns if self._findings.observed is not None else 0
         what = f"its kernels take {watched / 1e3:.0f} µs when they are watched, and {usual / 1e3:.0f} µs when timed"
         if not self._platform.busy_because(self._cases.device.number):
             raise Refused(Outcome.REJECTED, what, "decorative_kernel")
-        self._found.notes.append(f"{what}, beside others on the device: measure again when nobody else uses it")
+        self._findings.notes.append(f"{what}, beside others on the device: measure again when nobody else uses it")
 
     def _watched_takes_longer(self, usual: float) -> bool:
-        observed = self._found.observed
+        observed = self._findings.observed
         return observed is not None and observed.busy_ns > _WATCHED_FACTOR * usual + _WATCHED_NOISE_NS
 
     def _sanitize(self) -> None:
-        """What the platform's checkers say of a program that is right otherwise."""
+        """Run the platform's checkers on a program that is right otherwise."""
         self._progress("looking for memory faults and races")
         try:
             clean, unused = sanitizers.sanitize(
@@ -528,26 +534,26 @@ class Evaluation:
             )
         except sanitizers.Fault as error:
             raise Refused(Outcome.REJECTED, str(error), "sanitizer") from None
-        self._found.sanitized = tuple(clean)
-        self._found.notes += [f"not checked by {reason}" for reason in unused]
+        self._findings.sanitized = tuple(clean)
+        self._findings.notes += [f"not checked by {reason}" for reason in unused]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _try_misuse(self, runner: RunnerHandle) -> None:
-        """How it behaves outside of what it was verified for: said, and no part of the outcome. It may crash."""
+        """Note how the program behaves outside of what it was verified for: no part of the outcome. It may crash."""
         self._progress("trying calls it was not made for")
-        at_last = self._found.layouts
+        at_last = self._findings.layouts
         if hazards.can_be_tried(self._cases):
-            trial = hazards.HazardTrial(runner, self._cases, self._found.matches, self._seconds())
+            trial = hazards.HazardTrial(runner, self._cases, self._findings.matches, self._seconds())
             try:
                 self._send_state(runner, self._cases.timed_state)
-                self._found.hazards += trial.hazards()
+                self._findings.hazards += trial.hazards()
             except (RunnerLost, ProgramError):
-                self._found.notes.append("what it does outside of what was verified could not be tried")
+                self._findings.notes.append("what it does outside of what was verified could not be tried")
             at_last = trial.layouts or at_last
         else:
-            self._found.notes.append("too large to try what it does outside of what was verified")
-        self._found.domain = domain.make_domain(self._cases, self._found.layouts, at_last)
+            self._findings.notes.append("too large to try what it does outside of what was verified")
+        self._findings.domain = domain.make_domain(self._cases, self._findings.layouts, at_last)
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):
@@ -560,16 +566,16 @@ class Evaluation:
 
     def _note_ending(self, ending: Ending) -> None:
         if ending.printed > len(ending.output.encode()):
-            self._found.notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
+            self._findings.notes.append(f"it printed {ending.printed} bytes; the first {len(ending.output)} were kept")
 
     def _summary(self) -> str:
-        calls = len(self._found.errors)
+        calls = len(self._findings.errors)
         checked = f"{calls} checked calls agree with the reference"
         if self._platform.emulated:
             first = f"the first {self._close_calls} of them" if self._close_calls > 1 else "the first of them"
             closely = first if self._close_calls < calls else "all of them" if calls > 1 else "it"
             checked = f"{calls} calls agree with the reference, {closely} in the emulator's checked mode"
-        timed = self._found.timing
+        timed = self._findings.timing
         if timed is None and self._platform.emulated:
             return f"{checked}; emulated, so not timed"
         if timed is None:
@@ -578,10 +584,10 @@ class Evaluation:
         return f"{checked}; {timed.speedup:.2f}x against {timed.baseline} ({low:.2f} to {high:.2f})"
 
     def _mark(self, name: str) -> None:
-        self._found.marks.append((name, time.perf_counter()))
+        self._findings.marks.append((name, time.perf_counter()))
 
 
-_DISTRIBUTION_WORDS = {
+_DISTRIBUTION_DESCRIPTIONS = {
     "natural": "as the problem gives them",
     "scaled": "the problem's, times 3",
     "small": "the problem's, times 0.01",

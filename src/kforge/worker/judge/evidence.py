@@ -33,12 +33,12 @@ class EvaluationFindings:
 
 
 def make_evidence(
-    cases: ProblemCases, candidate: Candidate, settings: Settings, level: str, found: EvaluationFindings
+    cases: ProblemCases, candidate: Candidate, settings: Settings, level: str, findings: EvaluationFindings
 ) -> Evidence:
     """Everything needed to believe a verdict, or to run it again."""
     platform = cases.device.platform
     counted: dict[str, int] = {}
-    for operator in found.observed.operators if found.observed else ():
+    for operator in findings.observed.operators if findings.observed else ():
         counted[operator.name] = counted.get(operator.name, 0) + 1
     return Evidence(
         problem=cases.problem,
@@ -46,28 +46,28 @@ def make_evidence(
         settings=replace(settings, seed=cases.seed),
         device=platform.facts(cases.device.number),
         versions=machine.versions(platform.compilers()),
-        distributions=tuple(error.distribution for error in found.errors),
-        parameters=tuple(map(str, found.matches)),
+        distributions=tuple(error.distribution for error in findings.errors),
+        parameters=tuple(map(str, findings.matches)),
         operators=tuple(f"{name} x{count}" for name, count in counted.items()),
-        native=found.observed.native if found.observed else (),
-        unchecked=tuple(_unchecked(cases, level, found)),
-        seconds=machine.seconds(found.marks),
-        sanitized=found.sanitized,
+        native=findings.observed.native if findings.observed else (),
+        unchecked=tuple(_list_unchecked(cases, level, findings)),
+        seconds=machine.phase_seconds(findings.marks),
+        sanitized=findings.sanitized,
     )
 
 
-def _unchecked(cases: ProblemCases, level: str, found: EvaluationFindings) -> list[str]:
+def _list_unchecked(cases: ProblemCases, level: str, findings: EvaluationFindings) -> list[str]:
     unchecked = [*cases.unchecked, *levels.shortcomings(level)]
-    if found.observed is not None:
+    if findings.observed is not None:
         unchecked.append("operators and custom share: as the runner's own process reported them")
     device = cases.device
     if device.platform.emulated:
         unchecked.append("the hardware: it ran on an emulator; the real compiler may refuse it, and round differently")
-    if found.timing is not None and not device.platform.flushes_cache:
+    if findings.timing is not None and not device.platform.flushes_cache:
         unchecked.append("timing: caches are not flushed on this platform; inputs rotate instead")
     if device.has_own_memory and not device.supports_ipc:
         unchecked.append("memory: processes cannot share the device's memory; inputs and outputs went through the host")
-    if device.platform.sanitizers and not found.sanitized:
+    if device.platform.sanitizers and not findings.sanitized:
         unchecked.append("memory faults and races that leave no trace in the outputs (--sanitize looks for them)")
     if cases.reference.training and any("running" in name for name in cases.initial_state):
         unchecked.append("state: whether forward updates running statistics as the reference does")

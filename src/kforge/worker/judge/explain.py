@@ -75,18 +75,18 @@ RULES = {
 """Rule -> how to comply."""
 
 
-def comply(rule: str) -> str:
+def how_to_comply(rule: str) -> str:
     return RULES.get(rule, "")
 
 
-def without_advice(message: str) -> str:
+def strip_advice(message: str) -> str:
     """An error of torch's without the lines that are the same for each."""
     return _ADVICE.sub("", message).strip()
 
 
 def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcome, str]:
     """The outcome and the sentence for an exception the program raised."""
-    kind, message = report.kind, without_advice(report.message)
+    kind, message = report.kind, strip_advice(report.message)
     lines, text = report.where[:6], report.text
     if phase == "missing":
         return Outcome.GENERATION_FAILURE, f"the program does not define a class `{message}`"
@@ -103,11 +103,11 @@ def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcom
         "load_state_dict": "when new parameter values were loaded with load_state_dict",
         "forward": "in forward",
     }.get(phase, f"in phase {phase}")
-    sentence = f"{kind} {place}: {_indented(cut(message, 1500))}"
+    sentence = f"{kind} {place}: {_indent_lines(cut(message, 1500))}"
     if lines:
         sentence += "\n" + "\n".join(f"  {line}" for line in lines)
     outcome = Outcome.COMPILATION_FAILURE if phase == "import" else Outcome.RUNTIME_ERROR
-    fault = next((words for key, words in _DEVICE_FAULTS if key in message), "")
+    fault = next((meaning for key, meaning in _DEVICE_FAULTS if key in message), "")
     if fault:
         outcome = Outcome.RUNTIME_ERROR
         sentence += f"\n  ({fault})"
@@ -123,7 +123,7 @@ def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcom
     return outcome, sentence
 
 
-def _indented(message: str) -> str:
+def _indent_lines(message: str) -> str:
     """A message of several lines, none of which can be taken for a line of the verdict's own."""
     lines = [line.rstrip() for line in message.strip().splitlines() if line.strip()]
     return "\n".join([*lines[:1], *(f"  {line}" for line in lines[1:])])
@@ -131,23 +131,23 @@ def _indented(message: str) -> str:
 
 def compiler_error(text: str) -> str:
     """The first error of a compiler's log with the lines that belong to it, and how many more there are."""
-    found = list(_COMPILER.finditer(text)) or list(_NVRTC.finditer(text)) or list(_OPENCL.finditer(text))
-    if not found:
+    matches = list(_COMPILER.finditer(text)) or list(_NVRTC.finditer(text)) or list(_OPENCL.finditer(text))
+    if not matches:
         linker = _LINKER.findall(text)
         return cut("\n".join(linker[:5])) if linker else ""
-    first = found[0]
-    end = found[1].start() if len(found) > 1 else len(text)
+    first = matches[0]
+    end = matches[1].start() if len(matches) > 1 else len(text)
     lines = text[first.start() : end].splitlines()[:_CONTEXT_LINES]
     # One line for each further error of another kind: a repair that knows only the first often fails on the next.
     # A log may be there twice, in the exception and in what was printed.
-    others = [line for line in dict.fromkeys(match[0].strip() for match in found) if line != first[0].strip()]
+    others = [line for line in dict.fromkeys(match[0].strip() for match in matches) if line != first[0].strip()]
     more = [line[:300] for line in others[:_MORE_ERRORS]]
     left = len(others) - len(more)
     tail = [f"({left} more error{'s' if left > 1 else ''})"] if left > 0 else []
     return "\n".join([cut("\n".join(lines)), *more, *tail])
 
 
-def lost(phase: str, error: RunnerLost, ending: Ending, too_large: str = "") -> tuple[Outcome, str, str]:
+def lost_runner(phase: str, error: RunnerLost, ending: Ending, too_large: str = "") -> tuple[Outcome, str, str]:
     """(outcome, rule, sentence) for a runner that could not go on; `too_large`: what helps where it did too much."""
     doing = {"load": "while the file was imported and the module constructed"}.get(phase, f"during {phase}")
     if error.kind == "timeout":
@@ -163,19 +163,19 @@ def lost(phase: str, error: RunnerLost, ending: Ending, too_large: str = "") -> 
     if ending.status == CHANNEL_LOST:
         return Outcome.RUNTIME_ERROR, "", f"it closed its channel to the judge {doing}"
     if ending.status < 0:
-        return Outcome.RUNTIME_ERROR, "", f"it was killed by {_signal(-ending.status)} {doing}"
+        return Outcome.RUNTIME_ERROR, "", f"it was killed by {_describe_signal(-ending.status)} {doing}"
     return Outcome.RUNTIME_ERROR, "", f"its process ended with exit status {ending.status} {doing}"
 
 
 def printed_tail(ending: Ending) -> str:
-    """What it printed, for the detail of a failure."""
+    """What the program printed, for the detail of a failure."""
     text = ending.output.strip()
     if not text:
         return ""
     return "\nIt printed:\n" + "\n".join(f"  {line}" for line in cut(text, 1500).splitlines())
 
 
-def _signal(number: int) -> str:
+def _describe_signal(number: int) -> str:
     meanings = {
         signal.SIGSEGV: "an invalid memory access",
         signal.SIGABRT: "abort()",

@@ -21,7 +21,7 @@ from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.protocol.calls import CallWithChangedState, ComputeGradients
 
-_WORDS = {
+_CLAUSES = {
     "dtype": "a parameter or buffer has another dtype",
     "stride": "a parameter or buffer is not contiguous",
     "gradient": "a gradient is asked for",
@@ -45,32 +45,32 @@ class HazardTrial:
         self._alive = True
 
     def hazards(self) -> list[str]:
-        """In which of the calls that were tried it is silently wrong, a clause each."""
+        """The calls, of those that were tried, in which the program is silently wrong, a clause each."""
         cases = self._cases
         arguments = cases.reference.inputs(cases.derive("misuse", 0))
         with contextlib.closing(InputSets([arguments], cases.device)) as sets:
             lane = Lane(self._runner, sets, cases.outputs, self._seconds)
-            found = self._changed_state(lane)
-            return found + (self._gradient(arguments) if self._alive else [])
+            hazards = self._try_changed_state(lane)
+            return hazards + (self._try_gradients(arguments) if self._alive else [])
 
-    def _changed_state(self, lane: Lane) -> list[str]:
-        self._ask_changed("usual")
+    def _try_changed_state(self, lane: Lane) -> list[str]:
+        self._call_changed("usual")
         usual = [slot.clone() for slot in lane.slots[0]]
-        found: list[str] = []
+        hazards: list[str] = []
         for how in ("stride", "dtype") if self.layouts else ():
             for slot in lane.slots[0]:
                 slot.zero_()
             self._cases.device.synchronize()
             try:
-                wrong = self._ask_changed(how) and not _agree(usual, lane.slots[0])
+                wrong = self._call_changed(how) and not _all_agree(usual, lane.slots[0])
             except RunnerLost:
                 self._alive = False
-                return [*found, _CRASHES.format(_WORDS[how])]
-            found += [_WORDS[how]] if wrong else []
-        return found
+                return [*hazards, _CRASHES.format(_CLAUSES[how])]
+            hazards += [_CLAUSES[how]] if wrong else []
+        return hazards
 
-    def _ask_changed(self, how: str) -> bool:
-        """Whether it gave a result at all, right or wrong."""
+    def _call_changed(self, how: str) -> bool:
+        """Call the program with its state changed: whether it gave a result at all, right or wrong."""
         try:
             answer = self._runner.ask(CallWithChangedState(how, self._cases.derive("misuse", 1)), self._seconds)
         except ProgramError:
@@ -81,26 +81,26 @@ class HazardTrial:
             self.layouts = read_layouts(answer.layouts)
         return True
 
-    def _gradient(self, arguments: list[Any]) -> list[str]:
-        """Whether gradients are missing or wrong where the reference has them."""
-        names, seed = self._cases.reference.trainable(), self._cases.derive("misuse", 2)
+    def _try_gradients(self, arguments: list[Any]) -> list[str]:
+        """Try gradients: a clause where they are missing or wrong and the reference has them."""
+        names, seed = self._cases.reference.trainable_names(), self._cases.derive("misuse", 2)
         try:
-            found = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)
+            gradients = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)
         except Exception:
             return []
         floats = [tensor for tensor in trees.pack(arguments)[1] if tensor.is_floating_point()]
-        values = dict(zip(names, found[len(floats) :], strict=False))
+        values = dict(zip(names, gradients[len(floats) :], strict=False))
         zeros = {name: torch.zeros_like(self._cases.timed_state[name]) for name in names}
         state = {name: zeros[name] if value is None else value.cpu() for name, value in values.items()}
         matches = [match for match in self._matches if match.source in state]
-        expected = [torch.zeros_like(one) if two is None else two for one, two in zip(floats, found, strict=False)]
+        expected = [torch.zeros_like(one) if two is None else two for one, two in zip(floats, gradients, strict=False)]
         expected += [match.value(state) for match in matches]
         if not any(bool(tensor.count_nonzero()) for tensor in expected):
             return []
         try:
             return self._compare_gradients([match.name for match in matches], expected, seed)
         except RunnerLost:
-            return [_CRASHES.format(_WORDS["gradient"])]
+            return [_CRASHES.format(_CLAUSES["gradient"])]
 
     def _compare_gradients(self, names: list[str], expected: list[torch.Tensor], seed: int) -> list[str]:
         layout = ArenaLayout()
@@ -114,8 +114,8 @@ class HazardTrial:
             whole = len(answer.there) == len(expected) and all(
                 is_there or not tensor.count_nonzero() for is_there, tensor in zip(answer.there, expected, strict=True)
             )
-            right = whole and _agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
-            return [] if right else [_WORDS["gradient"]]
+            right = whole and _all_agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
+            return [] if right else [_CLAUSES["gradient"]]
         except ProgramError:
             return []
         finally:
@@ -127,19 +127,19 @@ def can_be_tried(cases: ProblemCases) -> bool:
     return cases.set_bytes <= _MOST_BYTES and not cases.large
 
 
-def _agree(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> bool:
-    return all(map(_agrees, wanted, found))
+def _all_agree(wanted: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
+    return all(map(_agrees, wanted, actual))
 
 
-def _agrees(wanted: torch.Tensor, found: torch.Tensor) -> bool:
+def _agrees(wanted: torch.Tensor, actual: torch.Tensor) -> bool:
     """Whether two tensors hold the same numbers, but for rounding."""
     if not wanted.numel():
         return True
     if not (wanted.is_floating_point() or wanted.is_complex()):
-        return bool((wanted != found).double().mean() <= _FAR_OFF)
+        return bool((wanted != actual).double().mean() <= _FAR_OFF)
     finite = torch.isfinite(wanted)
-    if not torch.equal(finite, torch.isfinite(found)):
+    if not torch.equal(finite, torch.isfinite(actual)):
         return False
     zero = torch.zeros((), dtype=wanted.dtype, device=wanted.device)
-    one, two = torch.where(finite, wanted, zero).double(), torch.where(finite, found, zero).double()
+    one, two = torch.where(finite, wanted, zero).double(), torch.where(finite, actual, zero).double()
     return bool(torch.linalg.vector_norm(one - two) <= _FAR_OFF * torch.linalg.vector_norm(one))

@@ -57,7 +57,7 @@ class HeldBlock:
 
 
 class HeldLane(Lane):
-    """Maps sets and slots into a runner, and leaves it stopped."""
+    """A lane that maps sets and slots into a runner, and leaves it stopped."""
 
     def __init__(
         self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float, copies: bool
@@ -71,47 +71,47 @@ class HeldLane(Lane):
         super().__init__(runner, sets, expected, seconds)
         runner.stop()
 
-    def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
+    def _show_slots(self, arena: Arena | DeviceArena) -> None:
         assert isinstance(arena, Arena)
         # Where nobody may read a process from outside, it copies its outputs itself: both sides do, in their time.
         self.copies |= not self.runner.show_slots(arena)
 
-    def timed(self, calls: Calls, parts: Parts) -> HeldBlock:
-        """Make these calls, one for each slot, and read parts of what they gave. It is stopped before and afterwards.
+    def time_calls(self, calls: Calls, parts: Parts) -> HeldBlock:
+        """Make these calls, one for each slot, and read parts of the outputs. The runner is stopped before and after.
 
         NotOwned where that cannot be read.
         """
-        block = self._timed(calls, self.copies, idle=False)
+        block = self._run_block(calls, self.copies, idle=False)
         if not self.copies and self._overlaps(block):
             # It uses its memory again: what it returned must be taken before the next call, at its own cost.
             self.copies = True
             self.copied_because = REUSED
-            block = self._timed(calls, self.copies, idle=False)
+            block = self._run_block(calls, self.copies, idle=False)
         self.take(block, parts)
         return block
 
     def idle_ns(self, calls: Calls) -> int:
         """What everything but the calls takes, of a runner that is trusted; copying outputs is no part of it."""
-        return self._timed(calls, False, idle=True).wall_ns
+        return self._run_block(calls, False, idle=True).wall_ns
 
-    def sampled(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
-        """Calls like timed ones, for a span of time, and the files its threads were in at random moments of them."""
+    def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
+        """Make calls like timed ones, for a span of time: the files the threads were in at random moments of them."""
         # Copies would be the runner's work, and not the program's.
         rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
         request = MakeTimedCalls(*call_columns(calls), rounds=rounds)
-        return self.runner.sampled_stopped(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
+        return self.runner.ask_with_samples(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 
-    def _timed(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
+    def _run_block(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = self.runner.scheduler_times(), own_wait_ns()
         request = MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle)
         answer, wall = self.runner.ask_stopped(request, self._seconds)
-        taken = before.lost_ns(self.runner.scheduler_times(), wall)
-        taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
+        lost_ns = before.lost_ns(self.runner.scheduler_times(), wall)
+        lost_ns = wall if lost_ns is None else min(wall, lost_ns + own_wait_ns() - own)
         self._wall_ns = wall
         try:
-            return self._read(answer, request.slots, wall, taken)
+            return self._read(answer, request.slots, wall, lost_ns)
         except NONSENSE as error:
-            raise self._nonsense(error) from None
+            raise self._nonsense_error(error) from None
 
     def _read(self, answer: TimedOutputs, slots: list[int], wall: int, lost: int) -> HeldBlock:
         kinds = [self._read_output(item) for item in answer.described]
@@ -124,7 +124,7 @@ class HeldLane(Lane):
         addresses = [list(itertools.islice(places, len(output.leaves))) for output, _ in given]
         by_slot = sorted(zip(slots, given, addresses, strict=True), key=lambda item: item[0])
         outputs, strides = [output for _, (output, _), _ in by_slot], [steps for _, (_, steps), _ in by_slot]
-        return HeldBlock(wall, lost, outputs, [found for _, _, found in by_slot], strides)
+        return HeldBlock(wall, lost, outputs, [leaf_addresses for _, _, leaf_addresses in by_slot], strides)
 
     def _read_output(self, output: HeldOutput) -> tuple[SlotOutput, list[tuple[int, ...]]]:
         leaves: list[OutputLeaf] = []
@@ -197,12 +197,12 @@ class HeldLane(Lane):
         """Whether outputs are what they were when the block was done; on the processor nothing can write to them."""
         return True
 
-    def changed_inputs(self, slot: int) -> bool:
+    def has_changed_inputs(self, slot: int) -> bool:
         """Whether a set is no longer what the judge wrote there; on the processor nobody else can write to it."""
         return False
 
 
-def shuffled(count: int, seeds: list[int | None]) -> Calls:
+def shuffle_calls(count: int, seeds: list[int | None]) -> Calls:
     """One call on each set, in random order."""
     order = list(range(count))
     random.SystemRandom().shuffle(order)

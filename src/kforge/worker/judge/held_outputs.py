@@ -16,7 +16,7 @@ from kforge.worker.judge.against_eager import difference_from_exact
 from kforge.worker.judge.compare import ExpectedLeaf, Tolerance, compare, make_leaf, same_bits
 from kforge.worker.judge.held_lane import HeldBlock, HeldLane, Part, Parts
 from kforge.worker.judge.problem_cases import ProblemCases
-from kforge.worker.judge.refusal import sensible
+from kforge.worker.judge.refusal import refuse_nonsense
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.judge.timed_inputs import TimedInputs
 
@@ -57,24 +57,24 @@ class OutputCheck:
     def __call__(
         self, candidate: HeldLane, ours: HeldBlock, baseline: HeldLane, theirs: HeldBlock, parts: Parts
     ) -> None:
-        """Both blocks, of which these parts were read."""
+        """Verify a block against the baseline's; these parts of both were read."""
         count = len(self._cases.outputs)
         for output in ours.outputs:
             if len(output.leaves) != count or not all(leaf.delivered for leaf in output.leaves):
                 raise WrongOutput("a timed call returned something of another shape or type")
         for mine, other in zip(ours.outputs, theirs.outputs, strict=True):
-            with sensible():
+            with refuse_nonsense():
                 difference = structure_difference(other.tree, mine.tree)
             if difference:
                 raise WrongOutput(difference)
         slots = range(len(ours.outputs))
         for number in range(count):
-            for group in self._alike(slots, number, parts):
+            for group in self._group_slots(slots, number, parts):
                 self._compare(candidate, ours, baseline, theirs, number, group, parts)
         # What was read where it lies was the result only if nothing has written there since.
         if not candidate.is_settled(ours):
             raise WrongOutput("an output still changed after the end of the calls")
-        if candidate.changed_inputs(_dice.choice(slots)):
+        if candidate.has_changed_inputs(_dice.choice(slots)):
             raise InputsChanged
 
     def _parts(self, number: int, whole: bool, edge: int | None = None) -> list[Part]:
@@ -91,8 +91,8 @@ class OutputCheck:
             parts[0] = (edge * (size // tensor.shape[0]), row)
         return parts
 
-    def _alike(self, slots: range, number: int, parts: Parts) -> list[list[int]]:
-        """Slots whose inputs are of one distribution, and of which the same number of elements was read."""
+    def _group_slots(self, slots: range, number: int, parts: Parts) -> list[list[int]]:
+        """Groups of slots whose inputs are of one distribution, and of which the same number of elements was read."""
         groups: dict[tuple[str, int], list[int]] = {}
         for slot in slots:
             groups.setdefault((self._timed_inputs.distribution(slot), len(parts[slot, number])), []).append(slot)
@@ -108,16 +108,16 @@ class OutputCheck:
         group: list[int],
         parts: Parts,
     ) -> None:
-        got = _stacked([candidate.read(ours, slot, number, parts[slot, number]) for slot in group])
-        want = _stacked([baseline.read(theirs, slot, number, parts[slot, number]) for slot in group])
-        if self._surely_right(got, want):
+        got = _stack([candidate.read(ours, slot, number, parts[slot, number]) for slot in group])
+        want = _stack([baseline.read(theirs, slot, number, parts[slot, number]) for slot in group])
+        if self._is_surely_right(got, want):
             return
-        leaf = self._leaf(want, number, self._timed_inputs.distribution(group[0]))
+        leaf = self._expected_leaf(want, number, self._timed_inputs.distribution(group[0]))
         if compare(leaf, got, self._tolerance, f"output {number}").message:
             for slot in group:
                 self._look_closely(candidate, ours, slot)
 
-    def _surely_right(self, got: torch.Tensor, want: torch.Tensor) -> bool:
+    def _is_surely_right(self, got: torch.Tensor, want: torch.Tensor) -> bool:
         """Whether every element is within the floor of its own size, which is more than is asked for."""
         if got.dtype not in (torch.float32, torch.float64):
             return torch.equal(got, want)
@@ -128,13 +128,13 @@ class OutputCheck:
             pieces = zip((got,), (want,), strict=True)
         return all(bool(((one - two).abs_() <= two.abs().mul_(floor)).all()) for one, two in pieces)
 
-    def _leaf(self, output: torch.Tensor, number: int, distribution: str) -> ExpectedLeaf:
-        """The baseline stands in for float64 here, with the errors that eager showed under the same distribution."""
+    def _expected_leaf(self, output: torch.Tensor, number: int, distribution: str) -> ExpectedLeaf:
+        """A leaf where the baseline stands in for float64, with eager's errors under the same distribution."""
         norm, worst, typical = self._cases.errors_under(distribution)[number]
         return replace(make_leaf(output, None), eager_norm=norm, eager_worst=worst, typical=typical)
 
     def _look_closely(self, candidate: HeldLane, block: HeldBlock, slot: int) -> None:
-        """One call in full, against the reference on the very inputs it had, which the judge makes again for itself."""
+        """Verify one call in full, against the reference on the very inputs it had, which the judge makes again."""
         numbers = range(len(self._cases.outputs))
         candidate.take(block, {(slot, number): self._parts(number, True) for number in numbers})
         inputs = self._timed_inputs.content(slot)
@@ -152,6 +152,6 @@ class OutputCheck:
             raise InputsChanged
 
 
-def _stacked(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """One above the other; of a single large one no copy is made."""
+def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The tensors one above the other; of a single large one no copy is made."""
     return torch.stack(tensors) if len(tensors) > 1 else tensors[0].unsqueeze(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kforge.worker.judge import statistics
-from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffled
+from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffle_calls
 from kforge.worker.judge.held_outputs import OutputCheck
 from kforge.worker.judge.interleaved_timer import WARM_BLOCKS, InterleavedTimer, NotIdle, Samples
 
@@ -30,12 +30,12 @@ class HostTimer(InterleavedTimer):
     """Verify every element of every timed call: the second, stricter look."""
     _not_at_rest: int = 0
 
-    def _warm(self, samples: Samples) -> None:
+    def _warm_up(self, samples: Samples) -> None:
         for number in range(WARM_BLOCKS):
-            self._blocks("bc" if number % 2 else "cb", samples)
+            self._time_blocks("bc" if number % 2 else "cb", samples)
 
-    def _pair(self, order: str, samples: Samples) -> None:
-        blocks = self._blocks(order, samples)
+    def _time_pair(self, order: str, samples: Samples) -> None:
+        blocks = self._time_blocks(order, samples)
         ours, theirs = blocks["c"], blocks["b"]
         samples.candidate.append(ours.wall_ns / len(ours.outputs))
         samples.baseline.append(theirs.wall_ns / len(theirs.outputs))
@@ -44,12 +44,12 @@ class HostTimer(InterleavedTimer):
         samples.candidate_extra.append(0.0)
         samples.baseline_extra.append(0.0)
 
-    def _blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
+    def _time_blocks(self, order: str, samples: Samples) -> dict[str, HeldBlock]:
         self.candidate.runner.stop()
         self.baseline.runner.stop()
         before = self.candidate.runner.cpu_ns()
         self.refresh()
-        self._see_rest(self.candidate.runner.cpu_ns() - before)
+        self._check_idle(self.candidate.runner.cpu_ns() - before)
         seeds = self.seeds()
         blocks = {}
         slots = range(len(self.candidate.slots))
@@ -57,27 +57,27 @@ class HostTimer(InterleavedTimer):
         for side in order:
             lane = self.candidate if side == "c" else self.baseline
             before = self.candidate.runner.cpu_ns()
-            blocks[side] = self._turn(lane, shuffled(len(slots), seeds), parts)
+            blocks[side] = self._time_block(lane, shuffle_calls(len(slots), seeds), parts)
             if side == "b":
-                self._see_rest(self.candidate.runner.cpu_ns() - before)
+                self._check_idle(self.candidate.runner.cpu_ns() - before)
         if self.check is not None:
             self.check(self.candidate, blocks["c"], self.baseline, blocks["b"], parts)
             samples.checked += len(blocks["c"].outputs)
         return blocks
 
-    def _turn(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
-        """A block of one side."""
-        return lane.timed(calls, parts)
+    def _time_block(self, lane: HeldLane, calls: Calls, parts: Parts) -> HeldBlock:
+        """Time a block of one side."""
+        return lane.time_calls(calls, parts)
 
-    def _see_rest(self, used_ns: int) -> None:
-        """A check on the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
+    def _check_idle(self, used_ns: int) -> None:
+        """Check the stopping: while others work, the candidate uses no processor, and nothing of it ends."""
         self._not_at_rest += abs(used_ns) > _REST_NS
         if self._not_at_rest >= _REST_BLOCKS:
             raise NotIdle("while it was stopped, it used a processor all the same")
 
     def _conclude(self, samples: Samples) -> None:
-        """What it costs to be asked and to hold outputs is the trusted side's word, for both."""
+        """Measure what it costs to be asked and to hold outputs: the trusted side's word, for both."""
         samples.copied_because = "" if self.baseline.copies else self.candidate.copied_because
         calls, seeds = len(self.baseline.slots), self.seeds()
-        spent = [float(self.baseline.idle_ns(shuffled(calls, seeds))) for _ in range(_IDLE_BLOCKS)]
-        samples.without_delivery(statistics.median(spent) / calls, _MOST_DELIVERY)
+        spent = [float(self.baseline.idle_ns(shuffle_calls(calls, seeds))) for _ in range(_IDLE_BLOCKS)]
+        samples.subtract_delivery(statistics.median(spent) / calls, _MOST_DELIVERY)

@@ -18,7 +18,7 @@ class Inseparable(Exception):
     """Rows of the output depend on other rows of the input, or there are no rows."""
 
 
-def in_pieces(
+def run_in_pieces(
     double: Callable[[list[Any]], Any],
     single: Callable[[list[Any]], Any],
     arguments: list[Any],
@@ -44,9 +44,9 @@ def in_pieces(
     for start, stop in ((0, step), (rows - step, rows)):
         alone = trees.pack(single(part(start, stop)))[1]
         for one, whole in zip(alone, eager, strict=True):
-            if not _alike(one, whole[start:stop]):
+            if not _are_alike(one, whole[start:stop]):
                 raise Inseparable("a part of the input does not give the same part of the output")
-    exact = [torch.empty_like(output, dtype=_wide(output)) for output in eager]
+    exact = [torch.empty_like(output, dtype=_wide_dtype(output)) for output in eager]
     for start, stop in _ranges(rows, step):
         for target, piece in zip(exact, trees.pack(double(part(start, stop)))[1], strict=True):
             target[start:stop].copy_(piece)
@@ -58,22 +58,22 @@ def _ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, rows)
 
 
-def _wide(tensor: torch.Tensor) -> torch.dtype:
+def _wide_dtype(tensor: torch.Tensor) -> torch.dtype:
     if tensor.is_complex():
         return torch.complex128
     return torch.float64 if tensor.is_floating_point() else tensor.dtype
 
 
-def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+def _are_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     if not one.is_floating_point():
         return torch.equal(one, two)
     # The rows at both ends are enough to see a dependence on rows before or after, and spare the memory.
-    return all(_close(one[ends], two[ends]) for ends in (slice(None, _END_ROWS), slice(-_END_ROWS, None)))
+    return all(_are_close(one[ends], two[ends]) for ends in (slice(None, _END_ROWS), slice(-_END_ROWS, None)))
 
 
-def _close(one: torch.Tensor, two: torch.Tensor) -> bool:
+def _are_close(one: torch.Tensor, two: torch.Tensor) -> bool:
     first, second = one.double(), two.double()
     finite = torch.isfinite(first) & torch.isfinite(second)
     gap = torch.where(finite, first - second, 0.0).norm()

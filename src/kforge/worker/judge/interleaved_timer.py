@@ -64,7 +64,7 @@ class Samples:
         """Half the width of the speedup's interval, on a log scale."""
         return statistics.relative_width(statistics.median_interval(self.ratios()))
 
-    def with_more(self, more: Samples) -> Samples:
+    def merge(self, more: Samples) -> Samples:
         """Both measurements as one."""
         return Samples(
             self.candidate + more.candidate,
@@ -100,7 +100,7 @@ class Samples:
         usual = sorted(self.baseline_extra)
         return max(0.0, own[len(own) // 4] - usual[3 * len(usual) // 4])
 
-    def without_delivery(self, cost_ns: float, most: float) -> None:
+    def subtract_delivery(self, cost_ns: float, most: float) -> None:
         """Take off what asking and holding outputs cost per call, as a trusted program shows; at most a part of all.
 
         So a program that makes its share of it cheaper gains less than that.
@@ -128,8 +128,8 @@ class Samples:
         """
         waited = self.calls_per_block * (sum(self.candidate_lost) + sum(self.baseline_lost))
         part = min(1.0, max(0.0, others_ns) / waited) if waited else 1.0
-        self.candidate_lost = _settled(self.candidate_lost, part, stolen, self.candidate, self.candidate_extra)
-        self.baseline_lost = _settled(self.baseline_lost, part, stolen, self.baseline, self.baseline_extra)
+        self.candidate_lost = _settle_losses(self.candidate_lost, part, stolen, self.candidate, self.candidate_extra)
+        self.baseline_lost = _settle_losses(self.baseline_lost, part, stolen, self.baseline, self.baseline_extra)
 
     def lost_share(self) -> float:
         """The share of the time that other work on the machine may have taken from the two sides."""
@@ -139,7 +139,9 @@ class Samples:
         )
 
 
-def _settled(lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]) -> list[float]:
+def _settle_losses(
+    lost: list[float], part: float, stolen: float, claimed: list[float], extra: list[float]
+) -> list[float]:
     return [part * one + stolen * (two + three) for one, two, three in zip(lost, claimed, extra, strict=True)]
 
 
@@ -156,15 +158,15 @@ class InterleavedTimer:
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
 
     def run(self) -> Samples:
-        """ABBA groups until the interval is tight or the time is spent."""
+        """Time ABBA groups until the interval is tight or the time is spent."""
         samples = Samples(calls_per_block=len(self.candidate.slots))
-        self._warm(samples)
+        self._warm_up(samples)
         began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
         for group in range(_MAX_GROUPS):
             # Which side begins is drawn, so that nobody can know whose turn is next.
             first = random.SystemRandom().choice(("bc", "cb"))
             for order in (first, first[::-1]):
-                self._pair(order, samples)
+                self._time_pair(order, samples)
             spent = time.monotonic() - began
             if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
                 break
@@ -178,16 +180,16 @@ class InterleavedTimer:
         self._conclude(samples)
         return samples
 
-    def _warm(self, samples: Samples) -> None:
-        """Blocks that do not count."""
+    def _warm_up(self, samples: Samples) -> None:
+        """Run blocks that do not count."""
         raise NotImplementedError
 
-    def _pair(self, order: str, samples: Samples) -> None:
-        """A block of each side, "b" and "c" in this order."""
+    def _time_pair(self, order: str, samples: Samples) -> None:
+        """Time a block of each side, "b" and "c" in this order."""
         raise NotImplementedError
 
     def _conclude(self, samples: Samples) -> None:
-        """What is measured at the end, once."""
+        """Measure what is measured at the end, once."""
 
     def _own_ns(self) -> int:
         """Processor time that the judge and both sides have used so far."""
@@ -195,7 +197,7 @@ class InterleavedTimer:
         return int(time.process_time_ns() + sum(runner.cpu_ns() + runner.keeper_ns() for runner in runners))
 
 
-def set_count(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
+def count_sets(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
 
     On a device `apart` from the processor a block has a fixed cost of its own, so it is longer.

@@ -53,10 +53,10 @@ class Judge:
         self._device = Device(self._platform, number)
         with platform_method(platform, "enter_judge"):
             self._platform.enter_judge(number)
-        self._nurseries: dict[str, RunnerPool] = {}
+        self._runner_pools: dict[str, RunnerPool] = {}
         self._trusted = RunnerPool(platform, "process", _trusted_environment(), number)
         self._builders: dict[str, Builds] = {}
-        self._blind: list[RunnerPool] = []
+        self._blind_pools: list[RunnerPool] = []
         self._sessions: OrderedDict[tuple[object, ...], ProblemSession] = OrderedDict()
         self._in_use: dict[int, int] = {}
         self._secret = secrets.token_hex(32)
@@ -82,13 +82,13 @@ class Judge:
             verdict = self._evaluate(session, job.candidate, job.settings, progress)
             profiles: tuple[Profile, ...] = ()
             if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
-                profiles = self._profiles(session, job, verdict, progress)
+                profiles = self._collect_profiles(session, job, verdict, progress)
         return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
 
     def _evaluate(
         self, session: ProblemSession, candidate: Candidate, settings: Settings, progress: Progress
     ) -> Verdict:
-        runner_pool = self._ready_nursery(settings)
+        runner_pool = self._launch_runner_pool(settings)
         builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         evaluation = Evaluation(
             session, candidate, settings, self._platform, runner_pool, runner_pool.known_folders(), progress, builds
@@ -97,27 +97,27 @@ class Judge:
             with self.lease.hold(progress):
                 evaluation.build()
                 evaluation.prepare()
-                return self._concluded(evaluation)
+                return self._conclude(evaluation)
         try:
             evaluation.build()
-            with self._device.background.working():
+            with self._device.background.work():
                 evaluation.prepare()
-                if not evaluation.refused and settings.timing_seconds > 0:
+                if not evaluation.is_refused and settings.timing_seconds > 0:
                     progress("building the baselines")
                     session.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
-                return self._concluded(evaluation)
+                return self._conclude(evaluation)
         finally:
             evaluation.abandon()
 
-    def _concluded(self, evaluation: Evaluation) -> Verdict:
+    def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:
             return evaluation.verdict()
         except (DeviceMemoryFull, torch.OutOfMemoryError):
-            raise self._out_of_memory() from None
+            raise self._out_of_memory_error() from None
 
-    def _out_of_memory(self) -> HarnessError:
+    def _out_of_memory_error(self) -> HarnessError:
         self._close_idle_sessions(0)
         free, total = self._device.free_bytes() / (1 << 30), self._device.memory_bytes / (1 << 30)
         return HarnessError(
@@ -125,8 +125,10 @@ class Judge:
             "on it, or give the problem smaller sizes for this device class"
         )
 
-    def _profiles(self, session: ProblemSession, job: Job, verdict: Verdict, progress: Progress) -> tuple[Profile, ...]:
-        runner_pool = self._ready_nursery(job.settings)
+    def _collect_profiles(
+        self, session: ProblemSession, job: Job, verdict: Verdict, progress: Progress
+    ) -> tuple[Profile, ...]:
+        runner_pool = self._launch_runner_pool(job.settings)
         builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         try:
             build = builds.archive(job.candidate, job.settings) if builds is not None else b""
@@ -136,18 +138,18 @@ class Judge:
         context = CandidateContext(
             session, job.candidate, job.settings, verdict, self._platform, runner_pool, self._trusted, build
         )
-        with self.lease.hold(progress), session.cases.quiet():
+        with self.lease.hold(progress), session.cases.limit_threads():
             progress("profiling")
             return context.profiles(job.settings.profilers)
 
     @contextlib.contextmanager
     def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:
-        """What is known of the problem, kept open for the block."""
-        self._ready_nursery(settings)
+        """The session of a problem, kept open for the block."""
+        self._launch_runner_pool(settings)
         with self._turn:
             self._trusted.launch()
         progress("reading the problem")
-        session = self._taken(problem, settings)
+        session = self._take_session(problem, settings)
         try:
             yield session
         finally:
@@ -155,13 +157,13 @@ class Judge:
                 self._in_use[id(session)] -= 1
 
     def session(self, problem: Problem, settings: Settings) -> ProblemSession:
-        """What is known of a problem, from before or made now."""
-        session = self._taken(problem, settings)
+        """The session of a problem: what is known of it, from before or made now."""
+        session = self._take_session(problem, settings)
         with self._turn:
             self._in_use[id(session)] -= 1
         return session
 
-    def _taken(self, problem: Problem, settings: Settings) -> ProblemSession:
+    def _take_session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """A problem's session, counted as in use. Threads with other problems need not wait for one that is made."""
         seed = self._seed_for(problem) if settings.seed is None else settings.seed
         key = (problem.id, tuple(problem.distributions), seed)
@@ -176,14 +178,14 @@ class Judge:
             self._make_room()
             if session is not None:
                 return session
-            session = self._read(problem, settings, seed)
+            session = self._read_problem(problem, settings, seed)
             with self._turn:
                 self._sessions[key] = session
                 self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
             return session
 
     def _seed_for(self, problem: Problem) -> int:
-        """Another for each problem: what a program might learn of one must be worth nothing for the next."""
+        """A seed of the problem's own: what a program might learn of one must be worth nothing for the next."""
         text = f"{self._secret}/{problem.id}/{tuple(problem.distributions)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
@@ -196,7 +198,7 @@ class Judge:
         if self._device.free_bytes() < self._device.memory_bytes // 3:
             self._close_idle_sessions(_KEPT_SESSIONS)
 
-    def _read(self, problem: Problem, settings: Settings, seed: int) -> ProblemSession:
+    def _read_problem(self, problem: Problem, settings: Settings, seed: int) -> ProblemSession:
         try:
             with self.lease.hold():
                 session = ProblemSession(problem, self._device, self._trusted, settings, seed)
@@ -206,7 +208,7 @@ class Judge:
         except KForgeError:
             raise
         except (DeviceMemoryFull, torch.OutOfMemoryError):
-            raise self._out_of_memory() from None
+            raise self._out_of_memory_error() from None
         except Exception as error:
             what = f"cannot be judged: {type(error).__name__}: {error}"
             raise ProblemError(what, path=problem.path or problem.name) from error
@@ -215,9 +217,9 @@ class Judge:
     def close(self) -> None:
         # Another thread may be in the middle of a judgement that is being broken off.
         self._close_sessions()
-        for runner_pool in [*list(self._nurseries.values()), *self._blind, self._trusted]:
+        for runner_pool in [*list(self._runner_pools.values()), *self._blind_pools, self._trusted]:
             runner_pool.close()
-        self._nurseries.clear()
+        self._runner_pools.clear()
 
     def _close_idle_sessions(self, kept: int) -> None:
         """Forget problems that no evaluation is using, the oldest first, until at most so many are known."""
@@ -239,23 +241,23 @@ class Judge:
     ) -> None:
         self.close()
 
-    def _ready_nursery(self, settings: Settings) -> RunnerPool:
+    def _launch_runner_pool(self, settings: Settings) -> RunnerPool:
         level = levels.choose(settings.sandbox)
         with self._turn:
-            if level not in self._nurseries:
+            if level not in self._runner_pools:
                 if level == "process":
                     # Nothing but this keeps a process of the same user from reading our memory and environment.
-                    _close_to_others()
-                self._nurseries[level] = RunnerPool(self._platform.name, level, device=self._device.number)
-            self._nurseries[level].launch()
-            return self._nurseries[level]
+                    _forbid_inspection()
+                self._runner_pools[level] = RunnerPool(self._platform.name, level, device=self._device.number)
+            self._runner_pools[level].launch()
+            return self._runner_pools[level]
 
     def _builds(self, level: str) -> Builds:
         """Builders at the same sandbox level, without sight of the device."""
         with self._turn:
             if level not in self._builders:
                 runner_pool = RunnerPool(self._platform.name, level, device=self._device.number, blind=True)
-                self._blind.append(runner_pool)
+                self._blind_pools.append(runner_pool)
                 self._builders[level] = Builds(runner_pool)
             return self._builders[level]
 
@@ -268,7 +270,7 @@ class Judge:
 
 
 def _trusted_environment() -> dict[str, str]:
-    """Baselines may keep what torch.compile built from one run to the next; candidates never see that folder."""
+    """The environment of baselines, which may keep what torch.compile built; candidates never see that folder."""
     folder = cache_folder() / f"inductor-{torch.__version__}"
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
@@ -277,7 +279,7 @@ def _trusted_environment() -> dict[str, str]:
     }
 
 
-def _close_to_others() -> None:
+def _forbid_inspection() -> None:
     try:
         kernel.set_dumpable(False)
     except (AttributeError, OSError):

@@ -72,7 +72,7 @@ class InputSets:
         self.described = tuple(ArgumentSet(tree, tuple(row)) for (tree, _), row in zip(packed, specs, strict=True))
 
     def twin(self) -> InputSets:
-        """Memory of the same layout, for who is not to share it with others. Its content is to be written."""
+        """Sets of the same layout in other memory, for who is not to share it. Their content is to be written."""
         twin = copy.copy(self)
         twin.arena = self.device.arena(self.arena.size)
         twin.arena.poison()
@@ -127,7 +127,7 @@ class TimedBlock:
 
 
 class Lane:
-    """Maps sets and slots into a runner; `call` runs a block. The slots stay readable here."""
+    """A lane maps sets and slots into a runner; `call` runs a block. The slots stay readable here."""
 
     def __init__(
         self, runner: RunnerHandle, sets: InputSets, expected: tuple[torch.Tensor, ...], seconds: float
@@ -144,15 +144,15 @@ class Lane:
 
     def _connect(self, slots_bytes: int) -> None:
         """Map sets and slots into the runner."""
-        arena = self._made_slots(slots_bytes)
+        arena = self._make_slots(slots_bytes)
         try:
             self.runner.ask(ForgetInputs(), self._seconds)
             self.runner.ask(self._mapping(arena), self._seconds, (self.sets.arena.fd, arena.fd))
-            self._slots_are_in(arena)
+            self._show_slots(arena)
         finally:
             arena.close()
 
-    def _made_slots(self, size: int) -> Arena | DeviceArena:
+    def _make_slots(self, size: int) -> Arena | DeviceArena:
         arena = self.sets.device.arena(size)
         if isinstance(arena, DeviceArena):
             # Nothing of an earlier result is left where a runner can read it.
@@ -174,8 +174,8 @@ class Lane:
             slots=tuple(map(tuple, self.specs)) if slots is not None else (),
         )
 
-    def _slots_are_in(self, arena: Arena | DeviceArena) -> None:
-        """The memory of the slots, before its descriptor is closed here."""
+    def _show_slots(self, arena: Arena | DeviceArena) -> None:
+        """Show the memory of the slots to who needs it, before its descriptor is closed here."""
 
     def release(self, seconds: float) -> None:
         """Have the runner give up what it only keeps for later."""
@@ -185,7 +185,7 @@ class Lane:
         """Have the runner see what the sets hold now; nothing to do where it reads the very same memory."""
 
     def warm_up(self, seeds: list[int | None]) -> None:
-        """One call on every set, which takes as long as it takes."""
+        """Call once on every set, which takes as long as it takes."""
         self.call([(number, number, seed) for number, seed in enumerate(seeds)])
 
     def call(
@@ -204,13 +204,13 @@ class Lane:
         began = _clock()
         answer = self.runner.ask(request, self._seconds)
         wall = _clock() - began
-        sample = self._glimpse(look_at)
-        taken = before.lost_ns(self.runner.scheduler_times(), wall)
-        taken = wall if taken is None else min(wall, taken + own_wait_ns() - own)
+        sample = self._sample_slot(look_at)
+        lost_ns = before.lost_ns(self.runner.scheduler_times(), wall)
+        lost_ns = wall if lost_ns is None else min(wall, lost_ns + own_wait_ns() - own)
         try:
-            return replace(_read_block(answer, wall, len(calls), sample), lost_ns=taken)
+            return replace(_read_block(answer, wall, len(calls), sample), lost_ns=lost_ns)
         except NONSENSE as error:
-            raise self._nonsense(error) from None
+            raise self._nonsense_error(error) from None
 
     def observe(
         self, number: int, seeds: tuple[int, int], renew: Callable[[], None] | None = None
@@ -224,12 +224,12 @@ class Lane:
             renew()
         return watched, self.runner.ask(RecordCall(number, seeds[1]), self._seconds)
 
-    def _nonsense(self, error: Exception) -> RunnerLost:
+    def _nonsense_error(self, error: Exception) -> RunnerLost:
         lost = RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})")
         lost.runner = self.runner
         return lost
 
-    def _glimpse(self, slot: int) -> SlotSample | None:
+    def _sample_slot(self, slot: int) -> SlotSample | None:
         tensors = [tensor for tensor in self.slots[slot] if tensor.numel()]
         if not tensors:
             return None
@@ -240,7 +240,7 @@ class Lane:
         )
         return SlotSample(slot, places, tuple(map(torch.take, tensors, places)))
 
-    def settled(self, block: TimedBlock) -> bool:
+    def sample_is_settled(self, block: TimedBlock) -> bool:
         """Whether the glimpsed elements are still what they were: nothing wrote to the slot afterwards."""
         if block.sample is None:
             return True

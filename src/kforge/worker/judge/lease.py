@@ -15,7 +15,7 @@ _SAY_SO = 1.0
 
 
 class Lease:
-    """Held while a device judges. `busy_seconds` is how long it was, in all.
+    """The lease of a device, held while it judges. `busy_seconds` is how long it was, in all.
 
     Among processes there are two locks: whoever waits for the device holds the queue, so that a process with much to do
     does not take the device again and again while another waits.
@@ -29,12 +29,12 @@ class Lease:
 
     @contextlib.contextmanager
     def hold(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Wait for it, then keep it for the block."""
+        """Wait for the device, then keep it for the block."""
         with self._lock, contextlib.ExitStack() as held:
             if self._path is not None:
-                queue = _Locked(self._path.with_name(self._path.name + ".queue"))
+                queue = _FileLock(self._path.with_name(self._path.name + ".queue"))
                 queue.wait(tell)
-                device = _Locked(self._path)
+                device = _FileLock(self._path)
                 try:
                     device.wait(tell)
                     held.callback(device.release)
@@ -47,7 +47,7 @@ class Lease:
                 self.busy_seconds += time.monotonic() - began
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """The file, made if need be. Asking to make it where it is another user's may be refused in a shared folder."""
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -55,27 +55,27 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
-class _Locked:
+class _FileLock:
     """A file's lock. Where the file cannot be made, every wait is over at once: then only this process is in order."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = _opened(path)
+            self._descriptor = _open_lock_file(path)
             # For every user of this machine, whatever the mask says; its owner made it so already.
             with contextlib.suppress(PermissionError):
                 os.fchmod(self._descriptor, 0o666)
 
     def wait(self, tell: Callable[[str], None]) -> None:
-        began, said = time.monotonic(), False
-        while self._descriptor >= 0 and not self._try():
-            if not said and time.monotonic() - began > _SAY_SO:
+        began, announced = time.monotonic(), False
+        while self._descriptor >= 0 and not self._try_lock():
+            if not announced and time.monotonic() - began > _SAY_SO:
                 tell("waiting for the device: another KForge process measures on it")
-                said = True
+                announced = True
             time.sleep(_LOOK_AGAIN)
 
-    def _try(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -86,7 +86,7 @@ class _Locked:
         return True
 
     def release(self) -> None:
-        """Closing the file gives its lock up."""
+        """Give the lock up, by closing the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -33,7 +33,7 @@ _NAMELESS, _NEAR = b"_GLOBAL__N_", 160
 """How a mangled name begins of what is in a namespace without a name, and how far before the rest."""
 
 
-def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[str, ...]) -> Observation:
+def mark_library_kernels(observed: Observation, loaded: tuple[str, ...], usual: tuple[str, ...]) -> Observation:
     """The observation with kernels of loaded libraries named as such.
 
     `loaded` are the libraries, all from outside the program's own folder, and `usual` those that the reference has too.
@@ -45,10 +45,12 @@ def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[
     costliest = sorted(
         (kernel for kernel in observed.kernels if kernel.whose == "own"), key=lambda one: -one.nanoseconds
     )
-    names = {name for kernel in costliest[:_LOOKED_AT] for name in _spelt(kernel.name)}
-    held = set().union(*(_held_by(path, frozenset(names)) for path in suspects[:_MOST_LIBRARIES]))
+    names = {name for kernel in costliest[:_LOOKED_AT] for name in _spellings(kernel.name)}
+    library_names = set().union(*(_names_in_file(path, frozenset(names)) for path in suspects[:_MOST_LIBRARIES]))
     kernels = tuple(
-        kernel._replace(whose="library") if kernel.whose == "own" and held.intersection(_spelt(kernel.name)) else kernel
+        kernel._replace(whose="library")
+        if kernel.whose == "own" and library_names.intersection(_spellings(kernel.name))
+        else kernel
         for kernel in observed.kernels
     )
     left = {kernel.name for kernel in kernels if kernel.whose == "own"}
@@ -56,13 +58,13 @@ def with_libraries(observed: Observation, loaded: tuple[str, ...], usual: tuple[
     return replace(observed, kernels=kernels, native=native)
 
 
-def _spelt(name: str) -> tuple[bytes, ...]:
+def _spellings(name: str) -> tuple[bytes, ...]:
     """How a library's file spells a kernel's name: mangled, or plain where it has no arguments in its name."""
     outer, _, inner = name.rpartition(_ANONYMOUS)
-    found = _NAME.match(inner)
-    if found is None:
+    match = _NAME.match(inner)
+    if match is None:
         return ()
-    parts = found[1].split("::")
+    parts = match[1].split("::")
     if len(parts[-1]) < _SHORT:
         return ()
     mangled = "".join(f"{len(part)}{part}" for part in parts)
@@ -70,11 +72,11 @@ def _spelt(name: str) -> tuple[bytes, ...]:
         # What stands for a namespace without a name differs from file to file.
         return (mangled.encode(),)
     mangled = f"_ZN{mangled}" if len(parts) > 1 else f"_Z{mangled}"
-    return (mangled.encode(),) if found[2] else (mangled.encode(), b"\0" + found[1].encode() + b"\0")
+    return (mangled.encode(),) if match[2] else (mangled.encode(), b"\0" + match[1].encode() + b"\0")
 
 
 @functools.lru_cache(maxsize=64)
-def _held_by(path: str, names: frozenset[bytes]) -> frozenset[bytes]:
+def _names_in_file(path: str, names: frozenset[bytes]) -> frozenset[bytes]:
     """Which of these names are in a file."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -29,15 +29,15 @@ def versions(compilers: dict[str, str]) -> dict[str, str]:
 
 def conditions() -> dict[str, str]:
     """Clock, temperature and load as far as this machine shows them."""
-    found: dict[str, str] = {}
+    readings: dict[str, str] = {}
     for name, pattern in (
         ("clock_khz", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"),
         ("temperature_milli_c", "/sys/class/thermal/thermal_zone*/temp"),
     ):
         values = [value for path in sorted(glob.glob(pattern)) if (value := _read(path))]
-        found[name] = " ".join(values) or "not readable"
-    found["load"] = " ".join(f"{value:.2f}" for value in os.getloadavg())
-    return found
+        readings[name] = " ".join(values) or "not readable"
+    readings["load"] = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    return readings
 
 
 def _read(path: str) -> str:
@@ -48,7 +48,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def seconds(marks: list[tuple[str, float]]) -> dict[str, float]:
+def phase_seconds(marks: list[tuple[str, float]]) -> dict[str, float]:
     """Phase -> seconds, from (name, time it began) marks closed by a last one."""
     pairs = itertools.pairwise(marks)
     return {name: round(later - began, 4) for (name, began), (_, later) in pairs}

@@ -12,7 +12,7 @@ from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.evidence import EvaluationFindings
 from kforge.worker.judge.held_lane import REUSED, HeldLane
 from kforge.worker.judge.lane import Lane
-from kforge.worker.judge.refusal import Refused, sensible
+from kforge.worker.judge.refusal import Refused, refuse_nonsense
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.protocol.calls import MeasurePeakMemory
@@ -45,7 +45,7 @@ class Measurement:
         session: ProblemSession,
         settings: Settings,
         tolerance: Tolerance,
-        found: EvaluationFindings,
+        findings: EvaluationFindings,
         refuse_findings: Callable[[RunnerHandle], None],
         known_folders: tuple[str, ...] = (),
     ) -> None:
@@ -56,7 +56,7 @@ class Measurement:
         self._timed_inputs = session.timed_inputs
         self._settings = settings
         self._tolerance = tolerance
-        self._found = found
+        self._findings = findings
         self._refuse_findings = refuse_findings
         self._known = known_folders
 
@@ -66,7 +66,7 @@ class Measurement:
         runner.stop()
         tell("preparing baselines")
         baselines = self._baselines.ratios(wanted_baselines(self._settings, self._device.platform))
-        name = self._named_baseline(baselines)
+        name = self._choose_baseline(baselines)
         baseline = self._baselines.lane(name)
         deviation = self._baselines.self_deviation()
         tell("timing")
@@ -78,25 +78,25 @@ class Measurement:
             flags.append(busy)
         samples = self._timer(runner, lane, baseline, every=False)
         held = 1.0
-        if self._held_back(samples, name):
+        if self._is_held_back(samples, name):
             samples, held = self._look_again(runner, lane, baseline, name)
             flags.append("the baseline was slow beside it: measured again")
         for look in range(_LOOKS):
-            if not self._disagrees(samples, usual_layout):
+            if not self._clocks_disagree(samples, usual_layout):
                 break
             if look + 1 == _LOOKS:
                 self._refuse_two_clocks(samples)
             with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=False)
             flags.append("the two clocks disagreed: measured again")
-        if self._hides(samples):
+        if self._hides_work(samples):
             with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=False)
             flags.append("called again and again it took longer: measured again")
         if samples.width() > _WIDE:
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
             with self._device.background.quiet():
-                samples = samples.with_more(self._timer(runner, lane, baseline, every=False))
+                samples = samples.merge(self._timer(runner, lane, baseline, every=False))
             flags.append("wide interval: measured again, both count")
         speedup, interval, excess = self._result(samples, deviation)
         if speedup > _IMPLAUSIBLE:
@@ -107,23 +107,25 @@ class Measurement:
         if not samples.baseline_seen:
             speedup, interval = speedup / held, (interval[0] / held, interval[1])
         if samples.lost_share() > _BUSY:
-            flags.append(self._busy_words(samples))
+            flags.append(self._busy_note(samples))
         if isinstance(lane, HeldLane) and not self._device.has_own_memory:
             self._refuse_library_work(lane, statistics.median(samples.candidate))
         if samples.charged > _CLOCK_CHARGED:
             what = "was taken from the judge's own work right before and after its calls, and is charged to it"
-            self._found.notes.append(f"{samples.charged:.0%} of its time {what}")
+            self._findings.notes.append(f"{samples.charged:.0%} of its time {what}")
         outside = isinstance(baseline, DeviceLane) and not baseline.at_a_time
         if outside:
-            self._found.notes.append("calls cannot be launched ahead: launching is part of the time, on both sides")
+            self._findings.notes.append("calls cannot be launched ahead: launching is part of the time, on both sides")
         ratio = baselines[name].ratio or 1.0
         best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
         if samples.copied_because:
-            self._found.notes.append(f"{samples.copied_because}; what it takes to copy it out in time is charged to it")
+            self._findings.notes.append(
+                f"{samples.copied_because}; what it takes to copy it out in time is charged to it"
+            )
         elif samples.reused:
-            self._found.notes.append(REUSED)
+            self._findings.notes.append(REUSED)
         peaks = self._peaks(lane, baseline, before)
-        self._baselines.rest(baseline)
+        self._baselines.release_memory(baseline)
         return Timing(
             baseline=name,
             speedup=speedup,
@@ -142,37 +144,37 @@ class Measurement:
         )
 
     def _refuse_library_work(self, lane: HeldLane, call_ns: float) -> None:
-        """A library that computes past torch's operators, beside a kernel that only seems to."""
-        observed = self._found.observed
+        """Refuse a library that computes past torch's operators, beside a kernel that only seems to."""
+        observed = self._findings.observed
         if self._settings.policy == "any" or observed is None:
             return
-        self._found.custom_share = integrity.custom_share(observed, call_ns)
-        in_operators = _in_operators(observed, call_ns)
-        found = code_samples.sample(lane, self._timed_inputs, self._known, in_operators)
+        self._findings.custom_share = integrity.custom_share(observed, call_ns)
+        in_operators = _operator_share(observed, call_ns)
+        samples = code_samples.sample(lane, self._timed_inputs, self._known, in_operators)
         for _ in range(_WATCHED_AGAIN):
-            if not code_samples.is_a_librarys(found, in_operators):
+            if not code_samples.is_library_work(samples, in_operators):
                 return
             # Once more: what operators took is known from one call, which may have been a quick one.
-            again = self._watched_again(lane, observed.native)
-            in_operators = max(in_operators, _in_operators(again, call_ns))
-        if code_samples.is_a_librarys(found, in_operators):
-            names = ", ".join(name for name, _ in found.libraries.most_common(2))
-            what = f"in {found.library_share():.0%} of {found.count} moments its work was done by {names}"
+            again = self._watch_again(lane, observed.native)
+            in_operators = max(in_operators, _operator_share(again, call_ns))
+        if code_samples.is_library_work(samples, in_operators):
+            names = ", ".join(name for name, _ in samples.libraries.most_common(2))
+            what = f"in {samples.library_share():.0%} of {samples.count} moments its work was done by {names}"
             raise Refused(Outcome.REJECTED, f"{what}, past torch's operators", "library_compute")
 
-    def _watched_again(self, lane: Lane, native: tuple[str, ...]) -> integrity.Observation:
+    def _watch_again(self, lane: Lane, native: tuple[str, ...]) -> integrity.Observation:
         seeds = (self._cases.derive("watched again", 0), self._cases.derive("watched again", 1))
-        with sensible():
+        with refuse_nonsense():
             return integrity.read_observation(*lane.observe(0, seeds), native)
 
-    def _named_baseline(self, baselines: dict[str, BaselineTime]) -> str:
+    def _choose_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline
         if wanted == "best":
             return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
         known = baselines.get(wanted)
         if known is None or known.ratio is None:
             reason = known.note if known is not None else f"platform {self._device.platform.name} has none"
-            self._found.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
+            self._findings.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
             return "eager"
         return wanted
 
@@ -180,15 +182,15 @@ class Measurement:
         """The most memory that either side took for its calls."""
         if not self._device.has_own_memory:
             return self._peak(lane.runner) - before[0], self._peak(baseline.runner) - before[1]
-        found = []
+        peaks = []
         for side in (lane, baseline):
             if isinstance(side, DeviceLane):
                 # Blocks hold the outputs of many calls; one call is what counts.
                 side.drop_outputs()
                 self._peak(side.runner)
                 side.call_once()
-            found.append(self._peak(side.runner))
-        return found[0], found[1]
+            peaks.append(self._peak(side.runner))
+        return peaks[0], peaks[1]
 
     def _peak(self, runner: RunnerHandle) -> int:
         if not self._device.has_own_memory:
@@ -202,7 +204,7 @@ class Measurement:
         self._refuse_findings(runner)
         return samples
 
-    def _held_back(self, samples: interleaved_timer.Samples, name: str) -> bool:
+    def _is_held_back(self, samples: interleaved_timer.Samples, name: str) -> bool:
         """Whether the baseline took longer than it did against itself, on a device where that repeats."""
         usual = self._baselines.usual_ns(name)
         seen = samples.baseline_seen or samples.baseline
@@ -221,23 +223,25 @@ class Measurement:
         with self._device.background.quiet() as rests:
             for _ in range(_LOOKS - 1):
                 samples = self._timer(runner, lane, baseline, every=False)
-                if not self._held_back(samples, name):
+                if not self._is_held_back(samples, name):
                     return samples, 1.0
-                with runner.stopped():
+                with runner.pause():
                     self._baselines.measure_itself()
                 # Where eager is slow on its own as well, the device itself has slowed down, for both sides.
                 slowdown = max(1.0, self._baselines.usual_ns("eager") / alone) if alone else 1.0
                 factor = statistics.median(samples.baseline_seen or samples.baseline) / max(slowdown * usual, 1.0)
                 if factor <= _HELD_BACK:
-                    self._found.notes.append("the device became slower while it was measured; both sides alike")
+                    self._findings.notes.append("the device became slower while it was measured; both sides alike")
                     return samples, 1.0
         what = f"beside it, the baseline takes {factor:.1f} times as long as on its own"
         if rests and not self._device.platform.busy_because(self._device.number):
             raise Refused(Outcome.REJECTED, what, "not_idle")
-        self._found.notes.append(f"{what}: its speedup is less by that; measure again when nobody else uses the device")
+        self._findings.notes.append(
+            f"{what}: its speedup is less by that; measure again when nobody else uses the device"
+        )
         return samples, factor
 
-    def _disagrees(self, samples: interleaved_timer.Samples, usual_layout: bool) -> bool:
+    def _clocks_disagree(self, samples: interleaved_timer.Samples, usual_layout: bool) -> bool:
         """Whether the judge's clock saw far more time than the runner claims, and nobody else can have taken it.
 
         An output in another memory layout takes longer to read: that is charged, and not taken for a lie.
@@ -254,7 +258,7 @@ class Measurement:
         raise Refused(Outcome.REJECTED, what, "two_clocks")
 
     @staticmethod
-    def _hides(samples: interleaved_timer.Samples) -> bool:
+    def _hides_work(samples: interleaved_timer.Samples) -> bool:
         """Whether bare calls take far longer than the time that is claimed for them."""
         return samples.hidden_ns() > max(_BARE_NOISE_NS, _CLOCK_REFUSED * statistics.median(samples.candidate))
 
@@ -265,7 +269,7 @@ class Measurement:
         return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
 
     @staticmethod
-    def _busy_words(samples: interleaved_timer.Samples) -> str:
+    def _busy_note(samples: interleaved_timer.Samples) -> str:
         lost = f"others took up to {samples.lost_share():.0%} of the time"
         return f"the machine was busy: {lost}; measure again when it is quiet"
 
@@ -276,15 +280,15 @@ class Measurement:
         factor = 1.0
         if excess > _CLOCK_CHARGED and (not self._device.has_own_memory or extra > self._clock_noise_ns(samples)):
             factor = 1.0 + excess
-            self._found.notes.append(
+            self._findings.notes.append(
                 f"{excess:.0%} of its time was seen by the judge's clock only, and is charged to it"
             )
         ratios = [ratio / factor for ratio in samples.ratios()]
-        if self._hides(samples):
+        if self._hides_work(samples):
             # Launching that takes far longer than the work, or work that the events did not see: either way it is paid.
             pairs = zip(samples.baseline_bare, samples.candidate_bare, strict=True)
             ratios = [before / after for before, after in pairs]
-            self._found.notes.append(
+            self._findings.notes.append(
                 f"called again and again it takes {samples.hidden_ns() / 1e3:.0f} µs a call more than its time on the "
                 "device: the speedup is by the judge's clock"
             )
@@ -293,7 +297,7 @@ class Measurement:
         return middle, (low / (1 + deviation), high * (1 + deviation)), excess
 
 
-def _in_operators(observed: integrity.Observation, call_ns: float) -> float:
+def _operator_share(observed: integrity.Observation, call_ns: float) -> float:
     """Share of a call that torch's operators account for: of the watched one, or of a timed one where that is more.
 
     A watched call may be a quick one, and timed ones slow, beside others on the machine.

@@ -23,7 +23,7 @@ _STEP = 1 << 21
 
 
 class MirroredMemory:
-    """Blocks of one runner."""
+    """Memory blocks of one runner, mapped here."""
 
     def __init__(self, device: int) -> None:
         self._device = device
@@ -54,9 +54,9 @@ class MirroredMemory:
             for other, length in list(self._blocks.items()):
                 if other < base + size and base < other + length:
                     torch.cuda.synchronize(self._device)
-                    cuda_driver.unmap_at(self._here(other), length)
+                    cuda_driver.unmap_at(self._local_address(other), length)
                     del self._blocks[other]
-            cuda_driver.map_at(self._here(base), handle, size, self._device, cuda_driver.READ_WRITE)
+            cuda_driver.map_at(self._local_address(base), handle, size, self._device, cuda_driver.READ_WRITE)
             self._blocks[base] = size
         finally:
             self._bases = sorted(self._blocks)
@@ -76,12 +76,12 @@ class MirroredMemory:
 
     def bytes(self, start: int, stop: int) -> torch.Tensor:
         """The bytes in a range of the runner's addresses, which is covered."""
-        return bytes_at(self._here(start), stop - start, self._device)
+        return bytes_at(self._local_address(start), stop - start, self._device)
 
     def close(self) -> None:
         self._release()
 
-    def _here(self, address: int) -> int:
+    def _local_address(self, address: int) -> int:
         window, offset = divmod(address, _WINDOW)
         return self._windows[window] + offset
 

@@ -36,7 +36,7 @@ class Match:
         return f"{source} = {name}{how}" if name != source or how else source
 
 
-def check_held(held: list[HeldTensor]) -> None:
+def check_held_tensors(held: list[HeldTensor]) -> None:
     """ValueError if a runner's description of its state is of no tensors that can be."""
     if not all(item.name and all(length >= 0 for length in item.shape) for item in held):
         raise ValueError("a tensor's description is malformed")
@@ -58,7 +58,7 @@ def match(state: State, held: list[HeldTensor]) -> tuple[list[Match], list[str]]
     free = list(by_name.values())
     lost = []
     for name in missing:
-        hit = _by_value(name, state[name], free)
+        hit = _match_by_value(name, state[name], free)
         if hit is None:
             lost.append(name)
         else:
@@ -67,7 +67,7 @@ def match(state: State, held: list[HeldTensor]) -> tuple[list[Match], list[str]]
     return matches, lost
 
 
-def _by_value(name: str, value: torch.Tensor, free: list[HeldTensor]) -> Match | None:
+def _match_by_value(name: str, value: torch.Tensor, free: list[HeldTensor]) -> Match | None:
     straight = tuple(range(value.dim()))
     orders = itertools.permutations(straight) if 2 <= value.dim() <= _MAX_DIMENSIONS else [straight]
     for axes in orders:

@@ -26,7 +26,7 @@ class Placement:
         self._used: dict[int, int] = {}
 
     def spread(self) -> None:
-        """One processor for each thread that worked since this was last called, the busiest first."""
+        """Give each thread that worked since this was last called a processor, the busiest first."""
         if not self._pid or not hasattr(os, "sched_setaffinity"):
             return
         self._give_back(list(self._before))
@@ -45,7 +45,7 @@ class Placement:
                     self._before[thread] = allowed
 
     def restore(self) -> None:
-        """Every processor for the first thread again."""
+        """Let the first thread use every processor again."""
         self._give_back([self._pid])
 
     def _give_back(self, threads: list[int]) -> None:

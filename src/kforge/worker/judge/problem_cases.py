@@ -19,7 +19,7 @@ from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import audit, distributions
 from kforge.worker.judge.compare import Expected, make_leaf
 from kforge.worker.judge.device import Device
-from kforge.worker.judge.in_pieces import Inseparable, in_pieces
+from kforge.worker.judge.in_pieces import Inseparable, run_in_pieces
 from kforge.worker.judge.reference import Reference, State
 from kforge.worker.memory_overlap import is_shared, overlaps_itself
 
@@ -70,14 +70,14 @@ class ProblemCases:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
     def _prepare(self) -> None:
-        """One natural case: its time, its operators, and the audit."""
+        """Run one natural case: its time, its operators, and the audit."""
         seed = self.derive("case", 0)
         arguments = self.reference.inputs(seed)
         self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
         """Whether an argument holds floating values."""
         try:
             first = self.reference.run(arguments, self.initial_state, seed)
-            spent = self.reference.seconds(arguments, self.initial_state, seed)
+            spent = self.reference.call_seconds(arguments, self.initial_state, seed)
             launching = self.reference.launch_seconds(arguments, self.initial_state, seed)
             other = self.reference.run(arguments, self.initial_state, seed + 1)
         except Exception as error:
@@ -91,7 +91,7 @@ class ProblemCases:
         self.reference.refuse_odd_tensors(tensors, "forward")
         self._try_state(arguments, seed, tensors)
         self._note_constants(arguments)
-        self.stochastic = not all(map(_same, tensors, trees.pack(other)[1]))
+        self.stochastic = not all(map(_are_same, tensors, trees.pack(other)[1]))
         if self.stochastic:
             self.unchecked.append("the reference draws random numbers: compared in its own precision, not float64")
         self.lazy_output = any(_is_lazy(tensor) for tensor in tensors)
@@ -103,14 +103,14 @@ class ProblemCases:
         choosing = any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors)
         self.extremes = distributions.levels_of_extremes(choosing)
         """What is left to try of the edges of the operation, the one in use first."""
-        self.set_bytes = _bytes(trees.pack(arguments)[1]) + _bytes(tensors)
+        self.set_bytes = _total_bytes(trees.pack(arguments)[1]) + _total_bytes(tensors)
         self.large = self.set_bytes > self.device.large_bytes
         """Whether two sets of inputs and outputs are already a burden here."""
         del first, other, tensors
         self.device.give_back(self.set_bytes)
-        found = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
+        reasons = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
-        self.degenerate = tuple(item for item in found if self.device.platform.can_time or not audit.is_of_time(item))
+        self.degenerate = tuple(item for item in reasons if self.device.platform.can_time or not audit.is_of_time(item))
 
     def _note_constants(self, arguments: list[Any]) -> None:
         """Say which arguments are the same under every seed, and are given as they are."""
@@ -120,14 +120,14 @@ class ProblemCases:
             moving = [tensor for tensor in tensors[1] if tensor.is_floating_point()]
             same = tensors[0] == others[0] and all(map(torch.equal, tensors[1], others[1]))
             if same and not moving:
-                self._drop(f"argument {number} is the same under every seed: a program may take it for known")
+                self._note_unchecked(f"argument {number} is the same under every seed: a program may take it for known")
 
     def _try_state(self, arguments: list[Any], seed: int, initially: list[torch.Tensor]) -> None:
-        """How far the state may be moved: the reference decides, by what it gave with the initial one."""
+        """Try how far the state may be moved: the reference decides, by what it gave with the initial one."""
         reference, shares = self.reference, [_finite_share(tensor) for tensor in initially]
         for signs, buffers in itertools.product((False, True), repeat=2):
             reference.keeps_signs, reference.keeps_buffers = signs, buffers
-            self.timed_state = reference.randomised(self.initial_state, self.derive("timed state", 0))
+            self.timed_state = reference.randomise_state(self.initial_state, self.derive("timed state", 0))
             raised = ""
             try:
                 moved = trees.pack(reference.run(arguments, self.timed_state, seed))[1]
@@ -140,11 +140,11 @@ class ProblemCases:
                 break
         if raised:
             self.timed_state = self.initial_state
-            self._drop(f"the reference raises {raised} on other parameters: timed with the initial ones")
+            self._note_unchecked(f"the reference raises {raised} on other parameters: timed with the initial ones")
         if reference.keeps_signs:
-            self._drop("its parameters cannot take another sign: checked with that of the initial ones")
+            self._note_unchecked("its parameters cannot take another sign: checked with that of the initial ones")
         if reference.keeps_buffers:
-            self._drop("its buffers cannot hold other values: checked with the initial ones")
+            self._note_unchecked("its buffers cannot hold other values: checked with the initial ones")
 
     @functools.cached_property
     def mode_matters(self) -> bool:
@@ -158,10 +158,10 @@ class ProblemCases:
             raise
         except Exception:
             return True
-        return len(one) != len(two) or not all(map(_same, one, two))
+        return len(one) != len(two) or not all(map(_are_same, one, two))
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
+    def limit_threads(self) -> Iterator[None]:
         """Keep the judge's own worker threads out of the way: they would go on spinning into a runner's call.
 
         A reference that takes long is worth its threads; their spinning then no longer matters.
@@ -173,7 +173,7 @@ class ProblemCases:
         finally:
             torch.set_num_threads(threads)
 
-    def to_check(self, count: int) -> Iterator[Case]:
+    def cases_to_check(self, count: int) -> Iterator[Case]:
         """`count` cases, rotating over the distributions the problem can take; kept where they are small."""
         names = [name for name in self.problem.distributions if name != distributions.EXTREMES]
         index = 0
@@ -183,7 +183,7 @@ class ProblemCases:
             if case is None:
                 names.remove(name)
                 continue
-            if self.keeps(count):
+            if self.keeps_cases(count):
                 self._kept[index, name] = case
             yield case
             del case
@@ -202,9 +202,9 @@ class ProblemCases:
         """The distributions of timed inputs: those that checked calls have, but for the edges of the operation."""
         return tuple(name for name in self._usable if name != distributions.EXTREMES) or ("natural",)
 
-    def changed(self, distribution: str, arguments: list[Any], seed: int) -> list[Any]:
+    def apply_distribution(self, distribution: str, arguments: list[Any], seed: int) -> list[Any]:
         """The problem's own arguments under a distribution."""
-        integers_too = not self.floating and not self.reference.movable()
+        integers_too = not self.floating and not self.reference.movable_names()
         return distributions.apply(distribution, arguments, seed, integers_too)
 
     def edges(self) -> distributions.Extremes | None:
@@ -215,7 +215,7 @@ class ProblemCases:
         """What a timed call must give."""
         return self._expect(arguments, self.timed_state, seed, distribution == distributions.EXTREMES)
 
-    def keeps(self, count: int) -> bool:
+    def keeps_cases(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
         room = self.device.memory_bytes // _KEEP_SHARE if self.device.has_own_memory else 4 * _KEEP_BYTES
         return 4 * count * self.set_bytes <= room
@@ -231,15 +231,15 @@ class ProblemCases:
         while self.extremes:
             case = self._make_case(index, name)
             if case is not None:
-                if self.keeps(index):
+                if self.keeps_cases(index):
                     self._kept[index, name] = case
                 if not self.extremes[0].special:
-                    self._drop(
+                    self._note_unchecked(
                         "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
                     )
                 return case
             self.extremes = self.extremes[1:]
-        self._drop("extreme inputs: the reference raises on them, or gives hardly anything finite")
+        self._note_unchecked("extreme inputs: the reference raises on them, or gives hardly anything finite")
         return None
 
     def _make_case(self, index: int, name: str) -> Case | None:
@@ -249,10 +249,10 @@ class ProblemCases:
         if name == distributions.EXTREMES:
             arguments = self.extremes[0].apply(arguments, self.derive("edges", index))
         else:
-            arguments = self.changed(name, arguments, seed)
+            arguments = self.apply_distribution(name, arguments, seed)
         state = self._state(index)
         try:
-            with self.quiet():
+            with self.limit_threads():
                 expected = self._expect(arguments, state, seed, name == distributions.EXTREMES)
                 if name not in self._errors:
                     self._errors[name] = [(leaf.eager_norm, leaf.eager_worst, leaf.typical) for leaf in expected.leaves]
@@ -262,13 +262,13 @@ class ProblemCases:
             if name == "natural" and not index:
                 raise self.reference.fault_in_forward(error) from error
             if name != distributions.EXTREMES:
-                self._drop(f"distribution {name}: the reference raises {type(error).__name__} on it")
+                self._note_unchecked(f"distribution {name}: the reference raises {type(error).__name__} on it")
             return None
-        if name != "natural" and not _mostly_finite(expected):
+        if name != "natural" and not _is_mostly_finite(expected):
             if name != distributions.EXTREMES:
-                self._drop(f"distribution {name}: the reference's output is mostly not finite on it")
+                self._note_unchecked(f"distribution {name}: the reference's output is mostly not finite on it")
             return None
-        if name == distributions.EXTREMES and not self._sure_of_special(expected, arguments, state, seed):
+        if name == distributions.EXTREMES and not self._is_sure_of_special(expected, arguments, state, seed):
             return None
         if name not in self._usable:
             self._usable.append(name)
@@ -280,10 +280,10 @@ class ProblemCases:
         if not index:
             return self.initial_state
         if index == _NUDGED:
-            return self.reference.nudged(self._state(index - 1), self.derive("nudge", index))
-        return self.reference.randomised(self.initial_state, self.derive("state", index))
+            return self.reference.nudge_state(self._state(index - 1), self.derive("nudge", index))
+        return self.reference.randomise_state(self.initial_state, self.derive("state", index))
 
-    def _sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
+    def _is_sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         """Whether torch itself leaves no doubt where NaN and infinity belong."""
         if all(leaf.finite for leaf in expected.leaves):
             return True
@@ -294,7 +294,7 @@ class ProblemCases:
             if one.is_floating_point()
         )
 
-    def _drop(self, reason: str) -> None:
+    def _note_unchecked(self, reason: str) -> None:
         if reason not in self.unchecked:
             self.unchecked.append(reason)
 
@@ -308,17 +308,19 @@ class ProblemCases:
             )
         exact: list[Any] = [None] * len(eager)
         if self.large:
-            self._drop("too large for a float64 reference here: compared in its own precision")
+            self._note_unchecked("too large for a float64 reference here: compared in its own precision")
         elif not self.stochastic:
-            exact = self._exact(arguments, state, seed, eager)
+            exact = self._exact_outputs(arguments, state, seed, eager)
         others: list[Any] = eager
         if not self.large and any(tensor is None for tensor in exact):
-            others, exact = self._rounded(arguments, state, seed, eager), eager
+            others, exact = self._noisy_outputs(arguments, state, seed, eager), eager
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
         self.device.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
 
-    def _rounded(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _noisy_outputs(
+        self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
         """The outputs with more rounding than eager has: in place of float64, they show how far that can lead."""
         try:
             others = trees.pack(self.reference.run_with_noise(arguments, state, seed))[1]
@@ -326,7 +328,7 @@ class ProblemCases:
             return eager
         return [tensor.detach().clone() for tensor in others] if _kinds(others) == _kinds(eager) else eager
 
-    def _exact(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
+    def _exact_outputs(self, arguments: list[Any], state: State, seed: int, eager: list[torch.Tensor]) -> list[Any]:
         """The outputs in float64, whole or in pieces; None for each where neither can be had."""
         reason = ""
         if not self.device.has_own_memory or self.set_bytes <= self.device.memory_bytes // _WHOLE_SHARE:
@@ -336,11 +338,11 @@ class ProblemCases:
             except torch.OutOfMemoryError:
                 reason = "out of memory"
             except Exception as error:
-                self._drop(f"no float64 reference ({type(error).__name__}): compared in its own precision")
+                self._note_unchecked(f"no float64 reference ({type(error).__name__}): compared in its own precision")
                 return [None] * len(eager)
         self.device.give_back(self.set_bytes)
         try:
-            return in_pieces(
+            return run_in_pieces(
                 lambda part: self.reference.run_double(part, state, seed),
                 lambda part: self.reference.run(part, state, seed),
                 arguments,
@@ -351,11 +353,11 @@ class ProblemCases:
             reason = str(error)
         except Exception as error:
             reason = type(error).__name__
-        self._drop(f"too large for a float64 reference here ({reason}): compared in its own precision")
+        self._note_unchecked(f"too large for a float64 reference here ({reason}): compared in its own precision")
         return [None] * len(eager)
 
 
-def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+def _are_same(one: torch.Tensor, two: torch.Tensor) -> bool:
     if one.shape != two.shape:
         return False
     equal = one == two
@@ -372,14 +374,14 @@ def _kinds(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtyp
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def _mostly_finite(expected: Expected) -> bool:
+def _is_mostly_finite(expected: Expected) -> bool:
     return all(_finite_share(tensor) >= _MOSTLY_FINITE for tensor in expected.outputs)
 
 
 def _finite_share(tensor: torch.Tensor) -> float:
-    """Of integers, all are."""
+    """The share of elements that are finite; of integers, all are."""
     return float(torch.isfinite(tensor).double().mean()) if tensor.numel() else 1.0
 
 
-def _bytes(tensors: list[torch.Tensor]) -> int:
+def _total_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

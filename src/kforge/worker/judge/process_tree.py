@@ -20,34 +20,34 @@ class ProcessTree:
 
     root: int
 
-    def living(self) -> list[int]:
-        """Every one that has a living thread."""
-        found: list[int] = []
+    def living_processes(self) -> list[int]:
+        """Every process of the tree that has a living thread."""
+        processes: list[int] = []
         todo = children(self.root)
         while todo:
             pid = todo.pop()
             todo += children(pid)
-            if _lives(pid):
-                found.append(pid)
-        return found
+            if _is_alive(pid):
+                processes.append(pid)
+        return processes
 
     def resident_bytes(self) -> int:
-        """Memory that belongs to no file."""
-        return sum(status_bytes(pid, "RssAnon") + status_bytes(pid, "RssShmem") for pid in self.living())
+        """Resident memory of the tree that belongs to no file."""
+        return sum(status_bytes(pid, "RssAnon") + status_bytes(pid, "RssShmem") for pid in self.living_processes())
 
     def cpu_ns(self) -> int:
-        """Processor time used so far."""
-        return sum(map(cpu_ns_of, self.living()))
+        """Processor time that the tree has used so far."""
+        return sum(map(cpu_ns_of, self.living_processes()))
 
     def scheduler_times(self) -> SchedulerTimes:
-        """What the kernel has counted of all of it up to now."""
-        living = self.living()
+        """What the kernel has counted of the whole tree up to now."""
+        living = self.living_processes()
         return SchedulerTimes(waits_of(living), sum(map(cpu_ns_of, living)))
 
     def kill(self) -> None:
-        """End all of it: without a process namespace the end of the root alone ends nothing."""
+        """End the whole tree: without a process namespace the end of the root alone ends nothing."""
         for _round in range(_ROUNDS):
-            living = self.living()
+            living = self.living_processes()
             for pid in living:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -64,12 +64,12 @@ def cpu_ns_of(pid: int) -> int:
     return 0
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     """Whether a process has a living thread: the first one may have ended before the others."""
     return not {"Z", "X"}.issuperset(thread_states(pid).values())
 
 
-def rests(pid: int) -> bool:
+def is_at_rest(pid: int) -> bool:
     """Whether every thread of a process is stopped, or has ended."""
     return {"T", "t", "Z", "X"}.issuperset(thread_states(pid).values())
 

@@ -1,6 +1,6 @@
 """Profiles of a correct candidate: a fresh runner of the same sandbox level, the same inputs and parameters.
 
-It comes after the verdict and cannot change it. Whatever goes wrong here is a profile that says why it is absent.
+A profile comes after the verdict and cannot change it. Whatever goes wrong here is one that says why it is absent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CandidateContext:
         """One profile for each name, in that order."""
         if self.platform.emulated:
             return tuple(Profile(name, absent=_EMULATED) for name in dict.fromkeys(names))
-        tools = {name: _find(name) for name in dict.fromkeys(names)}
+        tools = {name: _find_profiler(name) for name in dict.fromkeys(names)}
         self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
         try:
             return tuple(
@@ -74,7 +74,7 @@ class CandidateContext:
     def _collect(self, tool: Profiler) -> Profile:
         try:
             self._tool = tool
-            return _bounded(tool.name, tool.collect(self))
+            return _bound_profile(tool.name, tool.collect(self))
         except NothingSeen as error:
             return Profile(tool.name, absent=str(error)[:500] or "it saw nothing")
         except NONSENSE as error:
@@ -91,18 +91,18 @@ class CandidateContext:
         message = RunProbe(self._tool.probe(), request, self.session.timed_inputs.seeds()[0])
         try:
             if of == "candidate":
-                answer = self._of_candidate(message).answer
+                answer = self._ask_candidate(message).answer
             elif of == "reference":
-                answer = self._of_reference(message).answer
+                answer = self._ask_reference(message).answer
             else:
-                answer = self._of_machine(message).answer
+                answer = self._ask_machine(message).answer
         except (ProgramError, RunnerLost, HarnessError) as error:
-            raise NothingSeen(f"the {of} could not be profiled: {_words(error)}") from None
+            raise NothingSeen(f"the {of} could not be profiled: {_error_text(error)}") from None
         if not isinstance(answer, dict):
             raise NothingSeen("the probe gave no answer")
         return answer
 
-    def _of_candidate(self, message: RunProbe) -> ProbeAnswer:
+    def _ask_candidate(self, message: RunProbe) -> ProbeAnswer:
         if self._lost:
             raise NothingSeen(self._lost)
         try:
@@ -110,7 +110,7 @@ class CandidateContext:
         except (RunnerLost, ProgramError) as error:
             if self._runner is None or isinstance(error, RunnerLost):
                 # There is none for the other profilers either.
-                self._lost = f"the candidate could not be profiled: {_words(error)}"
+                self._lost = f"the candidate could not be profiled: {_error_text(error)}"
             if self._lost and self._runner is not None:
                 self._runner.kill()
             raise
@@ -124,7 +124,7 @@ class CandidateContext:
             self._runner = self._start()
         return self._runner
 
-    def _of_reference(self, message: RunProbe) -> ProbeAnswer:
+    def _ask_reference(self, message: RunProbe) -> ProbeAnswer:
         try:
             lane = self.session.baselines.lane("eager")
             lane.bring_inputs()
@@ -134,7 +134,7 @@ class CandidateContext:
             self.session.baselines.drop("eager")
             raise
 
-    def _of_machine(self, message: RunProbe) -> ProbeAnswer:
+    def _ask_machine(self, message: RunProbe) -> ProbeAnswer:
         runner = self.trusted.spawn(Limits())
         try:
             return runner.ask(message, 60.0)
@@ -168,7 +168,7 @@ class CandidateContext:
         request = LoadProgram(self.candidate.source, "ModelNew", watched=False, training=cases.reference.training)
         seconds = self.settings.limits.build_seconds
         loaded = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
-        parameters.check_held(loaded.state)
+        parameters.check_held_tensors(loaded.state)
         matches, _lost = parameters.match(cases.initial_state, loaded.state)
         if matches:
             send_state(runner, [(match.name, match.value(cases.timed_state)) for match in matches], self._seconds())
@@ -184,7 +184,7 @@ class CandidateContext:
         except NeedsTensors as error:
             raise NothingSeen(str(error)) from None
         except (ProgramError, RunnerLost) as error:
-            raise NothingSeen(f"the candidate could not be run by itself: {_words(error)}") from None
+            raise NothingSeen(f"the candidate could not be run by itself: {_error_text(error)}") from None
         return StandaloneRun(
             status=answer.status,
             output=answer.output,
@@ -207,7 +207,7 @@ class CandidateContext:
         return self.session.timed_inputs.count() * self.session.cases.set_bytes + held
 
 
-def _find(name: str) -> Profiler | str:
+def _find_profiler(name: str) -> Profiler | str:
     """The profiler, or why there is none."""
     try:
         tool = naming.find(name)
@@ -233,11 +233,11 @@ def _too_slow(verdict: Verdict) -> str:
     )
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error)[:400]
 
 
-def _bounded(name: str, profile: Profile) -> Profile:
+def _bound_profile(name: str, profile: Profile) -> Profile:
     """A profile of ordinary size, whatever a program tried to put into it."""
     numbers = {str(key)[:100]: float(value) for key, value in profile.metrics.items() if math.isfinite(value)}
     pictures = [image for image in profile.images if len(image.data) <= _MAX_IMAGE_BYTES]
@@ -245,14 +245,14 @@ def _bounded(name: str, profile: Profile) -> Profile:
         profile,
         tool=name,
         metrics=dict(list(numbers.items())[:_MAX_METRICS]),
-        text=_printable(profile.text)[:_MAX_TEXT],
+        text=_make_printable(profile.text)[:_MAX_TEXT],
         images=tuple(pictures[:_MAX_IMAGES]),
-        absent=_printable(profile.absent)[:500],
-        raw=_kept(profile.raw),
+        absent=_make_printable(profile.absent)[:500],
+        raw=_fitting_files(profile.raw),
     )
 
 
-def _kept(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
+def _fitting_files(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
     """As many of a tool's own files as there is room for."""
     kept: list[Artefact] = []
     room = _MAX_RAW_BYTES
@@ -263,5 +263,5 @@ def _kept(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
     return tuple(kept)
 
 
-def _printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

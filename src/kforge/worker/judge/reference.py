@@ -74,7 +74,7 @@ class Reference:
         with _seeding:
             self._seed(seed)
             if self._examples is not None:
-                return list(_map([_resampled(value) for value in self._examples], self._placed))
+                return list(_map_tensors([_resample(value) for value in self._examples], self._to_device))
             with self.device.as_default():
                 values = self._call("get_inputs")
         if not isinstance(values, (list, tuple)):
@@ -89,9 +89,9 @@ class Reference:
             raise ProblemError(
                 f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path
             )
-        return list(_map(list(values), self._placed))
+        return list(_map_tensors(list(values), self._to_device))
 
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device.torch_device)
 
     def initial_state(self, seed: int) -> State:
@@ -111,33 +111,33 @@ class Reference:
             state = whole_state(self._module)
         return {name: value.detach().cpu().clone() for name, value in state.items()}
 
-    def randomised(self, state: State, seed: int) -> State:
+    def randomise_state(self, state: State, seed: int) -> State:
         """The state drawn anew: no value, sum, extent or order of a parameter or running statistic stays what it was.
 
         Parameters take either sign, unless the reference cannot. Other floating buffers, which hold constants, keep
         their signs, zeros and infinities.
         """
         generator = torch.Generator().manual_seed(seed)
-        movable, constant = self.movable(), self.constant_buffers()
-        signed = set() if self.keeps_signs else set(self.trainable())
-        moved = {name: _moved(value, generator, name in signed) for name, value in state.items() if name in movable}
-        moved |= {name: _stretched(value, generator) for name, value in state.items() if name in constant}
-        return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
+        movable, constant = self.movable_names(), self.constant_buffers()
+        signed = set() if self.keeps_signs else set(self.trainable_names())
+        moved = {name: _redraw(value, generator, name in signed) for name, value in state.items() if name in movable}
+        moved |= {name: _stretch(value, generator) for name, value in state.items() if name in constant}
+        return {name: moved.get(self._tied_names().get(name, name), value) for name, value in state.items()}
 
-    def nudged(self, state: State, seed: int) -> State:
+    def nudge_state(self, state: State, seed: int) -> State:
         """The state with one element in 1024 of each parameter and running statistic moved, drawn at random."""
         generator = torch.Generator().manual_seed(seed)
-        movable = self.movable()
-        moved = {name: _nudged(value, generator) for name, value in state.items() if name in movable}
-        return {name: moved.get(self._tied().get(name, name), value) for name, value in state.items()}
+        movable = self.movable_names()
+        moved = {name: _nudge(value, generator) for name, value in state.items() if name in movable}
+        return {name: moved.get(self._tied_names().get(name, name), value) for name, value in state.items()}
 
-    def _tied(self) -> dict[str, str]:
+    def _tied_names(self) -> dict[str, str]:
         """Name -> the first name of the same tensor, for weights that are shared."""
         first: dict[int, str] = {}
         held = self._module.state_dict(keep_vars=True)
         return {name: first.setdefault(id(value), name) for name, value in held.items()}
 
-    def movable(self) -> set[str]:
+    def movable_names(self) -> set[str]:
         """Names of floating parameters and running statistics: what a kernel must follow."""
         names = {name for name, _ in self._module.named_parameters()}
         names |= {name for name, _ in self._module.named_buffers() if name.rsplit(".", 1)[-1] in _RUNNING}
@@ -149,13 +149,13 @@ class Reference:
         if self.keeps_buffers:
             return set()
         held = self._module.state_dict()
-        names = {name for name, _ in self._module.named_buffers()} - self.movable()
+        names = {name for name, _ in self._module.named_buffers()} - self.movable_names()
         return {name for name in names if name in held and held[name].is_floating_point()}
 
-    def trainable(self) -> list[str]:
-        """Names of its floating parameters: what a gradient can be asked for."""
+    def trainable_names(self) -> list[str]:
+        """Names of the module's floating parameters: what a gradient can be asked for."""
         named = dict(self._module.named_parameters())
-        return sorted(name for name in self.movable() if name in named)
+        return sorted(name for name in self.movable_names() if name in named)
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor the module holds."""
@@ -165,29 +165,29 @@ class Reference:
 
     def run(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output in the problem's own precision."""
-        load_whole_state(self._module, self._on_device(state))
+        load_whole_state(self._module, self._state_on_device(state))
         return self._forward(self._module, arguments, seed)
 
     def run_plainly(self, arguments: list[Any], state: State, seed: int) -> Any:
-        """The same, with attention in separate steps: fused, it treats infinities in ways of its own."""
+        """The output with attention in separate steps: fused, it treats infinities in ways of its own."""
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
 
     def run_with_noise(self, arguments: list[Any], state: State, seed: int) -> Any:
-        """The same, with arguments and the results of all operators up to a last place off."""
+        """The output with arguments and the results of all operators up to a last place off."""
         noise = RoundingNoise(seed)
-        changed = noise.added_to_all(arguments)
+        changed = noise.add_to_all(arguments)
         with noise:
             return self.run(changed, state, seed)
 
     def _seed(self, seed: int) -> None:
-        """Of torch's generators, where there is no device apart the processor's alone: the others take their time."""
+        """Seed torch's generators, where there is no device apart the processor's alone: others take their time."""
         if self.device.has_own_memory:
             torch.manual_seed(seed)
         else:
             torch.default_generator.manual_seed(seed)
 
-    def _on_device(self, state: State) -> State:
+    def _state_on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""
         if not self.device.has_own_memory:
             return state
@@ -199,13 +199,13 @@ class Reference:
         """The output computed in float64; raises whatever the operators raise where they cannot."""
         if self._double is None:
             self._double = copy.deepcopy(self._module).double()
-        load_whole_state(self._double, self._on_device(state))
-        return self._forward(self._double, _map(arguments, _to_double), seed)
+        load_whole_state(self._double, self._state_on_device(state))
+        return self._forward(self._double, _map_tensors(arguments, _to_double), seed)
 
     def run_in_other_mode(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output of the same module in training mode if it is in evaluation mode, and the other way round."""
         other = copy.deepcopy(self._module).train(not self.training)
-        load_whole_state(other, self._on_device(state))
+        load_whole_state(other, self._state_on_device(state))
         return self._forward(other, arguments, seed)
 
     def gradients(self, arguments: list[Any], state: State, names: list[str], seed: int) -> list[torch.Tensor | None]:
@@ -214,7 +214,7 @@ class Reference:
         Raises whatever torch raises where the reference has none.
         """
         module = copy.deepcopy(self._module)
-        load_whole_state(module, self._on_device(state))
+        load_whole_state(module, self._state_on_device(state))
         held = module.state_dict(keep_vars=True)
         tensors = [held[name].requires_grad_() for name in names]
 
@@ -225,16 +225,16 @@ class Reference:
         with _seeding:
             return gradients(call, arguments, tensors, seed) or []
 
-    def seconds(self, arguments: list[Any], state: State, seed: int) -> float:
+    def call_seconds(self, arguments: list[Any], state: State, seed: int) -> float:
         """How long a call of the reference takes here: the fastest of a few, of forward alone."""
-        load_whole_state(self._module, self._on_device(state))
+        load_whole_state(self._module, self._state_on_device(state))
         best = float("inf")
         with _seeding, torch.no_grad():
             self._seed(seed)
             for turn in range(_MOST_CALLS):
                 self.device.synchronize()
                 began = time.perf_counter()
-                self._module(*_map(arguments, lambda tensor: tensor))
+                self._module(*_map_tensors(arguments, lambda tensor: tensor))
                 self.device.synchronize()
                 best = min(best, time.perf_counter() - began)
                 # A short call is soon made again: others on the machine disturb some of them, hardly all.
@@ -246,14 +246,14 @@ class Reference:
         """How long the processor needs to launch a call on the device; 0 where there is no other device."""
         if not self.device.has_own_memory:
             return 0.0
-        load_whole_state(self._module, self._on_device(state))
+        load_whole_state(self._module, self._state_on_device(state))
         spent = []
         with _seeding, torch.no_grad():
             self._seed(seed)
             for _ in range(6):
                 self.device.synchronize()
                 began = time.perf_counter()
-                self._module(*_map(arguments, lambda tensor: tensor))
+                self._module(*_map_tensors(arguments, lambda tensor: tensor))
                 spent.append(time.perf_counter() - began)
         self.device.synchronize()
         return sorted(spent)[len(spent) // 2]
@@ -273,7 +273,7 @@ class Reference:
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
         with _seeding, torch.no_grad():
             self._seed(seed)
-            return module(*_map(arguments, lambda tensor: tensor))
+            return module(*_map_tensors(arguments, lambda tensor: tensor))
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class Reference:
         return self._fault("the reference's forward", error)
 
 
-def _nudged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     chosen = torch.rand(value.shape, generator=generator) < 1 / 1024
     if not bool(chosen.any()) and value.numel():
         chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator))] = True
@@ -334,12 +334,12 @@ def _nudged(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:
-    """What a problem prints must not mix with results, nor steer the terminal they go to."""
+    """Print for a problem: what it prints must not mix with results, nor steer the terminal they go to."""
     text = (" " if sep is None else sep).join(map(str, values)) + ("\n" if end is None else end)
     sys.stderr.write(visible(text))
 
 
-def _resampled(value: Any) -> Any:
+def _resample(value: Any) -> Any:
     """Fresh values like an example: drawn from the example's own, so that ranges and indices stay valid."""
     if not isinstance(value, torch.Tensor) or value.numel() < 2:
         return value
@@ -347,7 +347,7 @@ def _resampled(value: Any) -> Any:
     return flat[torch.randint(flat.numel(), (flat.numel(),))].reshape(value.shape)
 
 
-def _moved(value: torch.Tensor, generator: torch.Generator, signed: bool) -> torch.Tensor:
+def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> torch.Tensor:
     """New values of the same kind: ones become 0.5 to 1.5, zeros -0.5 to 0.5; random ones are permuted, each is
     stretched by a factor of its own, all by another, and shifted. What is nowhere negative gets some negative values
     where it may be `signed`, and none otherwise.
@@ -370,8 +370,8 @@ def _moved(value: torch.Tensor, generator: torch.Generator, signed: bool) -> tor
     return drawn.to(value.dtype).reshape(value.shape)
 
 
-def _stretched(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Every element by a factor of its own, of 0.75 to 1.25."""
+def _stretch(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The tensor with every element times a factor of its own, of 0.75 to 1.25."""
     noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 0.5 + 0.75
     return (value.double() * noise).to(value.dtype)
 
@@ -382,13 +382,13 @@ def _to_double(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _map(value: Any, change: Any) -> Any:
+def _map_tensors(value: Any, change: Any) -> Any:
     """A copy of a structure with every tensor changed; containers are always new."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
-        items = [_map(item, change) for item in value]
+        items = [_map_tensors(item, change) for item in value]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
-        return {key: _map(item, change) for key, item in value.items()}
+        return {key: _map_tensors(item, change) for key, item in value.items()}
     return value

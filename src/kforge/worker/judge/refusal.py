@@ -21,8 +21,8 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def sensible() -> Iterator[None]:
-    """A runner's reply that cannot be read ends the conversation."""
+def refuse_nonsense() -> Iterator[None]:
+    """Turn what reading a runner's reply raises into RunnerLost: one that cannot be read ends the conversation."""
     try:
         yield
     except NONSENSE as error:

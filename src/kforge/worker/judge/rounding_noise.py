@@ -23,12 +23,12 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(result.alias_info is not None for result in func._schema.returns):
             return output
         if isinstance(output, torch.Tensor):
-            return self.added_to(output)
+            return self.add_to(output)
         if isinstance(output, tuple):
-            return tuple(self.added_to(item) if isinstance(item, torch.Tensor) else item for item in output)
+            return tuple(self.add_to(item) if isinstance(item, torch.Tensor) else item for item in output)
         return output
 
-    def added_to(self, tensor: torch.Tensor) -> torch.Tensor:
+    def add_to(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor with every element off."""
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             return tensor
@@ -39,7 +39,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         steps = torch.rand(tensor.shape, generator=self._generators[device], device=device).mul_(2).sub_(1)
         return tensor.addcmul(tensor, steps.to(tensor.dtype), value=torch.finfo(tensor.dtype).eps)
 
-    def added_to_all(self, arguments: list[Any]) -> list[Any]:
+    def add_to_all(self, arguments: list[Any]) -> list[Any]:
         """Arguments with every floating element off."""
         tree, tensors = trees.pack(arguments)
-        return list(trees.unpack(tree, [self.added_to(tensor) for tensor in tensors]))
+        return list(trees.unpack(tree, [self.add_to(tensor) for tensor in tensors]))

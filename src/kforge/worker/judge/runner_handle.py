@@ -21,7 +21,7 @@ from kforge.errors import PlatformFault, WireError
 from kforge.visible_text import visible
 from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
-from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, rests, status_bytes
+from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, is_at_rest, status_bytes
 from kforge.worker.judge.scheduler_waits import SchedulerTimes
 from kforge.worker.protocol.base import (
     PLATFORM_PHASE,
@@ -194,7 +194,7 @@ class RunnerHandle:
         try:
             self.channel.send(request_to_wire(request), fds, timeout=seconds)
         except PeerError as error:
-            raise _lost(error) from None
+            raise _lost_from(error) from None
 
     def _receive(self, request: PeerRequest[AnswerT], seconds: float) -> AnswerT:
         answer, stray = self._receive_all(request, seconds)
@@ -214,7 +214,7 @@ class RunnerHandle:
             self._wait(seconds)
             return self.channel.receive(seconds)
         except PeerError as error:
-            raise _lost(error) from None
+            raise _lost_from(error) from None
 
     def _read(self, request: PeerRequest[AnswerT], message: dict[str, Any]) -> AnswerT:
         """A message as the answer to a request; ProgramError where the program raised."""
@@ -228,7 +228,7 @@ class RunnerHandle:
         return answer
 
     def _wait(self, seconds: float) -> None:
-        """Until a reply is there; on the way, look that the runner stays within its memory.
+        """Wait until a reply is there; on the way, look that the runner stays within its memory.
 
         Time that others on the machine took from it does not count.
         """
@@ -275,7 +275,7 @@ class RunnerHandle:
             return Ending()
 
     def kill(self) -> None:
-        """Without a question: close the channels, which ends the keeper and with it everything else. Once is enough."""
+        """Close the channels without a question, which ends the keeper and with it everything else. Once is enough."""
         if self._ended is None:
             self._ended = Ending()
         keeper, self._living = self._living, False
@@ -294,13 +294,13 @@ class RunnerHandle:
     # -- stopped and continued ---------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop everything it started, and see it at rest; RunnerLost where that cannot be had."""
+        """Stop the runner and everything it started, and see it at rest; RunnerLost where that cannot be had."""
         if self.is_stopped:
             return
         if not (self.trusted and self._signal_stop()):
             answer = self._command(StopProcesses())
             if not answer.stopped:
-                raise self._named("unstoppable", "its processes do not stop when told to")
+                raise self._lost_error("unstoppable", "its processes do not stop when told to")
             self._has_others = answer.others
         self._placement.spread()
         self.is_stopped = True
@@ -312,7 +312,7 @@ class RunnerHandle:
         except (ProcessLookupError, PermissionError):
             return False
         deadline = _clock() + _STOP_NS
-        while not rests(self.pid):
+        while not is_at_rest(self.pid):
             if _clock() > deadline:
                 return False
             # It may need the very processor that this thread is on.
@@ -320,7 +320,7 @@ class RunnerHandle:
         return True
 
     def go(self) -> None:
-        """Let it go on."""
+        """Let the runner go on."""
         self.is_stopped = False
         try:
             if self._has_others:
@@ -333,8 +333,8 @@ class RunnerHandle:
         self._placement.restore()
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Nothing of it runs during the block."""
+    def pause(self) -> Iterator[None]:
+        """Keep the runner stopped for the block: nothing of it runs."""
         self.stop()
         try:
             yield
@@ -343,7 +343,7 @@ class RunnerHandle:
                 self.go()
 
     def show_slots(self, arena: Arena) -> bool:
-        """Where `take` puts what it reads; says whether it can read anything here."""
+        """Say where `take` puts what it reads; returns whether it can read anything here."""
         return self._command(MapTarget(arena.size), (arena.fd,)).readable
 
     def take(self, pieces: list[tuple[int, int, int]]) -> str:
@@ -355,38 +355,38 @@ class RunnerHandle:
         addresses, lengths, offsets = ([piece[column] for piece in pieces] for column in range(3))
         return self._command(ReadMemory(addresses, lengths, offsets, own=not self.trusted)).refused
 
-    def sampled_stopped(
+    def ask_with_samples(
         self, request: PeerRequest[AnswerT], seconds: float, pause: Callable[[], float]
     ) -> tuple[AnswerT, list[Counter[str]]]:
         """As `ask_stopped`, with the files its threads were in, `pause` seconds apart, in place of the time."""
-        found: list[Counter[str]] = []
+        samples: list[Counter[str]] = []
         try:
             self.stop()
             self._send(request, (), seconds)
             self.go()
-            while not select.select([self.channel], [], [], pause())[0] and len(found) < _MOST_SAMPLES:
-                found.append(Counter(self._command(SampleThreads()).files))
+            while not select.select([self.channel], [], [], pause())[0] and len(samples) < _MOST_SAMPLES:
+                samples.append(Counter(self._command(SampleThreads()).files))
             answer = self._receive(request, seconds)
             self.stop()
-            return answer, found
+            return answer, samples
         except (RunnerLost, ProgramError) as error:
             error.runner = self
             raise
 
     def _command(self, request: PeerRequest[AnswerT], fds: tuple[int, ...] = ()) -> AnswerT:
-        """Ask its keeper."""
+        """Ask the runner's keeper."""
         try:
             self.keeper.send(request_to_wire(request), fds, timeout=_KEEPER_SECONDS)
             message, stray = self.keeper.receive(_KEEPER_SECONDS)
             _close_all(stray)
             answer: AnswerT | PeerFailure = answer_from_wire(request.answer, message)
         except (PeerError, WireError) as error:
-            raise self._named("ended", f"its keeper is gone: {error}") from None
+            raise self._lost_error("ended", f"its keeper is gone: {error}") from None
         if isinstance(answer, PeerFailure):
-            raise self._named("ended", f"its keeper failed: {answer.error.message:.{_LONGEST_REASON}}")
+            raise self._lost_error("ended", f"its keeper failed: {answer.error.message:.{_LONGEST_REASON}}")
         return answer
 
-    def _named(self, kind: str, message: str) -> RunnerLost:
+    def _lost_error(self, kind: str, message: str) -> RunnerLost:
         lost = RunnerLost(kind, message)
         lost.runner = self
         return lost
@@ -402,11 +402,11 @@ class RunnerHandle:
         return self._tree.cpu_ns()
 
     def keeper_ns(self) -> int:
-        """Processor time that its keeper has used so far."""
+        """Processor time that the runner's keeper has used so far."""
         return cpu_ns_of(self.keeper_pid)
 
     def scheduler_times(self) -> SchedulerTimes:
-        """What the kernel has counted of it and of everything it started."""
+        """What the kernel has counted of the runner and of everything it started."""
         return self._tree.scheduler_times()
 
     def peak_bytes(self) -> int:
@@ -420,13 +420,15 @@ class RunnerHandle:
                 lines = file.read().splitlines()
         except OSError:
             return ()
-        found = [line.split(maxsplit=5) for line in lines]
-        paths = [words[5] for words in found if len(words) == 6 and "x" in words[1] and words[5].startswith("/")]
+        rows = [line.split(maxsplit=5) for line in lines]
+        paths = [
+            columns[5] for columns in rows if len(columns) == 6 and "x" in columns[1] and columns[5].startswith("/")
+        ]
         return tuple(dict.fromkeys(paths))
 
 
 def acknowledge(message: dict[str, Any]) -> None:
-    """The first message of a process that was started, before any candidate code runs.
+    """Read the first message of a process that was started, before any candidate code runs.
 
     PlatformFault where the platform's own code raised, PeerBroke where it could not be started otherwise.
     """
@@ -445,7 +447,7 @@ def _close_all(descriptors: list[int]) -> None:
         os.close(fd)
 
 
-def _lost(error: PeerError) -> RunnerLost:
+def _lost_from(error: PeerError) -> RunnerLost:
     kinds = {PeerGone: "ended", PeerSilent: "timeout", PeerBroke: "protocol"}
     return RunnerLost(kinds.get(type(error), "protocol"), str(error))
 

@@ -109,8 +109,8 @@ class RunnerPool:
 
     def known_folders(self) -> tuple[str, ...]:
         """Where native code that is not a candidate's own comes from, each with a closing slash."""
-        found = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
-        return tuple(path.rstrip("/") + "/" for path in found if path != "/")
+        folders = {path for pair in self._view.shown for path in pair} | {link for _, link in self._view.links}
+        return tuple(path.rstrip("/") + "/" for path in folders if path != "/")
 
     def build_facts(self) -> tuple[str, ...]:
         """What a build depends on beside its source: compilers, targets, where it is made."""
@@ -118,7 +118,7 @@ class RunnerPool:
         return (self.level, own.get("TORCH_CUDA_ARCH_LIST", ""), *self._platform.compilers().values())
 
     def close(self) -> None:
-        """End everything it started, runners in use included."""
+        """End everything the pool started, runners in use included."""
         self._closed = True
         with self._listing:
             runners = list(self._runners)
@@ -231,9 +231,11 @@ class RunnerPool:
         if problem:
             assert self._log is not None
             self._log.seek(0)
-            said = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
+            log_lines = self._log.read().decode(errors="replace").strip().splitlines()[-5:]
             self._stop_zygote()
-            raise HarnessError(f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(said)}")
+            raise HarnessError(
+                f"the zygote did not start at sandbox level {self.level}: {problem} {' | '.join(log_lines)}"
+            )
         self._ready = True
 
     def _stop_zygote(self) -> None:
@@ -263,9 +265,11 @@ def allowance(limits: Limits, level: str) -> dict[str, int]:
 
 
 def _bare_environment() -> dict[str, str]:
-    """Nothing of ours: no keys, no paths. What is set makes both sides of a measurement steady, and is the same for
-    both: idle OpenMP threads stop spinning after a moment, freed memory is kept for the next call rather than returned
-    to the kernel, and BLAS starts no threads in the zygote, since threads do not survive a fork.
+    """The zygote's environment, with nothing of ours: no keys, no paths.
+
+    What is set makes both sides of a measurement steady, and is the same for both: idle OpenMP threads stop spinning
+    after a moment, freed memory is kept for the next call rather than returned to the kernel, and BLAS starts no
+    threads in the zygote, since threads do not survive a fork.
     """
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS") if name in os.environ}
     # A name for the user: torch asks for one, and in the view there is no list of users.

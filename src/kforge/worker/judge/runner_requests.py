@@ -49,7 +49,7 @@ def send_load(
             request = replace(request, memory_bytes=arena.size)
             descriptors.append(arena.fd)
         if build:
-            descriptors.append(held.enter_context(_file_of(build)).fileno())
+            descriptors.append(held.enter_context(_make_file(build)).fileno())
         return runner.ask(request, seconds, tuple(descriptors))
 
 
@@ -57,7 +57,7 @@ def send_standalone(runner: RunnerHandle, request: RunStandalone, seconds: float
     """Have a program run alone, with what the same program built before."""
     if not build:
         return runner.ask(request, seconds)
-    with _file_of(build) as file:
+    with _make_file(build) as file:
         return runner.ask(replace(request, archive_bytes=len(build)), seconds, (file.fileno(),))
 
 
@@ -70,7 +70,7 @@ def receive_build(runner: RunnerHandle, most: int, seconds: float) -> bytes:
         return file.read() if size <= most else b""
 
 
-def _file_of(data: bytes) -> IO[bytes]:
+def _make_file(data: bytes) -> IO[bytes]:
     """A nameless file that holds these bytes, to be read from its start."""
     file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
     file.write(data)

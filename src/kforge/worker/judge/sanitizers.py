@@ -48,7 +48,7 @@ def sanitize(
     unused: list[str] = []
     for name, command in platform.sanitizers:
         try:
-            _run(name, command, session, candidate, settings, runner_pool, build)
+            _run_checker(name, command, session, candidate, settings, runner_pool, build)
             clean.append(name)
         except Unchecked as error:
             unused.append(f"{name}: {error}")
@@ -58,7 +58,7 @@ def sanitize(
     return clean, unused
 
 
-def _run(
+def _run_checker(
     name: str,
     command: tuple[str, ...],
     session: ProblemSession,
@@ -75,17 +75,17 @@ def _run(
         raise Unchecked("the module takes tensors to be constructed") from None
     except (RunnerLost, ProgramError, DeviceMemoryFull) as error:
         raise Unchecked(str(error)[:300]) from None
-    status, said = answer.status, answer.output
+    status, output = answer.status, answer.output
     if status == _FOUND:
-        lines = [line for line in said.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
+        lines = [line for line in output.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
         raise Fault(f"{name} found a fault:\n" + cut("\n".join(lines[:12]), 1500))
     if status == 0:
         if FINISHED not in answer.files:
             raise Fault(f"under {name} it ended before its calls were made")
         return
-    last = (answer.errors.strip() or said.strip()).splitlines()[-1:]
-    words = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")
-    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(said + answer.errors):
-        raise Unchecked(words)
+    last = (answer.errors.strip() or output.strip()).splitlines()[-1:]
+    message = f"it ended with status {status}" + (f": {last[0][:200]}" if last else "")
+    if status in (-signal.SIGKILL, _NOT_FOUND) or _TOOL_FAILED.search(output + answer.errors):
+        raise Unchecked(message)
     # A gate that is passed by failing at it is none.
-    raise Fault(f"it does not run under {name}: {words}")
+    raise Fault(f"it does not run under {name}: {message}")

@@ -37,13 +37,13 @@ class SchedulerTimes:
 
 def waits_of(processes: Iterable[int]) -> dict[int, int] | None:
     """Thread -> nanoseconds it waited for a processor so far; None where the kernel does not say."""
-    found: dict[int, int] = {}
+    waits: dict[int, int] = {}
     for process in processes:
         for thread, folder in thread_folders(process).items():
             times = scheduled_ns(folder)
             if times is not None:
-                found[thread] = times[1]
-    return found or None
+                waits[thread] = times[1]
+    return waits or None
 
 
 def own_wait_ns() -> int:
@@ -62,7 +62,7 @@ class MachineTimes:
 
     @classmethod
     def now(cls) -> MachineTimes | None:
-        """None where the kernel does not say."""
+        """The times up to now; None where the kernel does not say."""
         with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
             user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, file.readline().split()[1:9])
             tick = 1_000_000_000 // _TICKS

@@ -31,7 +31,7 @@ def run_standalone(
     seconds: float,
     environment: dict[str, str] | None = None,
 ) -> StandaloneAnswer:
-    """How it ended and what it wrote, as the runner says.
+    """Run a program alone: how it ended and what it wrote, as the runner says.
 
     Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
     """

@@ -67,7 +67,7 @@ def classes(source: str) -> list[str]:
 
 def scan(source: str) -> list[RuleFinding]:
     """Findings in the order of the text."""
-    found: list[RuleFinding] = []
+    findings: list[RuleFinding] = []
     loaders = _BINARY_LOADERS if _RUN_TIME_COMPILER in source else (*_BINARY_LOADERS, *_MODULE_LOADERS)
     for node in ast.walk(ast.parse(source)):
         line = getattr(node, "lineno", 0)
@@ -75,32 +75,32 @@ def scan(source: str) -> list[RuleFinding]:
             what = _binary_constant(node.value)
             named = next((name for name in _OUR_OWN if isinstance(node.value, str) and name in node.value), "")
             if named:
-                found.append(RuleFinding("introspection", f"names {named}: a kernel stands on its own", line))
+                findings.append(RuleFinding("introspection", f"names {named}: a kernel stands on its own", line))
             if what:
-                found.append(RuleFinding("embedded_binary", what, line))
+                findings.append(RuleFinding("embedded_binary", what, line))
         elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) > _MOST_INTEGERS:
             values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
             if len(values) == len(node.elts) and all(isinstance(v, int) and 0 <= v < 256 for v in values):
-                found.append(RuleFinding("embedded_binary", f"a list of {len(values)} byte values", line))
+                findings.append(RuleFinding("embedded_binary", f"a list of {len(values)} byte values", line))
         elif isinstance(node, ast.Attribute) and node.attr in loaders:
-            found.append(RuleFinding("embedded_binary", f"{node.attr} loads compiled code", line))
+            findings.append(RuleFinding("embedded_binary", f"{node.attr} loads compiled code", line))
         elif isinstance(node, ast.Attribute) and _INTROSPECTION.get(node.attr):
-            found.append(RuleFinding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
+            findings.append(RuleFinding("introspection", f"uses {_INTROSPECTION[node.attr]}", line))
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _imports_judge(node):
-            found.append(RuleFinding("introspection", "imports kforge: a kernel stands on its own", line))
+            findings.append(RuleFinding("introspection", "imports kforge: a kernel stands on its own", line))
         elif isinstance(node, ast.ImportFrom) and any(alias.name in loaders for alias in node.names):
-            found.append(RuleFinding("embedded_binary", "imports a function that loads compiled code", line))
+            findings.append(RuleFinding("embedded_binary", "imports a function that loads compiled code", line))
         elif isinstance(node, ast.ImportFrom) and node.module in ("sys", "gc", "inspect"):
             for alias in node.names:
                 if _INTROSPECTION.get(alias.name):
-                    found.append(RuleFinding("introspection", f"imports {_INTROSPECTION[alias.name]}", line))
+                    findings.append(RuleFinding("introspection", f"imports {_INTROSPECTION[alias.name]}", line))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("inspect.stack", "inspect.trace"):
-            found.append(RuleFinding("introspection", f"calls {ast.unparse(node.func)}", line))
-    return sorted(found, key=lambda item: item.line)
+            findings.append(RuleFinding("introspection", f"calls {ast.unparse(node.func)}", line))
+    return sorted(findings, key=lambda item: item.line)
 
 
 def builds_extension(source: str) -> RuleFinding | None:
-    """Where it builds a torch extension: native code that no emulator runs as a kernel."""
+    """Where a program builds a torch extension: native code that no emulator runs as a kernel."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
@@ -116,7 +116,7 @@ def _imports_judge(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _binary_constant(value: object) -> str:
-    """Bytes, or text without spaces, longer than any kernel needs."""
+    """What looks like a binary: bytes, or text without spaces, longer than any kernel needs; empty otherwise."""
     if isinstance(value, bytes):
         return f"a bytes literal of {len(value)} bytes" if len(value) > _MOST_BYTES else ""
     if isinstance(value, str):

@@ -9,7 +9,7 @@ import torch
 _RESAMPLES = 2000
 
 
-def _by_group(samples: list[float]) -> list[float]:
+def _group_sums(samples: list[float]) -> list[float]:
     """One sum per ABBA group: two neighbouring samples of a side; of less than a group, each sample."""
     usable = len(samples) // 2 * 2
     return [samples[i] + samples[i + 1] for i in range(0, usable, 2)] or list(samples)
@@ -17,7 +17,7 @@ def _by_group(samples: list[float]) -> list[float]:
 
 def group_ratios(baseline: list[float], candidate: list[float]) -> list[float]:
     """One ratio per ABBA group, so that drift cancels."""
-    return [b / c for b, c in zip(_by_group(baseline), _by_group(candidate), strict=True)]
+    return [b / c for b, c in zip(_group_sums(baseline), _group_sums(candidate), strict=True)]
 
 
 def median(values: list[float]) -> float:
@@ -27,7 +27,7 @@ def median(values: list[float]) -> float:
 
 
 def median_interval(values: list[float], seed: int = 0) -> tuple[float, float]:
-    """95 %: the wider of a bootstrap and the distribution-free interval from order statistics."""
+    """A 95 % interval: the wider of a bootstrap and the distribution-free interval from order statistics."""
     low, high = _order_interval(values)
     if len(values) >= 3:
         generator = torch.Generator().manual_seed(seed)
@@ -40,7 +40,7 @@ def median_interval(values: list[float], seed: int = 0) -> tuple[float, float]:
 
 
 def _order_interval(values: list[float]) -> tuple[float, float]:
-    """Between the k-th smallest and k-th largest, k as large as 95 % coverage allows."""
+    """The interval between the k-th smallest and k-th largest, k as large as 95 % coverage allows."""
     ordered = sorted(values)
     count = len(ordered)
     k = 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from kforge.worker import trees
 
-_TAG_WORDS = {
+_TAG_NAMES = {
     "n": "None",
     "b": "a bool",
     "i": "an int",
@@ -24,8 +24,8 @@ _TAG_WORDS = {
 def structure_difference(expected: Any, got: Any, where: str = "the output") -> str:
     """What is different about the structure; empty if it is the same. Numbers are compared as numbers."""
     if expected[0] != got[0]:
-        word = got[1] if got[0] == "?" else _TAG_WORDS.get(got[0], "something else")
-        return f"{where} is {'a ' if got[0] == '?' else ''}{word}, expected {_TAG_WORDS[expected[0]]}"
+        word = got[1] if got[0] == "?" else _TAG_NAMES.get(got[0], "something else")
+        return f"{where} is {'a ' if got[0] == '?' else ''}{word}, expected {_TAG_NAMES[expected[0]]}"
     if expected[0] in "lu":
         if len(expected[1]) != len(got[1]):
             return f"{where} has {len(got[1])} items, expected {len(expected[1])}"

@@ -52,7 +52,7 @@ class TimedInputs:
     def _drawn_sets(self) -> InputSets:
         if self._sets is None:
             device = self._cases.device
-            count = interleaved_timer.set_count(
+            count = interleaved_timer.count_sets(
                 self._cases.call_seconds, self._cases.set_bytes, device.rotation_bytes, device.has_own_memory
             )
             count = 1 if self._cases.large else count
@@ -65,8 +65,8 @@ class TimedInputs:
             self._contents = [-index for index in range(count)]
             tensors = [trees.pack(arguments)[1] for arguments in drawn]
             self._can_scale = count > 1 and self._cases.floating and self._try_scaling()
-            if self._can_scale and _same_layout(tensors) and _must_be_made(tensors[0], drawing):
-                self._patchworks = [distributions.Patchwork(_dense(tensor)) for tensor in tensors[0]]
+            if self._can_scale and _have_same_layout(tensors) and _must_be_made(tensors[0], drawing):
+                self._patchworks = [distributions.Patchwork(_dense_copy(tensor)) for tensor in tensors[0]]
                 if not self._try_scaling():
                     self._patchworks = []
         return self._sets
@@ -112,7 +112,7 @@ class TimedInputs:
         return [self._cases.derive("call", number) if self._cases.stochastic else None for number in self._contents]
 
     def refresh(self) -> None:
-        """Fresh content for every set."""
+        """Write fresh content to every set."""
         # Checked calls may have shown since that the problem takes more of them.
         natural = self._cases.large or self._only_natural
         self._distributions = ("natural",) if natural else self._cases.timed_distributions()
@@ -141,13 +141,13 @@ class TimedInputs:
             return "natural"
         if self._edges.get(index) is not None:
             return distributions.EXTREMES
-        return self._shape_of(index)
+        return self._plain_distribution(index)
 
     def edge(self, index: int) -> int | None:
         """Which entry of a set's inputs reaches an edge of the operation; None where none does."""
         return self._edges.get(index)
 
-    def _shape_of(self, index: int) -> str:
+    def _plain_distribution(self, index: int) -> str:
         # An edge beside another change may be more than arithmetic can take: small values, far away.
         if self._contents[index] <= 0 or self._wants_edge(index):
             return "natural"
@@ -155,13 +155,13 @@ class TimedInputs:
         return names[self._cases.derive("distribution", self._contents[index]) % len(names)]
 
     def _write_content(self, index: int, targets: list[torch.Tensor]) -> None:
-        name, seed = self._shape_of(index), self._cases.derive("fresh", self._contents[index])
+        name, seed = self._plain_distribution(index), self._cases.derive("fresh", self._contents[index])
         if self._patchworks:
             for number, (patchwork, target) in enumerate(zip(self._patchworks, targets, strict=True)):
                 patchwork.write(target, self._cases.derive(f"fresh {number}", self._contents[index]), name)
             self._reach_an_edge(index, targets)
             return
-        drawn = self._cases.changed(name, self._cases.reference.inputs(seed), seed)
+        drawn = self._cases.apply_distribution(name, self._cases.reference.inputs(seed), seed)
         for number, (value, target) in enumerate(zip(trees.pack(drawn)[1], targets, strict=True)):
             target.copy_(value)
             if self._can_scale and target.is_floating_point() and target.numel():
@@ -169,7 +169,7 @@ class TimedInputs:
         self._reach_an_edge(index, targets)
 
     def _reach_an_edge(self, index: int, targets: list[torch.Tensor]) -> None:
-        """Now and then one entry is as extreme as those of a checked call, so that care is not left to those."""
+        """Make one entry, now and then, as extreme as those of a checked call, so that care is not left to those."""
         edges = self._cases.edges()
         self._edges[index] = None
         if edges is not None and self._wants_edge(index):
@@ -204,7 +204,7 @@ class TimedInputs:
         return [float(torch.isfinite(tensor).double().mean()) for tensor in trees.pack(output)[1] if tensor.numel()]
 
     def keep_to_what_is_given(self) -> None:
-        """From now on inputs are the problem's own draws and nothing else: the reference failed on others."""
+        """Use the problem's own draws and nothing else from now on: the reference failed on other inputs."""
         with self._drawing:
             self._can_scale, self._patchworks, self._only_natural = False, [], True
             self.refresh()
@@ -227,13 +227,13 @@ def _must_be_made(tensors: list[torch.Tensor], drawing: float) -> bool:
     return plain and drawing > _DRAWING_SECONDS
 
 
-def _same_layout(sets: list[list[torch.Tensor]]) -> bool:
+def _have_same_layout(sets: list[list[torch.Tensor]]) -> bool:
     """Whether every set has tensors of the same shapes and strides."""
     layouts = [[(t.shape, t.stride(), t.dtype) for t in tensors] for tensors in sets]
     return all(layout == layouts[0] for layout in layouts)
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def _dense_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy whose elements lie without gaps, strides kept where they can be."""
     layout = ArenaLayout()
     spec = layout.place(tensor)

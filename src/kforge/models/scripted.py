@@ -43,8 +43,8 @@ class Scripted:
 def _in_order(replies: Iterable[Reply]) -> Callable[[Prompt], Reply]:
     left = iter(tuple(replies))
 
-    def following(prompt: Prompt) -> Reply:
+    def next_reply(prompt: Prompt) -> Reply:
         end = NothingRecorded(f"the script has no reply left for {prompt.purpose} {prompt.sample!r}")
         return next(left, end)
 
-    return following
+    return next_reply

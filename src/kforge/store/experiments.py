@@ -34,8 +34,8 @@ class Experiments:
                     number = rows.number_of(connection, name)
                     for session in sessions:
                         rows.add_session(connection, number, session)
-                    for cell, standing in done.items():
-                        rows.put_cell(connection, number, cell, standing)
+                    for cell, cell_state in done.items():
+                        rows.put_cell(connection, number, cell, cell_state)
             except Duplicate:
                 continue
             return name
@@ -75,15 +75,15 @@ class Experiments:
         with self._database.reading() as connection:
             return rows.all_sessions(connection, rows.number_of(connection, name))
 
-    def put(self, name: str, cell: str, standing: CellState) -> None:
+    def put(self, name: str, cell: str, cell_state: CellState) -> None:
         """Record where a cell stands."""
         with self._database.writing() as connection:
-            rows.put_cell(connection, rows.number_of(connection, name), cell, standing)
+            rows.put_cell(connection, rows.number_of(connection, name), cell, cell_state)
 
-    def standings(self, name: str) -> dict[str, CellState]:
+    def cell_states(self, name: str) -> dict[str, CellState]:
         """Where every cell of the experiment with this id stands that was ever worked on, by its fingerprint."""
         with self._database.reading() as connection:
-            return rows.standings(connection, rows.number_of(connection, name))
+            return rows.cell_states(connection, rows.number_of(connection, name))
 
     def confirmations(self, run: str) -> list[tuple[str, Verdict]]:
         """Verdicts on the winner of a run when it was judged once more, each with its experiment's name, the newest

@@ -55,7 +55,7 @@ class Store:
 
     @property
     def database(self) -> Database:
-        """For the parts of the store that have files of their own."""
+        """The database, for the parts of the store that have files of their own."""
         return self._database
 
     @property

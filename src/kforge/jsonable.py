@@ -81,7 +81,7 @@ class _Unfit(Exception):
         self.reason = reason
         self.where = ""
 
-    def within(self, step: str) -> _Unfit:
+    def add_step(self, step: str) -> _Unfit:
         self.where = step + self.where
         return self
 
@@ -242,7 +242,7 @@ def _sequence_reader(origin: Callable[[Any], Any], item: Any, lenient: bool) -> 
             for value in data:
                 items.append(reader(value))
         except _Unfit as error:
-            raise error.within(f"[{len(items)}]") from None
+            raise error.add_step(f"[{len(items)}]") from None
         return origin(items)
 
     return read
@@ -262,7 +262,7 @@ def _row_reader(make: Callable[[Any], Any], parts: dict[str, Any], lenient: bool
             for reader, value in zip(readers, data, strict=True):
                 values.append(reader(value))
         except _Unfit as error:
-            raise error.within(names[len(values)]) from None
+            raise error.add_step(names[len(values)]) from None
         return make(values)
 
     return read
@@ -279,7 +279,7 @@ def _mapping_reader(value: Any, lenient: bool) -> Reader:
             try:
                 mapping[str(key)] = reader(item)
             except _Unfit as error:
-                raise error.within(f".{str(key)[:_LONGEST_SHOWN]}") from None
+                raise error.add_step(f".{str(key)[:_LONGEST_SHOWN]}") from None
         return mapping
 
     return read
@@ -311,7 +311,7 @@ def _record_reader(kind: type, lenient: bool) -> Reader:
                 try:
                     values[name] = reader(data[name])
                 except _Unfit as error:
-                    raise error.within(f".{name}") from None
+                    raise error.add_step(f".{name}") from None
         try:
             return kind(**values)
         except (TypeError, ValueError) as error:

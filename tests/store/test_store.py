@@ -314,7 +314,7 @@ def test_a_store_of_the_first_layout_is_brought_up_to_date(where: str) -> None:
         request = jsonable.encode(spec) | {"analyst": "none", "reference": "a program"}
         request |= {"reference_origin": "file:cuda:k.cu"}
         del request["donor"], request["analyst_model"]
-        with store.database.writing() as connection:
+        with store.database.write_transaction() as connection:
             for table in ("kforge_cells", "kforge_sessions", "kforge_experiments"):
                 connection.execute(text(f"drop table {table}"))
             connection.execute(text("alter table kforge_runs rename column spec to request"))
@@ -581,7 +581,7 @@ def test_a_lost_connection_is_told_and_healed(database: str) -> None:
                 other.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {ours}")
             also()
 
-        with pytest.raises(StoreError, match="connection was lost"), store._database.writing() as connection:
+        with pytest.raises(StoreError, match="connection was lost"), store._database.write_transaction() as connection:
             drop(lambda: connection.exec_driver_sql("select 1"))
         store.add_attempt(run, failed(1))
         drop()

@@ -80,9 +80,11 @@ class RunResult:
         lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]
         if not winner.correct:
             lines.append(f"NOT CORRECT ({winner.verdict.outcome.value}): to be read, not to be used.")
-            return _under(lines, winner.candidate.source)
+            return _add_comment(lines, winner.candidate.source)
         lines += guarded_program.domain_lines(winner.verdict.domain)
-        return _under(lines, guarded_program.add_guard(winner.candidate.source, problem.name, winner.verdict.domain))
+        return _add_comment(
+            lines, guarded_program.add_guard(winner.candidate.source, problem.name, winner.verdict.domain)
+        )
 
     @property
     def guarded_source(self) -> str:
@@ -100,6 +102,6 @@ class RunResult:
         return self.best
 
 
-def _under(lines: list[str], source: str) -> str:
+def _add_comment(lines: list[str], source: str) -> str:
     """A text under a comment; no line of what is quoted ends the comment."""
     return "".join(f"# {' '.join(line.split())}\n" for line in lines) + "\n" + source

@@ -11,7 +11,7 @@ from typing import Any
 from kforge import registry
 from kforge.errors import UsageError
 from kforge.problems.selection import Selection
-from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, silent
+from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, say_nothing
 from kforge.spec.experiment_spec import examine
 from kforge.spec.mistakes import Mistake, Mistaken, Where, suggest
 from kforge.spec.option_schema import expected_kind
@@ -45,7 +45,7 @@ _KEY = re.compile(r"""\s*(?P<path>[\w"'][^=\[\]{}#]*?)\s*=""")
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^."'\s]+))\s*\.?""")
 
 
-def read_experiment(path: str | Path, say: Say = silent, limit: int | None = None) -> Experiment:
+def read_experiment(path: str | Path, say: Say = say_nothing, limit: int | None = None) -> Experiment:
     """The experiment of a file; UsageError lists all that is wrong, with lines. `say` is told what is left out.
 
     With a `limit` it is a smaller one, for a try: it has a name of its own.
@@ -64,12 +64,12 @@ def read_experiment(path: str | Path, say: Say = silent, limit: int | None = Non
     mistakes = list(_mistakes(data))
     wrong = {mistake.where for mistake in mistakes}
     # What is wrong already is left out for now, so that the rest can be looked at.
-    more, made = examine(_make_options(_drop_wrong_keys(data, wrong), file), silent if mistakes else say)
+    more, experiment = examine(_make_options(_drop_wrong_keys(data, wrong), file), say_nothing if mistakes else say)
     unheard = {where[0] for where in wrong if len(where) == 1} | (set() if "suite" in data else _OF_THE_SUITE)
     mistakes += [mistake for mistake in more if mistake.where[0] not in unheard]
-    if mistakes or made is None:
+    if mistakes or experiment is None:
         raise Mistaken(mistakes, str(path), lines_of(text))
-    return made
+    return experiment
 
 
 def lines_of(text: str) -> dict[Where, int]:

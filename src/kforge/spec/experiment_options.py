@@ -17,8 +17,8 @@ OWN_MODELS = ("model", "models")
 """How a configuration names who writes; several share the chains of each run."""
 
 
-def silent(_: str) -> None:
-    """Nobody listens."""
+def say_nothing(_: str) -> None:
+    """Say nothing: nobody listens."""
 
 
 @dataclass(frozen=True)

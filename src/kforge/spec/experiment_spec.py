@@ -12,7 +12,7 @@ from kforge.execution.executor_names import judges_here, whole_name
 from kforge.problems.selection import NotInSuite, missing_on
 from kforge.problems.suites import Suite, open_suite
 from kforge.spec.configurations import configurations_of
-from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models, silent
+from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, own_models, say_nothing
 from kforge.spec.mistakes import Mistake, Mistaken, suggest
 from kforge.spec.presets import PRESETS
 from kforge.spec.run_spec import make_spec
@@ -20,15 +20,15 @@ from kforge.spec.validation import configuration_mistakes, model_mistakes, model
 from kforge.types import Budget, Cell, Configuration, Experiment, RunSpec
 
 
-def make_experiment(options: ExperimentOptions, say: Say = silent) -> Experiment:
+def make_experiment(options: ExperimentOptions, say: Say = say_nothing) -> Experiment:
     """The experiment; Mistaken lists all that is wrong. `say` is told what is left out, and what to think of."""
-    mistakes, made = examine(options, say)
-    if made is None:
+    mistakes, experiment = examine(options, say)
+    if experiment is None:
         raise Mistaken(mistakes)
-    return made
+    return experiment
 
 
-def examine(options: ExperimentOptions, say: Say = silent) -> tuple[list[Mistake], Experiment | None]:
+def examine(options: ExperimentOptions, say: Say = say_nothing) -> tuple[list[Mistake], Experiment | None]:
     """All mistakes in the options; the experiment if there are none."""
     options = replace(options, defaults=_given_defaults(options.defaults))
     mistakes = [*_plain_mistakes(options), *_option_mistakes(options)]

@@ -80,7 +80,7 @@ class Experiment:
             raise ValueError("two configurations have the same name")
 
     def cells(self) -> Iterator[Cell]:
-        """All its cells. A platform may need what an earlier one found, so they follow one another; what is known
+        """Every cell. A platform may need what an earlier one found, so they follow one another; what is known
         of a problem serves all of its cells there.
         """
         for platform in self.platforms:

@@ -87,7 +87,7 @@ def test_the_screen_obeys_only_its_own_styles() -> None:
 def test_a_verdict_is_printed_as_it_is() -> None:
     report = Report("job", f"relu{FORGED}", "id", "cpu", Verdict(Outcome.RUNTIME_ERROR, f"it raised {FORGED}"))
     out = io.StringIO()
-    render.verdict(Screen(file=out, width=80, force_terminal=True), report)
+    render.print_verdict(Screen(file=out, width=80, force_terminal=True), report)
     assert "\x1b[2K" not in out.getvalue()
     assert "\x1b[1A" not in out.getvalue()
 

@@ -72,7 +72,7 @@ async def forge_async(
     """kforge.forge for a program that has an event loop of its own."""
     spec = make_spec(problem, platform, model, options)
     with _display(spec, environment, progress) as shown:
-        return _usable(await start_run(spec, shown))
+        return _as_forge_result(await start_run(spec, shown))
 
 
 def resume(
@@ -98,8 +98,8 @@ async def resume_async(
         stored = store.run(run)
         environment = replace(environment, store=store)
         past = store.history(stored.id, profiles=False)
-        with _display(changes.changed(stored.spec), environment, progress, past) as shown:
-            return _usable(await resume_run(stored.id, shown, changes))
+        with _display(changes.apply_to(stored.spec), environment, progress, past) as shown:
+            return _as_forge_result(await resume_run(stored.id, shown, changes))
 
 
 def bench(
@@ -188,7 +188,7 @@ def _as_candidate(candidate: Candidate | str | Path, platform: str) -> Candidate
     return Candidate(candidate, platform)
 
 
-def _usable(result: RunResult) -> ForgeResult:
+def _as_forge_result(result: RunResult) -> ForgeResult:
     return ForgeResult(result.run, result.spec, result.history, result.stops, result.usage)
 
 

@@ -81,7 +81,7 @@ class _Unfit(Exception):
         self.reason = reason
         self.where = ""
 
-    def within(self, step: str) -> _Unfit:
+    def add_step(self, step: str) -> _Unfit:
         self.where = step + self.where
         return self
 
@@ -89,8 +89,8 @@ class _Unfit(Exception):
         return f"{self.where.lstrip('.')}: {self.reason}" if self.where else self.reason
 
 
-def _expected(what: str, data: Any) -> _Unfit:
-    """What a structure holds is not shown: it may be long, or deeper than can be printed."""
+def _unfit_error(what: str, data: Any) -> _Unfit:
+    """The error for data of another kind. A structure is not shown: it may be long, or deeper than can be printed."""
     if isinstance(data, str):
         data = data[:_LONGEST_SHOWN]
     structured = isinstance(data, (list, dict))
@@ -135,25 +135,25 @@ def _is_named_tuple(hint: Any) -> bool:
 def _read_int(data: Any) -> Any:
     if isinstance(data, int) and not isinstance(data, bool):
         return data
-    raise _expected("int", data)
+    raise _unfit_error("int", data)
 
 
 def _read_str(data: Any) -> Any:
     if isinstance(data, str):
         return data
-    raise _expected("str", data)
+    raise _unfit_error("str", data)
 
 
 def _read_bool(data: Any) -> Any:
     if isinstance(data, bool):
         return data
-    raise _expected("bool", data)
+    raise _unfit_error("bool", data)
 
 
 def _read_none(data: Any) -> Any:
     if data is None:
         return None
-    raise _expected("None", data)
+    raise _unfit_error("None", data)
 
 
 def _read_float(data: Any) -> Any:
@@ -164,7 +164,7 @@ def _read_float(data: Any) -> Any:
             return float(data)
         except OverflowError:
             pass
-    raise _expected("float", data)
+    raise _unfit_error("float", data)
 
 
 def _read_bytes(data: Any) -> Any:
@@ -173,7 +173,7 @@ def _read_bytes(data: Any) -> Any:
             return base64.b64decode(data, validate=True)
         except ValueError:
             pass
-    raise _expected("bytes", data)
+    raise _unfit_error("bytes", data)
 
 
 _SCALAR_READERS: dict[Any, Reader] = {
@@ -197,7 +197,7 @@ def _literal_reader(choices: tuple[Any, ...]) -> Reader:
     def read(data: Any) -> Any:
         if data in choices:
             return data
-        raise _expected(f"one of {choices}", data)
+        raise _unfit_error(f"one of {choices}", data)
 
     return read
 
@@ -234,7 +234,7 @@ def _sequence_reader(origin: Callable[[Any], Any], item: Any, lenient: bool) -> 
 
     def read(data: Any) -> Any:
         if not isinstance(data, list):
-            raise _expected("a list", data)
+            raise _unfit_error("a list", data)
         if plain.issuperset(map(type, data)):
             return origin(data)
         items: list[Any] = []
@@ -242,7 +242,7 @@ def _sequence_reader(origin: Callable[[Any], Any], item: Any, lenient: bool) -> 
             for value in data:
                 items.append(reader(value))
         except _Unfit as error:
-            raise error.within(f"[{len(items)}]") from None
+            raise error.add_step(f"[{len(items)}]") from None
         return origin(items)
 
     return read
@@ -254,7 +254,7 @@ def _row_reader(make: Callable[[Any], Any], parts: dict[str, Any], lenient: bool
 
     def read(data: Any) -> Any:
         if not isinstance(data, list):
-            raise _expected("a list", data)
+            raise _unfit_error("a list", data)
         if len(data) != len(readers):
             raise _Unfit(f"expected {len(readers)} items, got {len(data)}")
         values: list[Any] = []
@@ -262,7 +262,7 @@ def _row_reader(make: Callable[[Any], Any], parts: dict[str, Any], lenient: bool
             for reader, value in zip(readers, data, strict=True):
                 values.append(reader(value))
         except _Unfit as error:
-            raise error.within(names[len(values)]) from None
+            raise error.add_step(names[len(values)]) from None
         return make(values)
 
     return read
@@ -273,14 +273,14 @@ def _mapping_reader(value: Any, lenient: bool) -> Reader:
 
     def read(data: Any) -> Any:
         if not isinstance(data, dict):
-            raise _expected("an object", data)
-        found: dict[str, Any] = {}
+            raise _unfit_error("an object", data)
+        mapping: dict[str, Any] = {}
         for key, item in data.items():
             try:
-                found[str(key)] = reader(item)
+                mapping[str(key)] = reader(item)
             except _Unfit as error:
-                raise error.within(f".{str(key)[:_LONGEST_SHOWN]}") from None
-        return found
+                raise error.add_step(f".{str(key)[:_LONGEST_SHOWN]}") from None
+        return mapping
 
     return read
 
@@ -291,7 +291,7 @@ def _record_reader(kind: type, lenient: bool) -> Reader:
     def read(data: Any) -> Any:
         nonlocal readers
         if not isinstance(data, dict):
-            raise _expected("an object", data)
+            raise _unfit_error("an object", data)
         if readers is None:
             # Only now: a record may hold records of its own type.
             hints = typing.get_type_hints(kind)
@@ -311,7 +311,7 @@ def _record_reader(kind: type, lenient: bool) -> Reader:
                 try:
                     values[name] = reader(data[name])
                 except _Unfit as error:
-                    raise error.within(f".{name}") from None
+                    raise error.add_step(f".{name}") from None
         try:
             return kind(**values)
         except (TypeError, ValueError) as error:

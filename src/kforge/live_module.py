@@ -42,7 +42,7 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
     path = folder / file_name(digest)
     if not path.exists():
         write_whole(path, data)
-    return f"{_source_of(module).rstrip()}\n\n{_described(module, inputs)}", str(path), digest
+    return f"{_source_of(module).rstrip()}\n\n{_description(module, inputs)}", str(path), digest
 
 
 def restore(path: str, digest: str) -> tuple[Any, list[Any]]:
@@ -89,7 +89,7 @@ def _check(module: Any, example_inputs: Any) -> None:
         raise ProblemError(f"{name} comes without example inputs: give the arguments of a call of it, in a list")
 
 
-def _described(module: Any, inputs: list[Any]) -> str:
+def _description(module: Any, inputs: list[Any]) -> str:
     """What the class's text does not show: the arguments of a call, and what the module holds."""
     lines = ["# Captured from a live module.", f"# forward is called with: {', '.join(map(_shape, inputs))}"]
     state = module.state_dict()

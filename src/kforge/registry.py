@@ -104,8 +104,8 @@ def load(kind: KindName, name: str) -> Any:
     try:
         plugin = point.load()
     except Exception as error:
-        raise _unloadable(title, error) from error
-    return _checked(kind, plugin, name, title)
+        raise _load_error(title, error) from error
+    return _check_plugin(kind, plugin, name, title)
 
 
 @overload
@@ -118,13 +118,13 @@ def load_all(kind: Literal["executors"]) -> dict[str, ExecutorPlugin]: ...
 
 def load_all(kind: KindName) -> Any:
     """Every plug-in of a kind that can be loaded, by name. A broken one is left out: whoever names it is told why."""
-    found = {}
+    plugins = {}
     for name in names(kind):
         try:
-            found[name] = load(kind, name)
+            plugins[name] = load(kind, name)
         except KForgeError:
             continue
-    return found
+    return plugins
 
 
 def _load_folder(kind: KindName, folder: Path) -> Any:
@@ -142,8 +142,8 @@ def _load_folder(kind: KindName, folder: Path) -> Any:
     try:
         plugin = _import_folder(f"{_KINDS[kind].package}.{home.name}", singular, home)
     except Exception as error:
-        raise _unloadable(title, error) from error
-    _by_path[kind, home.name] = _checked(kind, plugin, home.name, title)
+        raise _load_error(title, error) from error
+    _by_path[kind, home.name] = _check_plugin(kind, plugin, home.name, title)
     return plugin
 
 
@@ -159,7 +159,7 @@ def _import_folder(package: str, module: str, home: Path) -> Any:
     return importlib.import_module(f"{package}.{module}").PLUGIN
 
 
-def _checked(kind: KindName, plugin: Any, name: str, title: str) -> Any:
+def _check_plugin(kind: KindName, plugin: Any, name: str, title: str) -> Any:
     """The plug-in, if it is one of that kind under that name."""
     face = getattr(importlib.import_module(_KINDS[kind].module), _KINDS[kind].face)
     if isinstance(plugin, type) or not isinstance(plugin, face):
@@ -169,7 +169,7 @@ def _checked(kind: KindName, plugin: Any, name: str, title: str) -> Any:
     return plugin
 
 
-def _unloadable(title: str, error: Exception) -> KForgeError:
+def _load_error(title: str, error: Exception) -> KForgeError:
     """A plug-in's own sentence stays as it is."""
     if isinstance(error, KForgeError):
         return error
@@ -193,5 +193,5 @@ def _entry_points(kind: KindName) -> dict[str, importlib.metadata.EntryPoint]:
 
 @functools.cache
 def _entry_points_on(kind: KindName, path: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
-    """Those of the packages that are installed on a path; every one of them has to be read."""
+    """Entry points of the packages that are installed on a path; every package has to be read."""
     return {point.name: point for point in importlib.metadata.entry_points(group=f"kforge.{kind}")}

@@ -21,11 +21,11 @@ _VARIATIONS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE0
 
 def visible(text: str) -> str:
     """The text with every control, formatting and separating character but newline and tab written as its escape."""
-    return _SUSPECT.sub(_written_out, text.replace("\r\n", "\n"))
+    return _SUSPECT.sub(_escape_character, text.replace("\r\n", "\n"))
 
 
-def _written_out(found: re.Match[str]) -> str:
-    sign = found.group()
+def _escape_character(match: re.Match[str]) -> str:
+    sign = match.group()
     number = ord(sign)
     unseen = number in _BLANK or any(number in group for group in _VARIATIONS)
     if not unseen and unicodedata.category(sign) not in _HIDDEN:

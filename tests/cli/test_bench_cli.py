@@ -229,7 +229,7 @@ class TestMistakes:
 
         one = experiment_of(bundled())
         assert experiment_of(bundled()) == one
-        assert experiment_of(bundled(words={"iterations": 2})).name != one.name
+        assert experiment_of(bundled(defaults={"iterations": 2})).name != one.name
         assert experiment_of(bundled(name="mine")).name == "mine"
 
 
@@ -239,8 +239,8 @@ def test_the_record_of_a_command_says_nothing_of_where_things_lie(monkeypatch: p
 
     words = ["bench", "e.toml", "--store", "postgresql://me:secret@host/db", "--fresh", "--html=r.html", "--limit", "3"]
     monkeypatch.setattr(sys, "argv", ["kforge", *words])
-    assert bench._typed() == "kforge bench e.toml --fresh --limit 3"
-    assert bench._again() == "kforge bench e.toml --store URL --html=r.html --limit 3"
+    assert bench._typed_command() == "kforge bench e.toml --fresh --limit 3"
+    assert bench._resume_command() == "kforge bench e.toml --store URL --html=r.html --limit 3"
 
 
 @pytest.mark.pure

@@ -15,7 +15,7 @@ import makers
 from kforge.cli import runs
 from kforge.cli.live import LiveRuns
 from kforge.cli.screen import Screen
-from kforge.experiments.cells import by_fingerprint
+from kforge.experiments.cells import cells_by_fingerprint
 from kforge.run.context import RunEvent
 from kforge.run.result import RunResult
 from kforge.store.experiments import CellState, Experiments
@@ -50,7 +50,7 @@ def put(place: Path, *verdicts: Verdict, samples: int = 1) -> str:
 def confirm(place: Path, run: str, verdict: Verdict, name: str = "mine") -> None:
     """Make the run a cell of an experiment in which its winner was judged once more."""
     experiment = Experiment(name, {"p": PROBLEM}, (Configuration("c"),))
-    (cell,) = by_fingerprint(experiment)
+    (cell,) = cells_by_fingerprint(experiment)
     with Store.open(str(place)) as store:
         Experiments(store).create(experiment, (), {cell: CellState(run, "finished", confirmation=verdict)})
 
@@ -131,7 +131,7 @@ def test_what_a_run_came_to_is_broken_between_words() -> None:
     console = terminal()
     request = RunSpec(PROBLEM)
     result = RunResult("run", request, tuple(attempts(SLOW)), (Stop("iterations", "2 of 2 programs were tried"),))
-    runs.summary(console, result)
+    runs.print_summary(console, result)
     lines = text_of(console).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "slower than eager (0.46x, 0.44 to 0.49): keep yours" in lines

@@ -21,7 +21,7 @@ from kforge.experiments.model_health import DEAD_AFTER, ModelHealth
 from kforge.experiments.progress import News, Progress
 from kforge.experiments.resume_plan import begin, open_experiment
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
-from kforge.experiments.study_reader import merged, read_studies, study_of
+from kforge.experiments.study_reader import merge_studies, read_studies, study_of
 from kforge.models.prices import Rate
 from kforge.models.scripted import Scripted
 from kforge.run.context import RunEnvironment
@@ -241,7 +241,7 @@ class TestGoingOn:
         wanted = experiment(5, budget=Budget(dollars=0.045))
         name, heard = work(store, wanted, Model(priced, rate=Rate(0.0, 0.0)), parallel=1)
         assert "put off" in ends(heard)
-        spent = scheduler.spent_on(store, Experiments(store).standings(name))
+        spent = scheduler.spent_on(store, Experiments(store).cell_states(name))
         assert 0.03 <= spent.dollars <= 0.06
         more = replace(wanted, budget=Budget(dollars=10.0))
         again, heard = work(store, more, Model(priced, rate=Rate(0.0, 0.0)))
@@ -496,7 +496,7 @@ class TestReading:
     def test_merged_studies_keep_configurations_of_the_same_name_apart(self, store: Store) -> None:
         one, _ = work(store, experiment(1, name="one"))
         two, _ = work(store, experiment(1, name="two"))
-        study = merged(read_studies(store, [one, two]))
+        study = merge_studies(read_studies(store, [one, two]))
         assert [name for _, name in study.groups()] == ["one: short", "one: long", "two: short", "two: long"]
         assert {trial.session for trial in study.trials} == {0, 1}
 

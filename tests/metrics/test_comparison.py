@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kforge import jsonable
 from kforge.metrics.comparison import compare, questions_of
-from kforge.metrics.comparison_text import in_words
+from kforge.metrics.comparison_text import comparison_sentences
 from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference
 from kforge.types import Candidate, Evidence, Outcome, Problem, Settings, Trial
 from makers import verdict
@@ -104,7 +104,7 @@ def test_the_same_program_is_a_tie_whatever_was_measured_of_it() -> None:
         asked = found(comparison, question)
         assert (asked.wins, asked.losses, asked.ties, asked.same_program) == (3, 0, 1, 1)
     assert found(comparison, "speedup vs eager").effect == pytest.approx((2 * 2.2 / 1.2 * 2.6 / 1.4) ** (1 / 4))
-    lines = in_words(comparison)
+    lines = comparison_sentences(comparison)
     assert "4 problems: 3 won, 0 lost, 1 tied (1 with the same program)" in lines[1]
     assert not any("wins most" in line and "same" in line for line in lines)
     assert (
@@ -119,7 +119,9 @@ def test_where_all_programs_are_the_same_no_speed_is_compared() -> None:
     comparison = compare(a, b, ("A", "B"))
     assert {pair.ratio for pair in comparison.pairs} == {1.0}
     assert not any(item.shown for item in comparison.differences)
-    assert "no difference shown between A and B (the same programs on both sides)" in in_words(comparison)[1]
+    assert (
+        "no difference shown between A and B (the same programs on both sides)" in comparison_sentences(comparison)[1]
+    )
     assert any("the same program wherever both were timed" in note for note in comparison.notes)
     assert not any("which measurements hardly are" in note for note in comparison.notes)
 
@@ -157,7 +159,7 @@ def test_only_what_counts_on_both_sides_is_compared() -> None:
     comparison = compare(a, b, ("A", "B"))
     assert (comparison.alone_a, comparison.alone_b) == (("late", "only a"), ("only b",))
     assert len(comparison.pairs) == 3
-    assert "Not compared, since they count for A only: late, only a." in in_words(comparison)
+    assert "Not compared, since they count for A only: late, only a." in comparison_sentences(comparison)
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -169,13 +171,13 @@ def test_a_planted_effect_is_found() -> None:
         speed = found(comparison, "speedup vs eager")
         assert speed.shown
         assert speed.effect == pytest.approx(1.1, abs=0.05)
-        assert f"B is {speed.effect:.3f} times as fast as A" in in_words(comparison)[1]
+        assert f"B is {speed.effect:.3f} times as fast as A" in comparison_sentences(comparison)[1]
 
 
 def test_a_planted_null_effect_is_null() -> None:
     shown = [any(item.shown for item in versus(*noisy(40, 1.0, 0.05, seed)).differences) for seed in range(20)]
     assert sum(shown) <= 2
-    assert "no difference shown between A and B" in in_words(versus(*noisy(40, 1.0, 0.05, 1)))[1]
+    assert "no difference shown between A and B" in comparison_sentences(versus(*noisy(40, 1.0, 0.05, 1)))[1]
 
 
 def test_correctness_is_shown_where_enough_problems_change_sides() -> None:
@@ -184,14 +186,14 @@ def test_correctness_is_shown_where_enough_problems_change_sides() -> None:
     (correct,) = comparison.differences
     assert correct.sign_p == pytest.approx(2 / 4096)
     assert correct.shown
-    assert in_words(comparison)[0].startswith("Correct programs: B has 30.0 points more than A (")
+    assert comparison_sentences(comparison)[0].startswith("Correct programs: B has 30.0 points more than A (")
     # 5 of 40 are not enough: 2 / 32 is more than 0.05.
     assert not versus([WRONG] * 40, [None] * 5 + [WRONG] * 35).differences[0].shown
 
 
 def test_a_sentence_says_effect_interval_tally_and_questions() -> None:
     # Ratios 2 for ten problems and 2.2 for ten: sqrt(2 * 2.2) = 2.098; 20 won: 4 * 2 / 2**20.
-    line = in_words(versus([1.0] * 20, [2.0, 2.2] * 10))[1]
+    line = comparison_sentences(versus([1.0] * 20, [2.0, 2.2] * 10))[1]
     assert line.startswith("Speed where both are correct, against eager: B is 2.098 times as fast as A (2.0")
     assert line.endswith(
         "), 2.098 against 1.000; 20 problems: 20 won, 0 lost, sign test p < 0.0001, 4 questions asked at once."
@@ -206,7 +208,7 @@ def test_many_questions_make_it_harder() -> None:
     assert (alone.shown, among.shown) == (True, False)
     assert (among.low, among.high, among.level) < (alone.low, math.inf, 1.0)
     assert among.high > alone.high
-    assert "100 questions asked at once" in in_words(versus(a, b, 100))[1]
+    assert "100 questions asked at once" in comparison_sentences(versus(a, b, 100))[1]
 
 
 def test_interval_and_sign_test_must_agree() -> None:
@@ -216,7 +218,7 @@ def test_interval_and_sign_test_must_agree() -> None:
     speed = found(comparison, "speedup vs eager")
     assert speed.sign_p < 0.05
     assert not speed.shown
-    assert "the number of problems won alone would show one" in in_words(comparison)[1]
+    assert "the number of problems won alone would show one" in comparison_sentences(comparison)[1]
 
 
 def test_a_mean_against_most_problems_is_said() -> None:
@@ -226,7 +228,7 @@ def test_a_mean_against_most_problems_is_said() -> None:
     assert speed.low > 1.0
     assert speed.sign_p < 0.05
     assert not speed.shown
-    assert "; the mean leans one way and the number of problems won the other;" in in_words(comparison)[1]
+    assert "; the mean leans one way and the number of problems won the other;" in comparison_sentences(comparison)[1]
 
 
 # -- thin and odd cases ------------------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ def test_too_few_pairs_are_said(count: int) -> None:
     comparison = versus([1.0] * count, [2.0] * count)
     assert comparison.differences == ()
     assert comparison.questions == 1
-    assert any("too few to compare" in line for line in in_words(comparison))
+    assert any("too few to compare" in line for line in comparison_sentences(comparison))
     assert len(comparison.pairs) == count
 
 
@@ -406,8 +408,8 @@ def test_the_order_of_trials_does_not_matter(pairs: list[tuple[Result, Result]],
 @given(values)
 def test_it_always_has_something_to_say(pairs: list[tuple[Result, Result]]) -> None:
     comparison = versus([item[0] for item in pairs], [item[1] for item in pairs])
-    assert all(line.endswith(".") for line in in_words(comparison))
-    assert in_words(comparison)
+    assert all(line.endswith(".") for line in comparison_sentences(comparison))
+    assert comparison_sentences(comparison)
     for item in comparison.differences:
         assert item.low <= item.effect * (1 + 1e-9) + 1e-9
         assert item.effect <= item.high * (1 + 1e-9) + 1e-9

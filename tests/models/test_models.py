@@ -23,7 +23,7 @@ from kforge.models.factory import open_model
 from kforge.models.plugins.command import Command
 from kforge.models.plugins.mailbox import Mailbox, file_name
 from kforge.models.plugins.replay import Replay
-from kforge.models.recordings import Recording, exchanges
+from kforge.models.recordings import Recording, read_exchanges
 from kforge.models.scripted import Scripted
 from kforge.models.secret_filter import LONGEST, scrub
 from kforge.types import Completion, Finish, Image, Message, ModelSettings, Prompt, Usage
@@ -127,7 +127,7 @@ class TestKeys:
             try:
                 infer_provider(provider)
             except UserError as error:
-                named[provider] = keys.named_in(error.message)
+                named[provider] = keys.variable_named_in(error.message)
             except ImportError:
                 continue
         assert len(named) >= 5
@@ -313,7 +313,7 @@ class TestRecords:
         assert reply_of(replay, asking("", "0.2")).text == "second"
         with pytest.raises(NothingRecorded, match=r"analyse '0\.1'"):
             reply_of(replay, Prompt((), "analyse", "0.1"))
-        first = exchanges(path)[0]
+        first = read_exchanges(path)[0]
         assert (first.prompt, first.usage) == ("q1 12.3 ms", paid.usage)
         assert first.images[0].startswith("image/png ")
         assert "PNG" not in path.read_text()

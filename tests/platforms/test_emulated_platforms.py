@@ -100,7 +100,7 @@ def test_the_example_is_right_in_emulation_and_has_no_speedup(judges: dict[str, 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_a_program_with_its_guard_is_as_right(judges: dict[str, Any], name: str) -> None:
     problem, source = example(name)
-    guarded = guarded_program.guarded(source, "example", judged(judges, name).domain)
+    guarded = guarded_program.add_guard(source, "example", judged(judges, name).domain)
     verdict = judges[name].evaluate(problem, Candidate(guarded, name), Settings(seeds=3))
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert verdict.hazards == ()

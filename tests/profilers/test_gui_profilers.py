@@ -29,7 +29,7 @@ from kforge.cli.profile_command import profile
 from kforge.errors import ModelRejected, ModelUnavailable, UnknownPlugin, UsageError
 from kforge.models.factory import open_model
 from kforge.models.picture_filter import Sighted, without_pictures
-from kforge.models.picture_sizes import PictureLimits, fitted, limits_of, size_of
+from kforge.models.picture_sizes import PictureLimits, fit_pictures, limits_of, size_of
 from kforge.models.scripted import Scripted
 from kforge.profilers import _browser, _names, _window_driver, _xctrace_record, instruments, screenshot, trace_view
 from kforge.profilers._window_page import page, views
@@ -572,11 +572,11 @@ class TestPicturesToModels:
     def test_what_the_trace_viewer_makes_is_right_for_all(self) -> None:
         picture = Image("image/png", png(_browser.WIDTH, _browser.HEIGHT))
         for spec in ("anthropic:a", "openai:b", "google:c", "local:d"):
-            assert fitted([picture], limits_of(spec)) == ((picture,), ())
+            assert fit_pictures([picture], limits_of(spec)) == ((picture,), ())
 
     def test_a_large_one_is_scaled_down(self) -> None:
         pytest.importorskip("PIL", reason="Pillow is not installed")
-        [made], problems = fitted([Image("image/png", png(2912, 1536))], limits_of("anthropic:x"))
+        [made], problems = fit_pictures([Image("image/png", png(2912, 1536))], limits_of("anthropic:x"))
         assert problems == ()
         width, height = size_of(made.data)
         assert width * height <= 1_160_000
@@ -586,7 +586,7 @@ class TestPicturesToModels:
     def test_one_of_too_many_bytes_becomes_a_jpeg(self) -> None:
         pictures = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
         noise = png(300, 300, noise=True)
-        [made], _ = fitted([Image("image/png", noise)], PictureLimits(each=100_000))
+        [made], _ = fit_pictures([Image("image/png", noise)], PictureLimits(each=100_000))
         assert made.media_type == "image/jpeg"
         assert len(made.data) <= 100_000
         assert pictures.open(io.BytesIO(made.data)).size == (300, 300)
@@ -594,14 +594,14 @@ class TestPicturesToModels:
     def test_without_pillow_only_what_would_be_refused_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "PIL", None)
         large, huge = Image("image/png", png(2912, 1536)), Image("image/png", png(9000, 1))
-        kept, problems = fitted([large, huge], PictureLimits())
+        kept, problems = fit_pictures([large, huge], PictureLimits())
         assert kept == (large,)
         assert problems[0].startswith("picture 2: 9000 x 1 pixels are too many")
         assert "pip install pillow" in problems[0]
 
     def test_together_they_fit_a_request(self) -> None:
         picture = Image("image/png", png())
-        kept, problems = fitted([picture] * 3, PictureLimits(together=2 * len(picture.data)))
+        kept, problems = fit_pictures([picture] * 3, PictureLimits(together=2 * len(picture.data)))
         assert len(kept) == 2
         assert "larger than a request may be" in problems[0]
 

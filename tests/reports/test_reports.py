@@ -27,10 +27,10 @@ from kforge.reports.charts.cost import PRICES
 from kforge.reports.charts.scales import Log, around
 from kforge.reports.charts.svg import Drawing, spread
 from kforge.reports.circumstances import circumstances
-from kforge.reports.configurations import as_toml, ways
+from kforge.reports.configurations import as_toml, configuration_texts
 from kforge.reports.details import problem_details, unpack
 from kforge.reports.findings import StudyFindings, find
-from kforge.reports.left_out import left_out
+from kforge.reports.left_out import find_omissions
 from kforge.reports.markdown import markdown, plain
 from kforge.reports.page import TEMPLATE, page
 from kforge.reports.table import COLUMNS, csv_text
@@ -255,7 +255,7 @@ def test_a_report_says_what_each_configuration_is(findings: StudyFindings) -> No
         Configuration("not run", options={"iterations": 3}),
     )
     found = replace(findings, study=replace(findings.study, configurations=(*made, made[0])))
-    assert [(way.name, way.series, way.options) for way in ways(found)] == [
+    assert [(way.name, way.series, way.options) for way in configuration_texts(found)] == [
         ("iterative", 0, ()),
         ("iterative+profiling", 1, ('profiling = "text"', "reference = true", "sizes = [1, 2]")),
         ("not run", None, ("iterations = 3",)),
@@ -283,7 +283,7 @@ def test_what_a_configuration_says_is_no_markup(findings: StudyFindings) -> None
 
 
 def test_what_is_left_out_is_told_once_with_its_reason(findings: StudyFindings) -> None:
-    found = {omission.kind: omission for omission in left_out(findings)}
+    found = {omission.kind: omission for omission in find_omissions(findings)}
     assert list(found) == ["filtered", "unfinished", "unusable", "degenerate"]
     assert found["degenerate"].reasons[0].why == "the output does not depend on its inputs"
     assert found["degenerate"].reasons[0].where == ()
@@ -293,7 +293,7 @@ def test_what_is_left_out_is_told_once_with_its_reason(findings: StudyFindings) 
 def test_what_holds_for_one_configuration_only_names_it(findings: StudyFindings) -> None:
     first, second = findings.summaries
     changed = replace(findings, summaries=(replace(first, unconfirmed={"p": "mismatch", "q": "mismatch"}), second))
-    found = next(omission for omission in left_out(changed) if omission.kind == "unconfirmed")
+    found = next(omission for omission in find_omissions(changed) if omission.kind == "unconfirmed")
     assert [(reason.why, reason.problems, reason.where) for reason in found.reasons] == [
         ("mismatch", ("p", "q"), ("iterative",))
     ]
@@ -527,7 +527,7 @@ def test_seeds_and_winners_that_did_not_hold_are_told_apart() -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(found))))
     assert [(row["seed"], row["confirmed"]) for row in rows] == [("0", ""), ("0", ""), ("1", "no"), ("1", "no")]
     assert {row["outcome"] for row in rows[2:]} == {wrong.outcome.value}
-    assert [omission.kind for omission in left_out(found)] == ["unconfirmed"]
+    assert [omission.kind for omission in find_omissions(found)] == ["unconfirmed"]
     assert "each with 2 seeds" in text
 
 

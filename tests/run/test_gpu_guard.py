@@ -31,7 +31,7 @@ def forged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     exec(problem.sized_source("gpu"), spaces[0])
     # Triton reads the lines of its kernels from their file.
     path = tmp_path_factory.mktemp("guarded") / "program.py"
-    path.write_text(guarded_program.guarded(candidate, "example", verdict.domain))
+    path.write_text(guarded_program.add_guard(candidate, "example", verdict.domain))
     exec(compile(path.read_text(), str(path), "exec"), spaces[1])
     return spaces[0], spaces[1]["ModelNew"]
 

@@ -83,10 +83,10 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         bare = loaded(CARELESS)["ModelNew"]
     finally:
         del os.environ["KFORGE_BUILD_DIR"]
-    tail = guarded_program.guarded("", "scale", None).rpartition("_kforge_guard(\n")[0]
+    tail = guarded_program.add_guard("", "scale", None).rpartition("_kforge_guard(\n")[0]
 
     def make(domain: Domain | None = DOMAIN, kind: Any = bare) -> Any:
-        text = guarded_program.guarded("", "scale", domain)
+        text = guarded_program.add_guard("", "scale", domain)
         assert text.startswith(tail)
         made = type("ModelNew", (kind,), {})
         namespace: dict[str, Any] = {"ModelNew": made, "__name__": "program"}
@@ -265,7 +265,7 @@ print("whole")
 
 @pytest.mark.slow
 def test_an_exported_file_survives_inductor_in_a_process_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "kernel.py").write_text(guarded_program.guarded(CARELESS, "scale", DOMAIN))
+    (tmp_path / "kernel.py").write_text(guarded_program.add_guard(CARELESS, "scale", DOMAIN))
     (tmp_path / "use.py").write_text(INDUCTOR.format(folder=str(tmp_path)))
     environment = {**os.environ, "KFORGE_BUILD_DIR": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
@@ -381,7 +381,7 @@ def test_without_a_domain_gradients_and_tracers_are_still_refused(kinds: Callabl
             torch.jit.trace(module, torch.ones(4, 8))
     with pytest.raises(RuntimeError, match="it has no gradient"):
         module(torch.ones(4, 8)).sum().backward()
-    assert "not on record" in guarded_program.in_words(None)[0]
+    assert "not on record" in guarded_program.domain_lines(None)[0]
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_without_a_domain_gradients_and_tracers_are_still_refused(kinds: Callabl
 def test_hostile_names_stay_text(kinds: Callable[..., Any]) -> None:
     hostile = '"""\n}); raise SystemExit("out") #'
     domain = replace(DOMAIN, state=(TensorLayout(hostile, "float32", (8,), (1,)),))
-    text = guarded_program.guarded("ModelNew = type('M', (), {'forward': lambda self, x: x})", hostile, domain)
+    text = guarded_program.add_guard("ModelNew = type('M', (), {'forward': lambda self, x: x})", hostile, domain)
     loaded(text)
 
 

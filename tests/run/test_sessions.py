@@ -14,7 +14,7 @@ import makers
 from kforge import problems
 from kforge.agents.reply import find_program
 from kforge.execution.null import NullExecutor
-from kforge.models.recordings import exchanges
+from kforge.models.recordings import read_exchanges
 from kforge.run.model_pool import ModelAccess
 from kforge.types import Candidate, Intent, Job, Outcome, Report, Settings, Verdict
 
@@ -91,7 +91,7 @@ def test_what_a_session_comes_to_does_not_depend_on_the_times(name: str, tmp_pat
 @pytest.mark.pure
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_recorded_session_is_whole(name: str) -> None:
-    traffic = exchanges(SESSIONS / f"{name}.jsonl")
+    traffic = read_exchanges(SESSIONS / f"{name}.jsonl")
     slots = [(exchange.purpose, exchange.sample) for exchange in traffic]
     assert slots == [
         ("generate", "0.1.1"),
@@ -111,7 +111,7 @@ def test_a_recorded_session_is_whole(name: str) -> None:
 def programs(name: str, platform: str) -> list[str]:
     """What the writer sent, in order."""
     found: list[str] = []
-    for exchange in exchanges(SESSIONS / f"{name}_{platform}.jsonl"):
+    for exchange in read_exchanges(SESSIONS / f"{name}_{platform}.jsonl"):
         if exchange.purpose == "generate":
             program = find_program(exchange.reply, found[-1] if found else None).source
             assert program is not None
@@ -142,7 +142,7 @@ def test_a_program_for_one_platform_is_the_reference_for_another(
     assert second.best is not None
     assert second.best.verdict.emulated
     assert second.best.verdict.timing is None
-    asked = exchanges(said)[0].prompt
+    asked = read_exchanges(said)[0].prompt
     assert first.source in asked, "the other platform's program is shown whole"
     assert "threadgroup" in asked
     assert "COLUMNS = 8192" in asked or "COLUMNS = 4096" in asked or "FEATURES = 2048" in asked
@@ -166,13 +166,13 @@ def test_the_emulator_agrees_with_the_gpu_on_what_was_recorded_there(
 @pytest.mark.pure
 @pytest.mark.parametrize("name", CROSSED)
 def test_sessions_of_two_platforms_are_whole(name: str) -> None:
-    traffic = exchanges(SESSIONS / f"{name}_cuda.jsonl")
+    traffic = read_exchanges(SESSIONS / f"{name}_cuda.jsonl")
     slots = [(exchange.purpose, exchange.sample) for exchange in traffic]
     later = [(purpose, f"0.{step}.1") for step in (2, 3, 4) for purpose in ("analyse", "generate")]
     assert slots == [("generate", "0.1.1"), *later]
     for exchange in traffic:
         if exchange.purpose == "analyse":
             assert all(tool in exchange.prompt for tool in ("torch_trace", "roofline", "ncu", "sass"))
-    (asked,) = exchanges(SESSIONS / f"{name}_metal.jsonl")
+    (asked,) = read_exchanges(SESSIONS / f"{name}_metal.jsonl")
     assert programs(name, "cuda")[BEST[name] - 1].strip() in asked.prompt
     assert "verified on an emulator with smaller sizes" in asked.prompt

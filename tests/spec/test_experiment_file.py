@@ -22,7 +22,7 @@ from kforge.spec.experiment_options import ExperimentOptions
 from kforge.spec.experiment_spec import make_experiment
 from kforge.spec.mistakes import Mistaken
 from kforge.spec.presets import PRESETS
-from kforge.spec.profiling_modes import nothing_to_see, profilers_for
+from kforge.spec.profiling_modes import no_profile_reason, profilers_for
 from kforge.spec.run_spec import make_spec
 from kforge.spec.validation import CONFIGURATION_OPTIONS
 from kforge.types import Budget, Configuration, Experiment, Problem, RunSpec
@@ -244,7 +244,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_without_configurations_there_is_one_for_each_model() -> None:
-    made = make_experiment(asked(words={"iterations": 2, "samples": None, "profilers": ("roofline",)}))
+    made = make_experiment(asked(defaults={"iterations": 2, "samples": None, "profilers": ("roofline",)}))
     assert made.configurations == (
         Configuration("builtin", ("builtin",), {"iterations": 2, "profilers": ["roofline"]}),
     )
@@ -300,12 +300,12 @@ def test_presets_together_have_each_configuration_once() -> None:
 
 
 def test_a_word_that_no_configuration_takes_is_a_mistake() -> None:
-    assert mistakes(presets=("single-shot",), words={"iterations": 3}) == [
+    assert mistakes(presets=("single-shot",), defaults={"iterations": 3}) == [
         "iterations = 3 is taken by no configuration: single-shot"
     ]
-    (said,) = mistakes(models=("a:b",), presets=("iterative",), words={"reference": "inductor"})
+    (said,) = mistakes(models=("a:b",), presets=("iterative",), defaults={"reference": "inductor"})
     assert said.startswith("reference = 'inductor' is taken by no configuration: iterative; iterative+reference is")
-    both = make_experiment(asked(presets=("single-shot", "iterative"), words={"iterations": 3, "reference": ""}))
+    both = make_experiment(asked(presets=("single-shot", "iterative"), defaults={"iterations": 3, "reference": ""}))
     assert names(both) == ["single-shot", "iterative"]
 
 
@@ -335,7 +335,7 @@ def test_pictures_are_left_out_where_none_can_be_taken(pictures: dict[str, str])
     assert names(made) == ["profiling none", "profiling text"]
     assert said == ["profiling image is left out: trace_view: no browser"]
     assert mistakes(configurations={"seen": {"profiling": "image"}}) == ["profiling image: trace_view: no browser"]
-    assert mistakes(words={"profiling": "image"}) == ["profiling image: trace_view: no browser"]
+    assert mistakes(defaults={"profiling": "image"}) == ["profiling image: trace_view: no browser"]
     with pytest.raises(PluginAbsent, match="no browser"):
         spec_of(Configuration("seen", options={"profiling": "image"}), "cpu")
     elsewhere = asked(presets=("profiling-ablation",), executor="bundle:jobs")
@@ -367,12 +367,12 @@ def test_profiling_in_one_word(pictures: dict[str, str], monkeypatch: pytest.Mon
     assert profilers_for("image", Pictured(), here=False) == ("instruments",)
     monkeypatch.setattr(type(instruments), "unavailable_reason", lambda _: "")
     assert profilers_for("image", Pictured()) == ("instruments",)
-    assert nothing_to_see("none", Emulated()) == ""
-    assert "never profiled" in nothing_to_see("text", Emulated())
-    assert "no profiler of its own" in nothing_to_see("text", Bare())
-    assert nothing_to_see("text", cpu) == ""
+    assert no_profile_reason("none", Emulated()) == ""
+    assert "never profiled" in no_profile_reason("text", Emulated())
+    assert "no profiler of its own" in no_profile_reason("text", Bare())
+    assert no_profile_reason("text", cpu) == ""
     pictures["reason"] = "no browser"
-    assert nothing_to_see("image", Bare()) == "trace_view: no browser"
+    assert no_profile_reason("image", Bare()) == "trace_view: no browser"
 
 
 def test_an_ablation_with_nothing_to_compare_is_a_mistake(

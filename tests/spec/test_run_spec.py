@@ -106,8 +106,8 @@ def test_several_problems_are_asked_for_alike(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_the_stored_specification_with_changes() -> None:
     spec = make_spec(PROBLEM, "cpu", "openai:x", {"iterations": 2, "budget": 1.0, "style": "plain"})
-    changed = ResumeOptions(iterations=9, budget_tokens=50).changed(spec)
+    changed = ResumeOptions(iterations=9, budget_tokens=50).apply_to(spec)
     assert changed.plan.iterations == 9
     assert changed.budget == Budget(1.0, 50)
     assert changed.style == "plain"
-    assert ResumeOptions().changed(spec) == spec
+    assert ResumeOptions().apply_to(spec) == spec

@@ -281,17 +281,17 @@ def test_where_a_cell_stands_comes_back_equal(store: Store) -> None:
     run = store.create_run(SPEC)
     store.set_state(run, "stopped", "interrupted")
     errors = (ErrorNorm("natural", 1e-7, 1e-5, 0.1),)
-    standing = CellState(
+    cell_state = CellState(
         run, "stopped", "interrupted", "odd \0 text", Verdict(Outcome.CORRECT, "right", errors=errors), 3
     )
     sessions = (Session(1.0, "kforge bench"), Session(2.0, machine={"cores": "2"}))
-    name = experiments.create(EXPERIMENT, sessions, {"taken over": standing})
+    name = experiments.create(EXPERIMENT, sessions, {"taken over": cell_state})
     assert experiments.sessions(name) == sessions
     assert experiments.add_session(name, Session(3.0)) == 2
     experiments.put(name, "new", CellState(failure="no such file"))
     experiments.put(name, "new", CellState(failure="still none", session=2))
-    assert experiments.standings(name) == {
-        "taken over": replace(standing, failure="odd \\x00 text"),
+    assert experiments.cell_states(name) == {
+        "taken over": replace(cell_state, failure="odd \\x00 text"),
         "new": CellState(failure="still none", session=2),
     }
 
@@ -314,7 +314,7 @@ def test_a_store_of_the_first_layout_is_brought_up_to_date(where: str) -> None:
         request = jsonable.encode(spec) | {"analyst": "none", "reference": "a program"}
         request |= {"reference_origin": "file:cuda:k.cu"}
         del request["donor"], request["analyst_model"]
-        with store.database.writing() as connection:
+        with store.database.write_transaction() as connection:
             for table in ("kforge_cells", "kforge_sessions", "kforge_experiments"):
                 connection.execute(text(f"drop table {table}"))
             connection.execute(text("alter table kforge_runs rename column spec to request"))
@@ -341,7 +341,7 @@ def test_a_store_that_an_earlier_kforge_wrote_opens_with_all_it_holds(tmp_path: 
         experiments = Experiments(store)
         (name,) = experiments.ids_of_name("old")
         assert [session.command for session in experiments.sessions(name)] == ["kforge bench old.toml"]
-        assert experiments.standings(name)["a cell"].run == full.id
+        assert experiments.cell_states(name)["a cell"].run == full.id
 
 
 def test_a_step_is_recorded_once(store: Store) -> None:
@@ -581,7 +581,7 @@ def test_a_lost_connection_is_told_and_healed(database: str) -> None:
                 other.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {ours}")
             also()
 
-        with pytest.raises(StoreError, match="connection was lost"), store._database.writing() as connection:
+        with pytest.raises(StoreError, match="connection was lost"), store._database.write_transaction() as connection:
             drop(lambda: connection.exec_driver_sql("select 1"))
         store.add_attempt(run, failed(1))
         drop()

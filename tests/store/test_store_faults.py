@@ -325,7 +325,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="the database file is damaged"):
             read_all()
     file.write_bytes(whole)
-    with Store.open(folder) as store, store._database.writing() as connection:
+    with Store.open(folder) as store, store._database.write_transaction() as connection:
         connection.exec_driver_sql("update kforge_attempts set document = substr(document, 10)")
     with pytest.raises(StoreError, match="a record in the store is damaged"):
         read_all()
@@ -368,7 +368,7 @@ def test_without_wal_it_works_and_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     with Store.open(tmp_path / "s") as store:
         assert "network file system" in store.notes[0]
         store.add_attempt(run, attempt(1))
-        with store._database.reading() as connection:
+        with store._database.read_transaction() as connection:
             assert connection.exec_driver_sql("pragma journal_mode").scalar() == "delete"
             assert connection.exec_driver_sql("pragma synchronous").scalar() == 2
     monkeypatch.undo()
@@ -419,7 +419,7 @@ def test_migrations_lead_to_the_schema(tmp_path: Path) -> None:
     config.set_main_option("script_location", "kforge.store:migrations")
     assert ScriptDirectory.from_config(config).get_heads() == [schema.HEAD]
     for _ in range(2):
-        with Store.open(tmp_path / "s") as store, store._database.reading() as connection:
+        with Store.open(tmp_path / "s") as store, store._database.read_transaction() as connection:
             context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE})
             assert context.get_current_revision() == schema.HEAD
             assert compare_metadata(context, schema.metadata) == []
@@ -439,7 +439,7 @@ def test_a_record_of_a_newer_program(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s") as store:
         run = store.create_run(SPEC)
         store.save_call(run, "1", Completion("", "m"), "")
-        with store._database.writing() as connection:
+        with store._database.write_transaction() as connection:
             connection.exec_driver_sql('update kforge_calls set document = \'{"text": "", "soul": 1}\'')
         with pytest.raises(StoreError, match="upgrade KForge"):
             store.call(run, "1")

@@ -50,9 +50,9 @@ def print_choice(console: Console, result: RunResult) -> None:
 def print_confirmation(console: Console, experiment: str, confirmation: Verdict) -> None:
     """What a winner came to when it was judged once more, for the experiment of that name."""
     correct = confirmation.outcome is Outcome.CORRECT
-    found = confirmation.headline if correct else f"{confirmation.outcome.value}: {confirmation.headline}"
+    result = confirmation.headline if correct else f"{confirmation.outcome.value}: {confirmation.headline}"
     console.print(
-        f"[{colour_of(confirmation.outcome)}]confirmation[/]: {escape(found)}. It is the winner judged once more, on "
+        f"[{colour_of(confirmation.outcome)}]confirmation[/]: {escape(result)}. It is the winner judged once more, on "
         f"fresh inputs, and the figure that reports and comparisons of {escape(experiment)} use.",
         highlight=False,
         soft_wrap=not console.is_terminal,

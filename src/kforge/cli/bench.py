@@ -17,7 +17,7 @@ from rich.table import Table
 from kforge.cli.bench_live import LiveBench
 from kforge.cli.bench_table import flat_summary, print_summary
 from kforge.cli.bundle_messages import WAITING, say_unknown_machine, say_waiting
-from kforge.cli.forge import run_until_told, say_offline
+from kforge.cli.forge import run_until_signal, say_offline
 from kforge.cli.report import write_page
 from kforge.cli.runs import command
 from kforge.cli.screen import Screen
@@ -100,21 +100,21 @@ def run(experiment: Experiment, access: ModelAccess, output: BenchOutput, offlin
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
         name = begin(experiment, store, output.fresh)
         _say_matrix(console, experiment, name, store)
-        environment = ExperimentEnvironment(store, access, output.parallel, command=_typed(), pool=pool)
+        environment = ExperimentEnvironment(store, access, output.parallel, command=_typed_command(), pool=pool)
         _work(experiment, name, environment, console, output.as_json)
         study = study_of(store, Experiments(store).find(name))
     findings = find(study)
     _say_results(console, output, name, findings)
     states = [trial.state for trial in study.trials]
     if "waiting" in states:
-        say_waiting(console, experiment.executor, _again())
+        say_waiting(console, experiment.executor, _resume_command())
         return WAITING
     return 0 if all(state == "finished" for state in states) else 1
 
 
 def _work(experiment: Experiment, name: str, environment: ExperimentEnvironment, console: Console, quiet: bool) -> None:
     store = environment.store
-    spent = spent_on(store, Experiments(store).standings(name))
+    spent = spent_on(store, Experiments(store).cell_states(name))
 
     async def work() -> None:
         with LiveBench(console, experiment, spent, quiet=quiet) as live:
@@ -123,16 +123,20 @@ def _work(experiment: Experiment, name: str, environment: ExperimentEnvironment,
                 await conduct(name, replace(environment, access=access, tell=live.take))
             except asyncio.CancelledError:
                 console.print(
-                    f"stopped; nothing is lost. Go on with: {escape(_again())}", highlight=False, soft_wrap=True
+                    f"stopped; nothing is lost. Go on with: {escape(_resume_command())}",
+                    highlight=False,
+                    soft_wrap=True,
                 )
                 raise
             except RunBusy:
                 raise
             except StoreError:
-                console.print(f"stopped; go on later with: {escape(_again())}", highlight=False, soft_wrap=True)
+                console.print(
+                    f"stopped; go on later with: {escape(_resume_command())}", highlight=False, soft_wrap=True
+                )
                 raise
 
-    run_until_told(work())
+    run_until_signal(work())
 
 
 def _say_matrix(console: Console, experiment: Experiment, name: str = "", store: Store | None = None) -> None:
@@ -140,11 +144,11 @@ def _say_matrix(console: Console, experiment: Experiment, name: str = "", store:
     parts = [several(len(experiment.problems), "problem"), several(len(experiment.platforms), "platform")]
     parts += [several(len(experiment.configurations), "configuration")]
     parts += [several(len(experiment.seeds), "seed")] if len(experiment.seeds) > 1 else []
-    said = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {several(cells, 'cell')}"
+    line = f"[bold]{escape(experiment.name)}[/]  {' x '.join(parts)} = {several(cells, 'cell')}"
     if name and store is not None:
-        done = sum(item.finished for item in Experiments(store).standings(name).values())
-        said += f"  [dim]{name}[/]" + (f", {done} finished before" if done else "")
-    console.print(said, highlight=False, soft_wrap=True)
+        done = sum(item.finished for item in Experiments(store).cell_states(name).values())
+        line += f"  [dim]{name}[/]" + (f", {done} finished before" if done else "")
+    console.print(line, highlight=False, soft_wrap=True)
     for why in dict.fromkeys(experiment.left_out.values()):
         keys = [key for key, reason in experiment.left_out.items() if reason == why]
         shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
@@ -168,19 +172,19 @@ def _say_results(console: Console, output: BenchOutput, name: str, findings: Stu
     console.print(f"report written to {output.html}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _typed() -> str:
+def _typed_command() -> str:
     """The command for the record: not where things lie, which decides nothing and may hold a password."""
-    return shlex.join(["kforge", *_left(sys.argv[1:], _WHERE)])
+    return shlex.join(["kforge", *_drop_options(sys.argv[1:], _WHERE)])
 
 
-def _again() -> str:
+def _resume_command() -> str:
     """The command that goes on: the same, without what would begin anew; a database's URL may hold a password."""
     words = [re.sub(r"^(--store=)?\w[\w+]*://.*", r"\1URL", word) for word in sys.argv[1:] if word != "--fresh"]
     return shlex.join(["kforge", *words])
 
 
-def _left(words: list[str], options: tuple[str, ...]) -> list[str]:
-    """Words without some options and their values."""
+def _drop_options(words: list[str], options: tuple[str, ...]) -> list[str]:
+    """The words of a command line without some options and their values."""
     left, skip = [], False
     for word in words:
         name, equals, _ = word.partition("=")

@@ -103,9 +103,9 @@ def bench(
 
         raise typer.Exit(bench_list.run(store, as_json))
     if experiment is not None:
-        made = bench_spec.experiment_in_file(experiment, limit, _typed(context))
+        made = bench_spec.experiment_in_file(experiment, limit, _typed_options(context))
     else:
-        words = {
+        defaults = {
             "iterations": iterations,
             "samples": samples,
             "reference": reference or None,
@@ -119,7 +119,7 @@ def bench(
             platforms=tuple(platform) or ("cpu",),
             models=tuple(model) or ("builtin",),
             presets=tuple(preset),
-            words={**words, **bench_spec.settings(setting)},
+            defaults={**defaults, **bench_spec.settings(setting)},
             seeds=bench_spec.whole_numbers(seeds, "--seeds") or (0,),
             budget=budget,
             budget_tokens=budget_tokens,
@@ -139,7 +139,7 @@ def bench(
     raise typer.Exit(command.run(made, access, output, offline_by_default))
 
 
-def _typed(context: typer.Context) -> list[str]:
+def _typed_options(context: typer.Context) -> list[str]:
     """Options that were used and that an experiment's file has keys for."""
     names = (
         *("suite", "levels", "only", "without", "platform", "model", "preset", "seeds", "budget", "budget_tokens"),

@@ -49,7 +49,7 @@ class LiveBench:
             self._say(f"[yellow]{cells} put off[/]: {escape(reason)}")
 
     def take(self, news: News) -> None:
-        """Something happened."""
+        """Show what happened to a cell."""
         self.progress.take(news)
         if news.event is not None and news.event.attempt is not None:
             self._last[news.cell] = news.event.attempt.verdict.outcome.value
@@ -59,13 +59,13 @@ class LiveBench:
             self._say(self._line(news))
             self._last.pop(news.cell, None)
 
-    def note(self, words: str) -> None:
-        """A request is tried again; the same trouble is said once."""
-        trouble = words.partition("; asking again")[0]
+    def note(self, message: str) -> None:
+        """Note that a request is tried again; the same trouble is said once."""
+        trouble = message.partition("; asking again")[0]
         if trouble in self._troubles:
             return
         self._troubles.add(trouble)
-        self._console.print(words, style="dim", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(message, style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def _say(self, line: str) -> None:
         if not self._quiet:
@@ -90,25 +90,25 @@ class LiveBench:
 
     def _name(self, cell: Cell) -> str:
         platforms, configurations, seeds = self._several
-        words = [cell.problem]
-        words += [cell.platform] if platforms else []
-        words += [cell.configuration] if configurations else []
-        words += [f"seed {cell.seed}"] if seeds else []
-        return "  ".join(words)
+        parts = [cell.problem]
+        parts += [cell.platform] if platforms else []
+        parts += [cell.configuration] if configurations else []
+        parts += [f"seed {cell.seed}"] if seeds else []
+        return "  ".join(parts)
 
     def _pace(self) -> str:
         left = self.progress.seconds_left
-        words = [] if left is None or self.progress.done == self.progress.total else [f"{duration(left)} left"]
-        words += [cost(self.progress.usage)] if self.progress.usage.requests else []
-        return f"[dim]{', '.join(words)}[/]"
+        parts = [] if left is None or self.progress.done == self.progress.total else [f"{duration(left)} left"]
+        parts += [cost(self.progress.usage)] if self.progress.usage.requests else []
+        return f"[dim]{', '.join(parts)}[/]"
 
     def __rich__(self) -> Group:
         progress = self.progress
         bar = Table.grid(padding=(0, 2, 0, 0))
         left = progress.seconds_left
-        words = [f"{progress.done}/{progress.total}", f"{progress.correct} correct", duration(progress.seconds)]
-        words += ["" if left is None else f"{duration(left)} left", cost(progress.usage)]
-        bar.add_row(ProgressBar(progress.total, progress.done, width=30), *words)
+        figures = [f"{progress.done}/{progress.total}", f"{progress.correct} correct", duration(progress.seconds)]
+        figures += ["" if left is None else f"{duration(left)} left", cost(progress.usage)]
+        bar.add_row(ProgressBar(progress.total, progress.done, width=30), *figures)
         rows = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         for cell, doing in list(progress.at_work.items())[:_MOST_ROWS]:
             rows.add_row(Text(f"  {self._name(cell)}", style="dim"), Text(doing, style="cyan"))
@@ -117,7 +117,7 @@ class LiveBench:
 
 
 def duration(seconds: float) -> str:
-    """For people: 40 s, 12 min, 3.5 h."""
+    """A duration for people: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -38,7 +38,7 @@ def experiment_of(options: ExperimentOptions) -> Experiment:
     """The experiment of the options; UsageError says what is wrong with it."""
     if not options.places:
         raise UsageError("name an experiment file, or a suite: kforge bench --suite bundled")
-    usual = _WITH_REFERENCE if options.words.get("reference") is not None else _USUAL
+    usual = _WITH_REFERENCE if options.defaults.get("reference") is not None else _USUAL
     notes = _Notes()
     experiment = make_experiment(replace(options, presets=options.presets or (usual,)), notes.add)
     return replace(experiment, name=options.name or _name(experiment), notes=tuple(notes.sentences))
@@ -53,7 +53,7 @@ def list_presets() -> int:
 
 
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
-    """1,2 as numbers."""
+    """Whole numbers from a text such as 1,2."""
     try:
         return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
@@ -76,7 +76,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _name(experiment: Experiment) -> str:
-    """The same for the same command: what it does, and four digits that tell its options from others."""
+    """A name that is the same for the same command: what it does, and four digits that tell its options from others."""
     decides = [jsonable.encode(item) for item in experiment.configurations]
     digits = text_hash(repr([decides, sorted(experiment.problems), experiment.seeds]))[:4]
     configurations = ", ".join(item.name for item in experiment.configurations[:3])

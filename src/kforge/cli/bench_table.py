@@ -14,7 +14,7 @@ from kforge.cli.bench_live import duration
 from kforge.cli.comparison_lines import print_comparison, print_hanging
 from kforge.metrics.records import Mean, Share, Summary
 from kforge.reports.findings import StudyFindings
-from kforge.reports.left_out import left_out
+from kforge.reports.left_out import find_omissions
 from kforge.reports.number_format import at
 
 _WORDS = ("platform", "configuration")
@@ -40,22 +40,22 @@ def print_summary(console: Console, findings: StudyFindings) -> None:
         style="dim",
         highlight=False,
     )
-    for omission in left_out(findings):
+    for omission in find_omissions(findings):
         for reason in omission.reasons:
             where = f" ({', '.join(reason.where)})" if any(reason.where) else ""
-            said = f"{omission.kind}: {_shortened(reason.problems)}{where}: {reason.why}"
-            print_hanging(console, said, "yellow")
+            line = f"{omission.kind}: {_shorten(reason.problems)}{where}: {reason.why}"
+            print_hanging(console, line, "yellow")
     for comparison in findings.comparisons:
         console.print()
         print_comparison(console, comparison)
 
 
-def _shortened(problems: tuple[str, ...]) -> str:
+def _shorten(problems: tuple[str, ...]) -> str:
     return ", ".join(problems[:_MOST]) + (f" and {len(problems) - _MOST} more" if len(problems) > _MOST else "")
 
 
 def flat_summary(summary: Summary) -> dict[str, Any]:
-    """For programs."""
+    """A summary as plain data, for programs."""
     data: dict[str, Any] = jsonable.encode(replace(summary, pass_at={}))
     return {**data, "pass_at": {str(k): value for k, value in summary.pass_at.items()}}
 

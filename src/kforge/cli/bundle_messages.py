@@ -20,7 +20,7 @@ ALL = "waiting"
 
 
 def say_what_to_do(console: Console, results: list[RunResult], store: str | Store) -> None:
-    """How the jobs of runs that wait get their reports; nothing if none waits."""
+    """Say how the jobs of runs that wait get their reports; nothing if none waits."""
     waiting = [result for result in results if result.waiting]
     for name in dict.fromkeys(result.spec.executor for result in waiting):
         own = [result.run for result in waiting if result.spec.executor == name]
@@ -28,7 +28,7 @@ def say_what_to_do(console: Console, results: list[RunResult], store: str | Stor
 
 
 def say_waiting(console: Console, executor: str, go_on: str) -> None:
-    """How the jobs of one executor get their reports, and the command that goes on then."""
+    """Say how the jobs of one executor get their reports, and the command that goes on then."""
     folder = folder_of(executor)
     if folder is None:
         console.print(
@@ -51,7 +51,7 @@ def say_waiting(console: Console, executor: str, go_on: str) -> None:
 
 
 def say_unknown_machine(console: Console, executor: str, platform: str) -> None:
-    """That prompts will know nothing of the machine over there, and what changes it."""
+    """Say that prompts will know nothing of the machine over there, and what changes it."""
     folder = folder_of(executor)
     if folder is None or BundleFolder(folder).facts(platform):
         return

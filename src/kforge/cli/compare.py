@@ -31,9 +31,9 @@ class _Side:
 
 def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
     with Store.open(store) as opened:
-        found = _within(opened, a, platform) if not b else _between(opened, a, b, platform)
+        comparisons = _compare_within(opened, a, platform) if not b else _compare_between(opened, a, b, platform)
     console = Screen()
-    for number, item in enumerate(found):
+    for number, item in enumerate(comparisons):
         if as_json:
             print(json.dumps(jsonable.encode(item)))
             continue
@@ -43,7 +43,7 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
     return 0
 
 
-def _within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
+def _compare_within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
     """The configurations of one experiment, each against the first."""
     if not is_known(store, name):
         # What is wrong with the name is said there.
@@ -51,14 +51,14 @@ def _within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
         raise UsageError(f"{name} is one side: name the other one too")
     study = read_study(store, [name])
     if platform:
-        study = _only(study, platform)
-    found = find(study).comparisons
-    if not found:
+        study = _select_platform(study, platform)
+    comparisons = find(study).comparisons
+    if not comparisons:
         raise UsageError(f"{name} has one configuration only: name another experiment to compare it with")
-    return found
+    return comparisons
 
 
-def _only(study: Study, platform: str) -> Study:
+def _select_platform(study: Study, platform: str) -> Study:
     trials = tuple(trial for trial in study.trials if trial.cell.platform == platform)
     if not trials:
         there = ", ".join(dict.fromkeys(trial.cell.platform for trial in study.trials))
@@ -66,10 +66,10 @@ def _only(study: Study, platform: str) -> Study:
     return replace(study, trials=trials)
 
 
-def _between(store: Store, a: str, b: str, platform: str) -> tuple[Comparison, ...]:
+def _compare_between(store: Store, a: str, b: str, platform: str) -> tuple[Comparison, ...]:
     pairs = _pairs(_side(store, a, platform), _side(store, b, platform))
-    asked = sum(questions_of(one, other) for one, other, _ in pairs)
-    return tuple(compare(one, other, names, asked) for one, other, names in pairs)
+    questions = sum(questions_of(one, other) for one, other, _ in pairs)
+    return tuple(compare(one, other, names, questions) for one, other, names in pairs)
 
 
 def _side(store: Store, name: str, platform: str) -> _Side:
@@ -80,7 +80,7 @@ def _side(store: Store, name: str, platform: str) -> _Side:
             continue
         study = read_study(store, [whole])
         if platform:
-            study = _only(study, platform)
+            study = _select_platform(study, platform)
         groups = study.groups()
         if not configuration:
             return _Side(study.name, groups)
@@ -102,7 +102,7 @@ def _configurations(begun: ExperimentRecord) -> list[str]:
 
 def _pairs(a: _Side, b: _Side) -> list[tuple[tuple[Trial, ...], tuple[Trial, ...], tuple[str, str]]]:
     """What to compare with what: on each platform both have, the one group of each, or those of the same name."""
-    found = []
+    pairs = []
     for platform in dict.fromkeys(key[0] for key in a.groups):
         ours = {key[1]: trials for key, trials in a.groups.items() if key[0] == platform}
         theirs = {key[1]: trials for key, trials in b.groups.items() if key[0] == platform}
@@ -111,23 +111,23 @@ def _pairs(a: _Side, b: _Side) -> list[tuple[tuple[Trial, ...], tuple[Trial, ...
         else:
             both = [(name, name) for name in ours if name in theirs]
         for one, other in both:
-            names = (_called(a.name, one, b.name), _called(b.name, other, a.name))
+            names = (_full_name(a.name, one, b.name), _full_name(b.name, other, a.name))
             if len({key[0] for key in a.groups}) > 1:
                 names = (f"{names[0]} on {platform}", f"{names[1]} on {platform}")
             if names[0] == names[1]:
                 names = (f"{names[0]} (first)", f"{names[1]} (second)")
-            found.append((ours[one], theirs[other], names))
-    if not found:
+            pairs.append((ours[one], theirs[other], names))
+    if not pairs:
         raise UsageError(
-            f"nothing to compare: {_groups(a)} and {_groups(b)} have no platform and configuration in common; name "
-            "one configuration of each, as in EXPERIMENT:CONFIGURATION"
+            f"nothing to compare: {_groups_text(a)} and {_groups_text(b)} have no platform and configuration in "
+            "common; name one configuration of each, as in EXPERIMENT:CONFIGURATION"
         )
-    return found
+    return pairs
 
 
-def _called(name: str, configuration: str, other: str) -> str:
+def _full_name(name: str, configuration: str, other: str) -> str:
     return configuration if name == other else f"{name}: {configuration}"
 
 
-def _groups(side: _Side) -> str:
+def _groups_text(side: _Side) -> str:
     return f"{side.name} ({', '.join(f'{name} on {platform}' for platform, name in side.groups)})"

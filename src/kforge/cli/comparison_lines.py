@@ -7,7 +7,7 @@ import textwrap
 from rich.console import Console
 from rich.markup import escape
 
-from kforge.metrics.comparison_text import in_words
+from kforge.metrics.comparison_text import comparison_sentences
 from kforge.metrics.records import Comparison
 
 
@@ -18,7 +18,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         highlight=False,
         soft_wrap=not console.is_terminal,
     )
-    for line in in_words(comparison):
+    for line in comparison_sentences(comparison):
         print_hanging(console, line)
 
 

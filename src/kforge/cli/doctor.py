@@ -35,12 +35,12 @@ _TOOLS = (
 
 def run(as_json: bool) -> int:
     """0 if at least one platform can be used."""
-    found = examine()
+    report = examine()
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(report))
     else:
-        _print(Screen(), found)
-    return 0 if any(not item["absent"] for item in found["platforms"].values()) else 2
+        _print(Screen(), report)
+    return 0 if any(not item["absent"] for item in report["platforms"].values()) else 2
 
 
 def examine() -> dict[str, Any]:
@@ -51,29 +51,29 @@ def examine() -> dict[str, Any]:
     return {
         "python": machine.python_version(),
         "torch": importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
-        "platforms": _each("platforms", _platform),
+        "platforms": _examine_each("platforms", _platform),
         "compilers": {name: _tool(name, cure) for name, cure in _TOOLS},
-        "profilers": _each("profilers", lambda name: _state(registry.load("profilers", name))),
+        "profilers": _examine_each("profilers", lambda name: _state(registry.load("profilers", name))),
         "sandbox": sandbox,
-        "models": {**_providers(), **_each("models", lambda name: _state(registry.load("models", name)))},
-        "executors": _each("executors", lambda name: _state(registry.load("executors", name))),
-        "search": _each("search", _search),
+        "models": {**_providers(), **_examine_each("models", lambda name: _state(registry.load("models", name)))},
+        "executors": _examine_each("executors", lambda name: _state(registry.load("executors", name))),
+        "search": _examine_each("search", _search),
         "sandbox_used": levels.choose("auto"),
     }
 
 
-def _each(kind: registry.KindName, examine_one: Callable[[str], dict[str, str]]) -> dict[str, dict[str, str]]:
+def _examine_each(kind: registry.KindName, examine_one: Callable[[str], dict[str, str]]) -> dict[str, dict[str, str]]:
     """The plug-ins of a kind; one that cannot be loaded or asked is absent, and why."""
-    found = {}
+    plugins = {}
     for name in registry.names(kind):
         try:
-            found[name] = examine_one(name)
+            plugins[name] = examine_one(name)
         except KForgeError as error:
-            found[name] = {"absent": str(error), "detail": ""}
+            plugins[name] = {"absent": str(error), "detail": ""}
         except Exception as error:
             # A third party's: it must not hide what there is besides.
-            found[name] = {"absent": f"{type(error).__name__}: {error}", "detail": ""}
-    return found
+            plugins[name] = {"absent": f"{type(error).__name__}: {error}", "detail": ""}
+    return plugins
 
 
 def _platform(name: str) -> dict[str, str]:
@@ -106,12 +106,12 @@ _SANDBOX = {
 
 def _providers() -> dict[str, dict[str, str]]:
     """The offline agents, and whose key is set; never a key itself."""
-    found = {"builtin": {"absent": _torch_missing(), "detail": "the offline agents: no key, no network, no model"}}
+    providers = {"builtin": {"absent": _torch_missing(), "detail": "the offline agents: no key, no network, no model"}}
     for provider in ("openai", "anthropic", "google"):
         names = keys.variables(provider)
         held = next((name for name in names if os.environ.get(name)), "")
-        found[provider] = {"absent": "" if held else f"no key (export {names[0]}=...)", "detail": f"{held} is set"}
-    return found
+        providers[provider] = {"absent": "" if held else f"no key (export {names[0]}=...)", "detail": f"{held} is set"}
+    return providers
 
 
 def _torch_missing() -> str:
@@ -123,13 +123,13 @@ def _tool(name: str, cure: str) -> dict[str, str]:
     return {"absent": "" if path else f"not found ({cure})", "detail": path or ""}
 
 
-def _print(console: Console, found: dict[str, Any]) -> None:
-    console.print(f"Python {found['python']}, torch {found['torch'] or 'not installed'}", highlight=False)
+def _print(console: Console, report: dict[str, Any]) -> None:
+    console.print(f"Python {report['python']}, torch {report['torch'] or 'not installed'}", highlight=False)
     for kind in ("platforms", "compilers", "profilers", "sandbox", "models", "executors", "search"):
         console.print(f"\n[bold]{kind}[/]")
         table = Table.grid(padding=(0, 2))
-        for name, item in found[kind].items():
-            used = " (used)" if kind == "sandbox" and name == found["sandbox_used"] else ""
+        for name, item in report[kind].items():
+            used = " (used)" if kind == "sandbox" and name == report["sandbox_used"] else ""
             mark = "[red]no [/]" if item["absent"] else "[green]yes[/]"
             table.add_row("  " + mark, name + used, f"[dim]{escape(item['absent'] or item['detail'])}[/]")
         console.print(table)

@@ -58,7 +58,7 @@ def single(
     if show.as_json:
         print(json.dumps(render.flat(report)))
     else:
-        render.verdict(Screen(), report)
+        render.print_verdict(Screen(), report)
         if show.evidence is not None:
             Screen().print(f"evidence: {show.evidence}", style="dim", highlight=False)
     return 0 if verdict.outcome is Outcome.CORRECT else 1
@@ -88,7 +88,7 @@ def batch(
                 flush=True,
             )
         else:
-            render.batch_line(console, done, finished, len(jobs), width)
+            render.print_batch_line(console, done, finished, len(jobs), width)
 
     try:
         with _Status(show) as status:
@@ -103,7 +103,7 @@ def batch(
         print(f"stopped after {finished} of {len(jobs)}; the same command continues", file=sys.stderr)
         return 130
     if not show.as_json:
-        render.batch_summary(console, results, out)
+        render.print_batch_summary(console, results, out)
     if any(done.report is None for done in results):
         return 2
     return 0 if all(done.report and done.report.verdict.outcome is Outcome.CORRECT for done in results) else 1

@@ -17,7 +17,7 @@ from kforge.worker.bundle_folder import PYTHON
 
 
 def save_evidence(path: Path, report: Report) -> None:
-    """Whole or not at all; UsageError where it cannot be written."""
+    """Write a record whole or not at all; UsageError where it cannot be written."""
     evidence = report.verdict.evidence
     if evidence is not None and evidence.problem.payload:
         evidence = replace(evidence, problem=_copy_module(path, evidence.problem))

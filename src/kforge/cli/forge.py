@@ -59,7 +59,7 @@ def run(specs: Sequence[RunSpec], access: ModelAccess, output: ForgeOutput, offl
     if offline_by_default:
         say_offline(console)
     say_unknown_machine(console, specs[0].executor, specs[0].platform)
-    results = run_until_told(_forge_all(specs, RunEnvironment(output.store, access, pool=pool), output, console))
+    results = run_until_signal(_forge_all(specs, RunEnvironment(output.store, access, pool=pool), output, console))
     for result in results:
         _show(result, output, console)
     say_what_to_do(console, list(results), output.store)
@@ -96,7 +96,7 @@ def _check_files(problems: int, access: ModelAccess, output: ForgeOutput) -> Non
 
 
 def say_offline(console: Console) -> None:
-    """Who does the job where no model is named, and how one is."""
+    """Say who does the job where no model is named, and how one is."""
     key = any_key()
     hint = "No model is named and no key is set"
     if key is not None:
@@ -111,7 +111,7 @@ def say_offline(console: Console) -> None:
 
 
 def _say_donor(console: Console, spec: RunSpec) -> None:
-    """Which program a run has as its reference, and whether anybody will read it."""
+    """Say which program a run has as its reference, and whether anybody will read it."""
     if spec.donor is None:
         return
     sentence = f"{spec.problem.name}: reference {donor_origin.read(spec.donor.origin).words_for_people}"
@@ -127,7 +127,7 @@ async def _forge_all(
     results: list[RunResult] = []
     current, budget = "", specs[0].budget
 
-    def started(run: str) -> None:
+    def note_start(run: str) -> None:
         nonlocal current
         current = run
         _say_donor(console, store.run(run).spec)
@@ -139,7 +139,7 @@ async def _forge_all(
         closing.push_async_callback(executor.close)
         assert environment.pool is not None
         closing.push_async_callback(environment.pool.close)
-        environment = replace(environment, store=store, started=started, executor=executor)
+        environment = replace(environment, store=store, started=note_start, executor=executor)
         for note in store.notes:
             console.print(f"store: {escape(note)}", style="dim", highlight=False)
         for spec in specs:
@@ -148,8 +148,8 @@ async def _forge_all(
             current = ""
             rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples)
             try:
-                told = replace(environment, tell=_teller(live, rows))
-                results.append(await start_run(replace(spec, budget=budget), told))
+                live_environment = replace(environment, tell=_event_handler(live, rows))
+                results.append(await start_run(replace(spec, budget=budget), live_environment))
             except KForgeError as error:
                 for row in rows:
                     row.fail(str(error))
@@ -168,7 +168,7 @@ def resume(name: str, environment: RunEnvironment, changes: ResumeOptions, outpu
     console = Screen(stderr=output.as_json)
     results: list[RunResult] = []
     failed = 0
-    names = _names(name, environment.store)
+    names = _run_names(name, environment.store)
     for run in names:
         try:
             results.append(_resume_one(run, environment, changes, output, console))
@@ -185,7 +185,7 @@ def resume(name: str, environment: RunEnvironment, changes: ResumeOptions, outpu
     return 0 if all(result.best for result in results) else 1
 
 
-def _names(name: str, place: str | Store) -> list[str]:
+def _run_names(name: str, place: str | Store) -> list[str]:
     """The runs a name means, the oldest first."""
     with open_store(place) as store:
         if name != ALL:
@@ -202,36 +202,36 @@ def _resume_one(
     with open_store(environment.store) as store:
         stored = store.run(name)
         past = store.history(stored.id, profiles=False)
-    plan = changes.changed(stored.spec).plan
+    plan = changes.apply_to(stored.spec).plan
 
     async def work() -> RunResult:
         with LiveRuns(console, quiet=output.as_json) as live:
             rows = live.add(stored.spec.problem.name, plan.iterations, plan.samples, past)
             access = replace(environment.access, notify=lambda text: _notify(console, text))
             try:
-                told = replace(environment, tell=_teller(live, rows), access=access)
-                return await resume_run(stored.id, told, changes)
+                live_environment = replace(environment, tell=_event_handler(live, rows), access=access)
+                return await resume_run(stored.id, live_environment, changes)
             except asyncio.CancelledError:
                 _say_resume(console, stored.id, environment.store)
                 raise
 
-    result = run_until_told(work())
+    result = run_until_signal(work())
     _show(result, output, console)
     return result
 
 
-def _teller(live: LiveRuns, rows: list[ChainRow]) -> Callable[[RunEvent], None]:
+def _event_handler(live: LiveRuns, rows: list[ChainRow]) -> Callable[[RunEvent], None]:
     return lambda event: live.take(rows, event)
 
 
-def _notify(console: Console, words: str) -> None:
-    console.print(words, style="dim", highlight=False, markup=False)
+def _notify(console: Console, message: str) -> None:
+    console.print(message, style="dim", highlight=False, markup=False)
 
 
-def run_until_told(work: Coroutine[Any, Any, T]) -> T:
+def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
     """asyncio.run that also ends in good order on a batch system's SIGTERM or when the terminal is lost."""
 
-    async def guarded() -> T:
+    async def run_with_signals() -> T:
         task = asyncio.current_task()
         assert task is not None
         for name in ("SIGTERM", "SIGHUP"):
@@ -240,7 +240,7 @@ def run_until_told(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     try:
-        return asyncio.run(guarded())
+        return asyncio.run(run_with_signals())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
@@ -256,7 +256,7 @@ def _show(result: RunResult, output: ForgeOutput, console: Console) -> None:
     if output.as_json:
         print(json.dumps(runs.flat(result)))
         return
-    runs.summary(console, result, result.waiting)
+    runs.print_summary(console, result, result.waiting)
     shown = escape(runs.command("show", result.run, output.store))
     console.print(shown, style="dim", highlight=False, soft_wrap=True)
     if output.to is not None and result.best is not None:

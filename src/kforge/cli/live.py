@@ -35,7 +35,7 @@ class ChainRow:
     chain: int = 0
     samples: int = 1
     step: int = 0
-    words: str = "waiting"
+    activity: str = "waiting"
     awaits: str = ""
     """The file that a model waits for."""
     attempts: tuple[Attempt, ...] = ()
@@ -52,16 +52,16 @@ class ChainRow:
 
     def take(self, event: RunEvent) -> None:
         self.began = self.began or time.monotonic()
-        self.step, self.words, self.awaits = event.step, event.words, event.awaits
+        self.step, self.activity, self.awaits = event.step, event.words, event.awaits
         if event.attempt is not None:
             self.attempts += (event.attempt,)
             self.usage += event.attempt.usage
         if event.stop is not None:
             self.stop, self.ended = event.stop, time.monotonic()
 
-    def fail(self, words: str) -> None:
-        """The run broke off."""
-        self.stop, self.ended, self.words = Stop("model", words), time.monotonic(), words
+    def fail(self, reason: str) -> None:
+        """Note that the run broke off."""
+        self.stop, self.ended, self.activity = Stop("model", reason), time.monotonic(), reason
 
 
 class LiveRuns:
@@ -97,7 +97,7 @@ class LiveRuns:
         return rows
 
     def take(self, rows: list[ChainRow], event: RunEvent) -> None:
-        """Something happened in a run whose rows these are."""
+        """Show what happened in a run whose rows these are."""
         row = rows[event.chain]
         row.take(event)
         if self._live is None and not self._quiet:
@@ -113,7 +113,7 @@ class LiveRuns:
     def __rich__(self) -> Group:
         waiting = [row for row in self._rows if row.awaits and row.stop is None][:_MOST_WAITS]
         waits = [_wait_line(row, self._console.width) for row in waiting]
-        return Group(self._table(self._in_view(len(waits))), *waits)
+        return Group(self._table(self._visible_rows(len(waits))), *waits)
 
     def _table(self, rows: list[ChainRow]) -> Table:
         """Figures whole, and what is left of the width for names and states: fixed, so that no column jumps."""
@@ -130,7 +130,7 @@ class LiveRuns:
             table.add_row(escape(_name(row, name_width)), *_cells(row))
         return table
 
-    def _in_view(self, lines_below: int) -> list[ChainRow]:
+    def _visible_rows(self, lines_below: int) -> list[ChainRow]:
         """As many rows as the terminal has lines for: those at work and the last ones done."""
         room = max(3, self._console.height - 4 - lines_below)
         if len(self._rows) <= room:
@@ -171,7 +171,7 @@ def _name(row: ChainRow, width: int | None = None) -> str:
 
 def _state(row: ChainRow) -> str:
     if row.stop is None:
-        return f"[cyan]{escape(row.words[:40])}[/]" if row.began else "[dim]waiting[/]"
+        return f"[cyan]{escape(row.activity[:40])}[/]" if row.began else "[dim]waiting[/]"
     if row.stop.reason == "waiting":
         return "[cyan]waits for a report[/]"
     if best_attempt(row.attempts) is not None:
@@ -181,7 +181,7 @@ def _state(row: ChainRow) -> str:
 
 
 def speedup(value: float | None) -> str:
-    """For people: two digits, or a dash where nothing was measured."""
+    """A speedup for people: two digits, or a dash where nothing was measured."""
     return "-" if value is None else f"{value:.2f}x"
 
 

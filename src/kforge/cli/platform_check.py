@@ -20,7 +20,7 @@ _MARKS = {ClauseState.KEPT: "[green]✓[/]", ClauseState.BROKEN: "[red]✗[/]", 
 
 
 def run(names: Iterable[str], as_json: bool) -> int:
-    """0 if no clause of any of them is broken."""
+    """0 if no platform breaks a clause of the contract."""
     return max(_check(_place(name), as_json) for name in names)
 
 
@@ -40,18 +40,18 @@ def _place(name: str) -> str:
 
 
 def _check(name: str, as_json: bool) -> int:
-    console, found = Screen(), []
+    console, results = Screen(), []
     with Contract(name) as contract:
         if not as_json:
             console.print(f"[bold]{escape(contract.platform.name)}[/]  [dim]{escape(str(contract.platform.home()))}[/]")
         for clause in CLAUSES:
             with Screen(stderr=True).status(clause):
-                found.append(contract.finding(clause))
+                results.append(contract.finding(clause))
             if not as_json:
-                console.print(_row(found[-1], bool(contract.absent)))
-    marks = Counter(finding.mark for finding in found)
+                console.print(_row(results[-1], bool(contract.absent)))
+    marks = Counter(finding.mark for finding in results)
     if as_json:
-        clauses = [{"clause": item.clause, "mark": item.mark.value, "said": item.said} for item in found]
+        clauses = [{"clause": item.clause, "mark": item.mark.value, "said": item.said} for item in results]
         print(json.dumps({"platform": contract.platform.name, "absent": contract.absent or None, "clauses": clauses}))
         sys.stdout.flush()
     else:
@@ -64,19 +64,19 @@ def _row(finding: ClauseResult, absent: bool) -> Table:
     table.add_column(width=1)
     table.add_column(width=max(map(len, CLAUSES)))
     table.add_column(overflow="fold")
-    said = finding.said
+    text = finding.said
     if finding.mark is ClauseState.SKIPPED:
         # Why a platform is absent is said once, by its clause.
-        said = "skipped: it is absent here" if absent else f"skipped: {finding.said}"
+        text = "skipped: it is absent here" if absent else f"skipped: {finding.said}"
     style = "" if finding.mark is ClauseState.BROKEN else "[dim]"
-    table.add_row(_MARKS[finding.mark], finding.clause, style + escape(said))
+    table.add_row(_MARKS[finding.mark], finding.clause, style + escape(text))
     return table
 
 
 def _summary(marks: Counter[ClauseState]) -> str:
-    said = ", ".join(f"{marks[mark]} {mark.value}" for mark in ClauseState if marks[mark])
+    counts = ", ".join(f"{marks[mark]} {mark.value}" for mark in ClauseState if marks[mark])
     if marks[ClauseState.BROKEN]:
-        return f"[red]the contract is broken[/]: {said}"
+        return f"[red]the contract is broken[/]: {counts}"
     if marks[ClauseState.SKIPPED]:
-        return f"[yellow]as far as it can be told here, the contract is kept[/]: {said}"
-    return f"[green]the contract is kept[/]: {said}"
+        return f"[yellow]as far as it can be told here, the contract is kept[/]: {counts}"
+    return f"[green]the contract is kept[/]: {counts}"

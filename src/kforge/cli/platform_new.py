@@ -88,7 +88,7 @@ def make(name: str, source: str, into: Path) -> Path:
     try:
         shutil.copytree(platform.home(), folder, ignore=_LEFT)
         code = folder / "platform.py"
-        code.write_text(renamed(code.read_text(encoding="utf-8"), platform.name, name), encoding="utf-8")
+        code.write_text(rename_platform(code.read_text(encoding="utf-8"), platform.name, name), encoding="utf-8")
         (folder / "__init__.py").touch()
         (folder / "pyproject.toml").write_text(_PYPROJECT.format(name=name, dashed=name.replace("_", "-")))
         (folder / "tests").mkdir()
@@ -98,22 +98,22 @@ def make(name: str, source: str, into: Path) -> Path:
     return folder
 
 
-def renamed(code: str, old: str, new: str) -> str:
+def rename_platform(code: str, old: str, new: str) -> str:
     """A platform's code under another name: its `name`, and its classes that are called after it."""
     lines = code.splitlines(keepends=True)
     classes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)]
     camel = "".join(word.capitalize() for word in new.split("_"))
-    words = {node.name: re.sub(old.replace("_", ""), camel, node.name, flags=re.IGNORECASE) for node in classes}
+    new_names = {node.name: re.sub(old.replace("_", ""), camel, node.name, flags=re.IGNORECASE) for node in classes}
     # From the end, so that what is replaced moves nothing that is yet to be.
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(code).readline))):
-        if token.type == tokenize.NAME and token.string in words:
+        if token.type == tokenize.NAME and token.string in new_names:
             (line, begin), (_, end) = token.start, token.end
-            lines[line - 1] = lines[line - 1][:begin] + words[token.string] + lines[line - 1][end:]
-    for line in (each.lineno - 1 for node in classes for each in node.body if _names(each, old)):
+            lines[line - 1] = lines[line - 1][:begin] + new_names[token.string] + lines[line - 1][end:]
+    for line in (each.lineno - 1 for node in classes for each in node.body if _sets_name(each, old)):
         lines[line] = re.sub(r"=.*", f'= "{new}"', lines[line], count=1)
     return "".join(lines)
 
 
-def _names(node: ast.stmt, name: str) -> bool:
-    """Whether it says `name = "..."`."""
+def _sets_name(node: ast.stmt, name: str) -> bool:
+    """Whether a statement says `name = "..."`."""
     return isinstance(node, ast.Assign) and ast.unparse(node) == f"name = {name!r}"

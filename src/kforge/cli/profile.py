@@ -47,13 +47,13 @@ def run(spec: RunSpec, file: Path, show: ProfileOutput) -> int:
     job = Job(file.stem, spec.problem, read_candidate(file, spec.platform), replace(settings, profilers=names))
     with Screen(stderr=True).status("judging, then profiling"):
         report = asyncio.run(_report(spec, job))
-    files = _written(report, show)
+    files = _write_files(report, show)
     if show.as_json:
         print(json.dumps(_flat(report, files)))
     else:
         _print(Screen(), report, files)
     if show.open:
-        _open(files, Screen(stderr=True))
+        _open_files(files, Screen(stderr=True))
     return 0 if any(not item.absent for item in report.profiles) else 1
 
 
@@ -65,7 +65,7 @@ async def _report(spec: RunSpec, job: Job) -> Report:
         await executor.close()
 
 
-def _written(report: Report, show: ProfileOutput) -> list[list[Path]]:
+def _write_files(report: Report, show: ProfileOutput) -> list[list[Path]]:
     """Each profile's pictures and own files, written; no folder is made where there is nothing to write."""
     if not any(profile.images or profile.raw for profile in report.profiles):
         return [[] for _ in report.profiles]
@@ -93,7 +93,7 @@ def _write(profile: Profile, folder: Path, stem: str) -> list[Path]:
 
 
 def _print(console: Console, report: Report, files: list[list[Path]]) -> None:
-    render.verdict(console, report)
+    render.print_verdict(console, report)
     if report.verdict.outcome is not Outcome.CORRECT:
         console.print("only a correct candidate is profiled", highlight=False)
     for profile, written in zip(report.profiles, files, strict=True):
@@ -124,9 +124,9 @@ def _flat(report: Report, files: list[list[Path]]) -> dict[str, Any]:
     return {**render.flat(report), "profiles": profiles, "digest": digest(report.profiles, report.verdict).text}
 
 
-def _open(files: list[list[Path]], console: Console) -> None:
+def _open_files(files: list[list[Path]], console: Console) -> None:
     """The page to look around in, or the pictures of a tool that has none, in the user's browser."""
-    wanted = [path for written in files for path in _to_look_at(written)]
+    wanted = [path for written in files for path in _files_to_open(written)]
     if not wanted:
         console.print("there is nothing to open", highlight=False)
     for path in wanted:
@@ -134,7 +134,7 @@ def _open(files: list[list[Path]], console: Console) -> None:
             console.print(f"no browser could be started; open {escape(str(path))}", highlight=False, soft_wrap=True)
 
 
-def _to_look_at(written: list[Path]) -> list[Path]:
+def _files_to_open(written: list[Path]) -> list[Path]:
     pages = [path for path in written if path.name.endswith(PAGE)]
     return pages or [path for path in written if path.suffix in (".png", ".jpeg")]
 

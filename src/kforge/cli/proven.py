@@ -21,10 +21,10 @@ def list_platforms(store: str, problem: str, as_json: bool) -> int:
     with Store.open(store) as opened:
         wanted = problems_named(opened, problem) if problem else opened.problems()
         best = opened.proven([key for _, key in wanted])
-    found = {key: [item for item in best if item.problem_id == key] for _, key in wanted}
+    programs = {key: [item for item in best if item.problem_id == key] for _, key in wanted}
     if as_json:
         for name, key in wanted:
-            platforms = [_flat_proven(item) for item in found[key]]
+            platforms = [_flat_proven(item) for item in programs[key]]
             print(json.dumps({"problem": name, "id": key, "platforms": platforms}))
         return 0
     console = Screen()
@@ -40,9 +40,9 @@ def list_platforms(store: str, problem: str, as_json: bool) -> int:
     several = {name for name, _ in wanted if sum(name == other for other, _ in wanted) > 1}
     for name, key in wanted:
         shown = f"{name} ({key[:8]})" if name in several else name
-        if not found[key]:
+        if not programs[key]:
             table.add_row(escape(shown), "none", "-", "0", "", "")
-        for item in found[key]:
+        for item in programs[key]:
             cells = (item.platform, speedup(item.speedup), str(item.attempts), item.place, item.run)
             table.add_row(escape(shown), *map(escape, cells))
     console.print(table)

@@ -44,13 +44,13 @@ def flat(report: Report) -> dict[str, Any]:
     }
 
 
-def verdict(console: Console, report: Report) -> None:
+def print_verdict(console: Console, report: Report) -> None:
     """The whole verdict, a line for each fact."""
-    found = report.verdict
-    colour = colour_of(found.outcome)
-    rule = f" ({found.rule})" if found.rule else " (emulated)" if found.emulated else ""
-    console.print(f"[bold {colour}]{found.outcome.value}[/]{rule}  {escape(report.problem)}", highlight=False)
-    console.print(escape(found.detail), highlight=False)
+    verdict = report.verdict
+    colour = colour_of(verdict.outcome)
+    rule = f" ({verdict.rule})" if verdict.rule else " (emulated)" if verdict.emulated else ""
+    console.print(f"[bold {colour}]{verdict.outcome.value}[/]{rule}  {escape(report.problem)}", highlight=False)
+    console.print(escape(verdict.detail), highlight=False)
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(report):
         table.add_row(f"[dim]{name}[/]", escape(value))
@@ -58,7 +58,7 @@ def verdict(console: Console, report: Report) -> None:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    found, timing = report.verdict, report.verdict.timing
+    verdict, timing = report.verdict, report.verdict.timing
     facts: list[tuple[str, str]] = []
     if timing is not None:
         low, high = timing.interval
@@ -73,39 +73,39 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(
             ("measured", f"{blocks} blocks of {timing.calls_per_block} calls; {timing.checked_calls} calls verified")
         )
-    if found.custom_share is not None:
-        facts.append(("custom share", f"{found.custom_share:.0%} of the time in its own code"))
-    if found.errors:
-        worst = max(found.errors, key=lambda item: item.norm)
+    if verdict.custom_share is not None:
+        facts.append(("custom share", f"{verdict.custom_share:.0%} of the time in its own code"))
+    if verdict.errors:
+        worst = max(verdict.errors, key=lambda item: item.norm)
         facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({worst.distribution})"))
-    if found.emulated and found.outcome is Outcome.CORRECT:
+    if verdict.emulated and verdict.outcome is Outcome.CORRECT:
         facts.append(("emulated", "right on an emulator; the hardware's own compiler may still refuse it"))
-    facts.append(("sandbox", found.sandbox))
-    facts += [("degenerate", reason) for reason in found.degenerate]
-    facts += [("silently wrong when", hazard) for hazard in found.hazards]
-    facts += [("note", note) for note in found.notes]
+    facts.append(("sandbox", verdict.sandbox))
+    facts += [("degenerate", reason) for reason in verdict.degenerate]
+    facts += [("silently wrong when", hazard) for hazard in verdict.hazards]
+    facts += [("note", note) for note in verdict.notes]
     facts += [("flag", flag) for flag in (timing.flags if timing else ())]
     return facts
 
 
-def batch_line(console: Console, done: Done, number: int, total: int, width: int) -> None:
+def print_batch_line(console: Console, done: Done, number: int, total: int, width: int) -> None:
     if done.report is None:
         console.print(
             f"{number:>4}/{total}  {done.job.id:<{width}}  [bold red]error[/]  {escape(done.error)}", highlight=False
         )
         return
-    found = done.report.verdict
-    colour = colour_of(found.outcome)
-    speedup = f"{found.speedup:8.2f}x" if found.speedup else " " * 9
-    text = "(from an earlier run)" if done.resumed else found.detail.splitlines()[0]
-    line = f"{number:>4}/{total}  {done.job.id:<{width}}  [{colour}]{found.outcome.value:<20}[/]{speedup}  "
+    verdict = done.report.verdict
+    colour = colour_of(verdict.outcome)
+    speedup = f"{verdict.speedup:8.2f}x" if verdict.speedup else " " * 9
+    text = "(from an earlier run)" if done.resumed else verdict.detail.splitlines()[0]
+    line = f"{number:>4}/{total}  {done.job.id:<{width}}  [{colour}]{verdict.outcome.value:<20}[/]{speedup}  "
     console.print(line + f"[dim]{escape(text[:70])}[/]", highlight=False, soft_wrap=True)
 
 
-def batch_summary(console: Console, results: list[Done], out: Any) -> None:
+def print_batch_summary(console: Console, results: list[Done], out: Any) -> None:
     counts: dict[str, int] = {}
     for done in results:
         name = done.report.verdict.outcome.value if done.report else "error"
         counts[name] = counts.get(name, 0) + 1
-    words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    console.print(f"{len(results)} jobs: {words}; reports in {out}", highlight=False)
+    tally = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    console.print(f"{len(results)} jobs: {tally}; reports in {out}", highlight=False)

@@ -48,5 +48,5 @@ def _show(text: str) -> None:
 
 
 def write_page(findings: StudyFindings, path: Path) -> None:
-    """The page, whole or not at all."""
+    """Write the page, whole or not at all."""
     write_for_user(path, page(findings))

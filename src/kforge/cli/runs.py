@@ -33,10 +33,10 @@ from kforge.whole_file import write_for_user
 def read(store: str, name: str) -> tuple[RunResult, str, str]:
     """A run from the store: its result, its state, and why."""
     with Store.open(store) as opened:
-        found = opened.run(name)
-        history, spent = opened.history(found.id), opened.spent(found.id)
-        state = _state(opened, found.id, found.state)
-        return RunResult(found.id, found.spec, history, usage=spent), state, found.reason
+        stored = opened.run(name)
+        history, spent = opened.history(stored.id), opened.spent(stored.id)
+        state = _state(opened, stored.id, stored.state)
+        return RunResult(stored.id, stored.spec, history, usage=spent), state, stored.reason
 
 
 def _confirmation(store: str, result: RunResult) -> tuple[str, Verdict | None]:
@@ -57,30 +57,30 @@ def _state(store: Store, run: str, recorded: str) -> str:
 def list_runs(store: str, limit: int, as_json: bool, problem: str = "") -> int:
     with Store.open(store) as opened:
         ids = [key for _, key in problems_named(opened, problem)] if problem else None
-        found = [replace(item, state=_state(opened, item.id, item.state)) for item in opened.runs(limit, ids)]
+        summaries = [replace(item, state=_state(opened, item.id, item.state)) for item in opened.runs(limit, ids)]
     if as_json:
-        for item in found:
+        for item in summaries:
             print(json.dumps({**vars(item), "models": list(item.models), "created": item.created.isoformat()}))
         return 0
     console = Screen()
-    if not found:
+    if not summaries:
         what = f"no run for {escape(problem)} yet" if problem else "no run yet"
         console.print(f"{what}: kforge forge {escape(problem) or 'PROBLEM.py'} makes one", highlight=False)
         return 0
-    _print_runs(console, found)
+    _print_runs(console, summaries)
     return 0
 
 
-def _print_runs(console: Console, found: list[RunSummary]) -> None:
+def _print_runs(console: Console, summaries: list[RunSummary]) -> None:
     """A table as wide as the terminal; where that is narrow, without its last columns: nothing in it is cut."""
     columns = {
-        "run": [item.id for item in found],
-        "platform": [item.platform for item in found],
-        "state": [item.state for item in found],
-        "tried": [str(item.attempts) for item in found],
-        "speedup": [speedup(item.best_speedup) for item in found],
-        "cost": [f"${item.dollars:.2f}" + ("+?" if item.unpriced else "") for item in found],
-        "models": [_shortened(", ".join(item.models)) for item in found],
+        "run": [item.id for item in summaries],
+        "platform": [item.platform for item in summaries],
+        "state": [item.state for item in summaries],
+        "tried": [str(item.attempts) for item in summaries],
+        "speedup": [speedup(item.best_speedup) for item in summaries],
+        "cost": [f"${item.dollars:.2f}" + ("+?" if item.unpriced else "") for item in summaries],
+        "models": [_shorten(", ".join(item.models)) for item in summaries],
     }
     gap = 2
     needed = {name: max(len(name), *map(len, cells)) + gap for name, cells in columns.items()}
@@ -97,8 +97,8 @@ def _print_runs(console: Console, found: list[RunSummary]) -> None:
     console.print(table)
 
 
-def _shortened(text: str, limit: int = 13) -> str:
-    """The end of a long name says more than its beginning."""
+def _shorten(text: str, limit: int = 13) -> str:
+    """Shorten a text at its front: the end of a long name says more than its beginning."""
     return text if len(text) <= limit else f"...{text[3 - limit :]}"
 
 
@@ -122,13 +122,13 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         highlight=False,
         soft_wrap=not console.is_terminal,
     )
-    summary(console, result, waiting=state == "waiting")
+    print_summary(console, result, waiting=state == "waiting")
     if confirmation is not None:
         attempt_view.print_confirmation(console, experiment, confirmation)
         _say_unless_faster(console, confirmation)
     if result.spec.donor:
-        words = origin.read(result.spec.donor.origin).words_for_people
-        console.print(f"[dim]reference:[/] {escape(words)}", highlight=False, soft_wrap=True)
+        reference = origin.read(result.spec.donor.origin).words_for_people
+        console.print(f"[dim]reference:[/] {escape(reference)}", highlight=False, soft_wrap=True)
     attempt_view.print_attempts(console, result)
     attempt_view.print_choice(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)
@@ -173,20 +173,20 @@ def command(verb: str, run: str, store: str | Store) -> str:
     return f"kforge {verb} {run}" + (f" --store {place}" if place else "")
 
 
-def summary(console: Console, result: RunResult, waiting: bool = False) -> None:
+def print_summary(console: Console, result: RunResult, waiting: bool = False) -> None:
     """What a run came to, in a few lines; `waiting`: it has not come to its end."""
     best, problem = result.best, escape(result.spec.problem.name)
     if best is None and waiting:
-        found = f"[cyan]{problem}[/]: no correct program yet"
+        headline = f"[cyan]{problem}[/]: no correct program yet"
     elif best is None:
-        found = f"[red]no correct program[/] for {problem}"
+        headline = f"[red]no correct program[/] for {problem}"
     else:
         versus = best.verdict.speedup_vs_best
         against = f", {versus:.2f}x against the best baseline" if versus is not None else ""
-        found = f"[green]{problem}[/]: {escape(best.verdict.headline)}{against}"
+        headline = f"[green]{problem}[/]: {escape(best.verdict.headline)}{against}"
     why = "; ".join(dict.fromkeys(stop.words for stop in result.stops))
     soft_wrap = not console.is_terminal
-    console.print(f"{found}. {_effort(result)}. {escape(why)}".rstrip(), highlight=False, soft_wrap=soft_wrap)
+    console.print(f"{headline}. {_effort(result)}. {escape(why)}".rstrip(), highlight=False, soft_wrap=soft_wrap)
     if best is None:
         return
     _say_unless_faster(console, best.verdict)
@@ -202,7 +202,7 @@ def _effort(result: RunResult) -> str:
 
 
 def _say_unless_faster(console: Console, verdict: Verdict) -> None:
-    """That a correct program is not surely faster than what the user has; nothing for any other."""
+    """Say that a correct program is not surely faster than what the user has; nothing for any other."""
     text = advice(verdict)
     if text:
         console.print(text, style="yellow", highlight=False, soft_wrap=not console.is_terminal)
@@ -244,13 +244,13 @@ def _flat_reference(spec: RunSpec) -> dict[str, str] | None:
     """Which program the run had as its reference; None if it had none."""
     if spec.donor is None:
         return None
-    found = origin.read(spec.donor.origin)
+    source = origin.read(spec.donor.origin)
     return {
-        "kind": found.kind or "other",
-        "platform": found.platform,
-        "name": found.name,
-        "run": found.run,
-        "step": found.step,
+        "kind": source.kind or "other",
+        "platform": source.platform,
+        "name": source.name,
+        "run": source.run,
+        "step": source.step,
         "candidate": text_hash(spec.donor.source),
     }
 

@@ -42,7 +42,7 @@ def parse_executor(name: str) -> ExecutorName:
 
 
 def available_executor(name: str) -> ExecutorName:
-    """The same, and PluginAbsent, with the cure, where no such executor can be opened here."""
+    """`parse_executor`, with PluginAbsent and the cure where no such executor can be opened here."""
     parsed = parse_executor(name)
     reason = parsed.plugin.unavailable_reason()
     if reason:
@@ -69,7 +69,7 @@ def leaves_jobs(name: str) -> bool:
 
 
 def check_executor(name: str, platform: str) -> None:
-    """Before a run: UsageError or PluginAbsent, with what to do, where it could not judge programs for the platform."""
+    """Before a run: UsageError or PluginAbsent, with what to do, where no program for the platform could be judged."""
     plugin, argument = available_executor(name)
     reason = registry.load("platforms", platform).unavailable_reason() if plugin.judges_here else ""
     if reason:

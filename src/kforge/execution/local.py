@@ -44,19 +44,19 @@ class LocalExecutor:
         return self._lock[1]
 
     async def run(self, job: Job, tell: Tell) -> Report:
-        return await self._in_turn(lambda judges, say: judges.report(job, say), tell)
+        return await self._run_in_turn(lambda judges, say: judges.report(job, say), tell)
 
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         """Have a judge run the reference once; its first program finds the problem known."""
-        await self._in_turn(lambda judges, _: judges.check(problem, settings), lambda _: None)
+        await self._run_in_turn(lambda judges, _: judges.check(problem, settings), lambda _: None)
 
-    async def _in_turn(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
+    async def _run_in_turn(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
         if not self._threads and not self._closing:
             self._start()
         if len(self._threads) > 1:
-            return await self._in_thread(task, tell)
+            return await self._run_in_thread(task, tell)
         async with self.machine:
-            return await self._in_thread(task, tell)
+            return await self._run_in_thread(task, tell)
 
     def _start(self) -> None:
         builders = self._builders or usual_builders(self._platform)
@@ -69,7 +69,7 @@ class LocalExecutor:
         for thread in self._threads:
             thread.start()
 
-    async def _in_thread(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
+    async def _run_in_thread(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
         if self._closing:
             raise HarnessError("the executor is closed")
         loop = asyncio.get_running_loop()
@@ -79,9 +79,9 @@ class LocalExecutor:
             if not answer.done():
                 method(value)
 
-        def told(words: str) -> None:
+        def tell_if_waiting(message: str) -> None:
             if not answer.done():
-                tell(words)
+                tell(message)
 
         def call(method: Callable[..., None], *arguments: Any) -> None:
             # The loop may be gone by the time a judgement ends: the run was stopped.
@@ -95,7 +95,7 @@ class LocalExecutor:
                 call(settle, answer.set_exception, HarnessError("the executor is closed"))
                 return
             try:
-                result = task(self._ready_judges(), lambda words: call(told, words))
+                result = task(self._ready_judges(), lambda message: call(tell_if_waiting, message))
             except BaseException as error:
                 call(settle, answer.set_exception, error)
             else:
@@ -105,7 +105,7 @@ class LocalExecutor:
         return await answer
 
     async def close(self) -> None:
-        """Ends a judgement that is under way, too. Nothing can be run afterwards."""
+        """End everything, a judgement that is under way too. Nothing can be run afterwards."""
         self._closing = True
         if not self._threads:
             return

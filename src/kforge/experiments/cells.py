@@ -10,7 +10,7 @@ from kforge import jsonable
 from kforge.types import Cell, Configuration, Experiment, text_hash
 
 
-def by_fingerprint(experiment: Experiment) -> dict[str, Cell]:
+def cells_by_fingerprint(experiment: Experiment) -> dict[str, Cell]:
     """All cells, in the order they are worked on: one platform after another, then problem by problem.
 
     A fingerprint is the same for the same problem, platform, seed and way to forge, whatever that is called and
@@ -20,12 +20,12 @@ def by_fingerprint(experiment: Experiment) -> dict[str, Cell]:
     names = list(meanings)
     # Two configurations may mean the same on purpose, to see what chance does.
     twins = {name: [meanings[other] for other in names[:at]].count(meanings[name]) for at, name in enumerate(names)}
-    found = {}
+    cells = {}
     for cell in experiment.cells():
         name = cell.configuration
         decides = [jsonable.encode(replace(cell, configuration="")), meanings[name], twins[name]]
-        found[text_hash(json.dumps(decides, sort_keys=True))] = cell
-    return found
+        cells[text_hash(json.dumps(decides, sort_keys=True))] = cell
+    return cells
 
 
 def _meaning(item: Configuration) -> list[Any]:

@@ -13,20 +13,20 @@ class ModelHealth:
 
     def __init__(self) -> None:
         self._silent: dict[str, set[str]] = {}
-        self._words: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self._broke = ""
 
     def put_off(self, models: tuple[str, ...]) -> str:
         """Why a cell of these models is not begun now; empty if it is."""
-        return next((self._words[model] for model in models if model in self._words), self._broke)
+        return next((self._reasons[model] for model in models if model in self._reasons), self._broke)
 
     def take(self, problem: str, models: tuple[str, ...], result: RunResult) -> None:
-        """How a cell ended; one hopeless problem, however many cells it has, says nothing about a model."""
+        """Note how a cell ended; one hopeless problem, however many cells it has, says nothing about a model."""
         for place, model in enumerate(models):
             # Chain i is the i-th model's, round and round.
             stops = result.stops[place :: len(models)]
             unanswered = [stop.words for stop in stops if stop.reason == "model"]
             self._silent[model] = self._silent.get(model, set()) | {problem} if unanswered else set()
             if len(self._silent[model]) >= DEAD_AFTER:
-                self._words[model] = f"{model} gave no reply for {DEAD_AFTER} problems in a row: {unanswered[0]}"
+                self._reasons[model] = f"{model} gave no reply for {DEAD_AFTER} problems in a row: {unanswered[0]}"
         self._broke = next((stop.words for stop in result.stops if stop.reason == "budget"), self._broke)

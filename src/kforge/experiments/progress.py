@@ -56,7 +56,7 @@ class Progress:
         if news.spent is not None:
             self.usage = news.spent
         if news.end is None:
-            self.at_work[news.cell] = _words(news)
+            self.at_work[news.cell] = _activity_text(news)
             return
         self.at_work.pop(news.cell, None)
         self.ends[news.end] += 1
@@ -74,14 +74,14 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of this session; None before there is one worth the name."""
+        """Seconds to the end at the pace of this session; None before there is one worth the name."""
         worked = self.ends["finished"] + self.ends["stopped"] + self.ends["failed"]
         left = self.total - self.done - self.ends["put off"]
         return None if worked < _FIRST else self.seconds / worked * left
 
 
-def _words(news: News) -> str:
+def _activity_text(news: News) -> str:
     if news.event is None:
         return "begun"
-    words = f"waiting for {news.event.awaits}" if news.event.awaits else news.event.words
-    return f"{news.event.step}: {words}" if news.event.step else words
+    activity = f"waiting for {news.event.awaits}" if news.event.awaits else news.event.words
+    return f"{news.event.step}: {activity}" if news.event.step else activity

@@ -1,11 +1,11 @@
-"""Before the first cell: which experiment of the store it is, and whether everything it needs is there."""
+"""Before the first cell: which experiment of the store to work on, and whether everything it needs is there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
 from kforge.agents.offline.factory import check_offline
-from kforge.experiments.cells import by_fingerprint
+from kforge.experiments.cells import cells_by_fingerprint
 from kforge.models.budget_account import BudgetAccount
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.team import open_models
@@ -52,16 +52,16 @@ def resume_plan(experiments: Experiments, experiment: Experiment) -> ResumePlan:
     known = {name: experiments.find(name).experiment for name in experiments.ids_of_name(experiment.name)}
     for name, other in known.items():
         if other == experiment:
-            return ResumePlan(name, done=experiments.standings(name))
-    wanted = by_fingerprint(experiment)
+            return ResumePlan(name, done=experiments.cell_states(name))
+    wanted = cells_by_fingerprint(experiment)
     for name in known:
-        there = experiments.standings(name)
+        there = experiments.cell_states(name)
         if there.keys() <= wanted.keys():
             return ResumePlan(name, True, done=there)
     sessions: list[Session] = []
     done: dict[str, CellState] = {}
     for name in known:
-        there = experiments.standings(name)
+        there = experiments.cell_states(name)
         useful = {key: there[key] for key in wanted if key in there and key not in done}
         if useful:
             done |= {key: replace(item, session=item.session + len(sessions)) for key, item in useful.items()}

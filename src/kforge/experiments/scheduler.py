@@ -14,11 +14,11 @@ from kforge import registry
 from kforge.errors import KForgeError, RunBusy, StoreError
 from kforge.execution.base import Executor, ReportAwaited
 from kforge.execution.factory import open_executor
-from kforge.experiments.cells import by_fingerprint
+from kforge.experiments.cells import cells_by_fingerprint
 from kforge.experiments.confirmation import confirm, needs_confirmation, of_winner
 from kforge.experiments.model_health import ModelHealth
 from kforge.experiments.progress import News, Tell
-from kforge.experiments.session_record import session
+from kforge.experiments.session_record import new_session
 from kforge.models.budget_account import BudgetAccount
 from kforge.run.context import RunEnvironment, RunEvent
 from kforge.run.lifecycle import resume_run, start_run
@@ -62,14 +62,14 @@ async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, Ce
         closing.push_async_callback(pool.close)
         closing.enter_context(experiments.hold(name))
         experiment = experiments.find(name).experiment
-        number = experiments.add_session(name, session(experiment, environment.command))
-        account = BudgetAccount(experiment.budget, spent_on(environment.store, experiments.standings(name)))
+        number = experiments.add_session(name, new_session(experiment, environment.command))
+        account = BudgetAccount(experiment.budget, spent_on(environment.store, experiments.cell_states(name)))
         access = replace(environment.access, account=account)
         environment = replace(environment, access=access, pool=pool)
         work = _Session(name, experiment, experiments, number, ModelHealth(), environment)
         for platform in experiment.platforms:
             await _PlatformWorker(work, platform).work()
-        return experiments.standings(name)
+        return experiments.cell_states(name)
 
 
 def spent_on(store: Store, states: dict[str, CellState]) -> Usage:
@@ -118,10 +118,10 @@ class _PlatformWorker:
 
     async def work(self) -> None:
         experiment = self._session.experiment
-        known = self._session.experiments.standings(self._session.name)
+        known = self._session.experiments.cell_states(self._session.name)
         own = [
             (key, cell, known.get(key, CellState()))
-            for key, cell in by_fingerprint(experiment).items()
+            for key, cell in cells_by_fingerprint(experiment).items()
             if cell.platform == self._platform
         ]
         # What was stopped comes last: a problem that a model never answers must not keep it from the others.
@@ -131,7 +131,7 @@ class _PlatformWorker:
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(count):
-                        group.create_task(self._worker(waiting, executor))
+                        group.create_task(self._work_through(waiting, executor))
             except BaseExceptionGroup as errors:
                 raise first_of(errors) from None
 
@@ -145,15 +145,15 @@ class _PlatformWorker:
             if given is None:
                 await executor.close()
 
-    async def _worker(self, waiting: Iterator[tuple[str, Cell, CellState]], executor: Executor) -> None:
+    async def _work_through(self, waiting: Iterator[tuple[str, Cell, CellState]], executor: Executor) -> None:
         for key, cell, state in waiting:
-            self._session.tell(await self._end_of(key, cell, state, executor))
+            self._session.tell(await self._work_on_cell(key, cell, state, executor))
             # Cells that need nothing more must not keep signals and other workers waiting.
             await asyncio.sleep(0)
 
-    async def _end_of(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
+    async def _work_on_cell(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""
-        earlier = self._earlier(cell, state)
+        earlier = self._earlier_news(cell, state)
         if earlier is not None:
             return earlier
         models = self._session.models(cell)
@@ -174,9 +174,9 @@ class _PlatformWorker:
         except Exception as error:
             # One hopeless problem must not keep the others waiting, whatever is wrong with it.
             internal = f"internal error: {type(error).__name__}: {error}"
-            return self._failure(key, cell, state, str(error) if isinstance(error, KForgeError) else internal)
+            return self._record_failure(key, cell, state, str(error) if isinstance(error, KForgeError) else internal)
 
-    def _earlier(self, cell: Cell, state: CellState) -> News | None:
+    def _earlier_news(self, cell: Cell, state: CellState) -> News | None:
         """How a cell ended in an earlier session; None if something is left to do."""
         if not state.finished:
             return None
@@ -187,13 +187,13 @@ class _PlatformWorker:
         best = best_attempt(history)
         return News(cell, end="earlier", verdict=confirmation or (best.verdict if best else None))
 
-    def _failure(self, key: str, cell: Cell, state: CellState, reason: str) -> News:
-        recorded = self._session.experiments.standings(self._session.name).get(key, state)
+    def _record_failure(self, key: str, cell: Cell, state: CellState, reason: str) -> News:
+        recorded = self._session.experiments.cell_states(self._session.name).get(key, state)
         self._session.put(key, replace(recorded, failure=reason, session=self._session.number))
         return News(cell, end="failed", reason=reason)
 
     async def _run(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
-        def started(run: str) -> None:
+        def note_start(run: str) -> None:
             nonlocal state
             state = replace(state, run=run)
             self._session.put(key, state)
@@ -202,7 +202,7 @@ class _PlatformWorker:
             self._session.tell(News(cell, event, spent=self._session.spent))
 
         where = self._session.environment
-        environment = RunEnvironment(where.store, where.access, tell, started, executor, where.pool)
+        environment = RunEnvironment(where.store, where.access, tell, note_start, executor, where.pool)
         result = await self._result(cell, state, environment)
         self._session.health.take(cell.problem, self._session.models(cell), result)
         open_ends = [stop for stop in result.stops if not stop.final]
@@ -210,7 +210,7 @@ class _PlatformWorker:
             waits = any(stop.reason == "waiting" for stop in open_ends)
             return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.verdict)
         if self._session.experiment.confirm and needs_confirmation(result.history):
-            verdict = await confirm(result, executor, lambda words: tell(RunEvent(0, 0, words)))
+            verdict = await confirm(result, executor, lambda message: tell(RunEvent(0, 0, message)))
             self._session.put(key, replace(state, confirmation=verdict))
             return News(cell, end="finished", verdict=verdict)
         return News(cell, end="finished", verdict=result.verdict)

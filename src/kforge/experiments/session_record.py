@@ -16,14 +16,14 @@ from kforge.types import Experiment, Session
 _PACKAGES = ("kforge-kernels", "torch", "triton", "pydantic-ai-slim")
 
 
-def session(experiment: Experiment, command: str) -> Session:
-    """Here and now."""
+def new_session(experiment: Experiment, command: str) -> Session:
+    """A session of the experiment, here and now."""
     return Session(time.time(), command, _machine(experiment), _versions(), commits_of([Path(__file__).parents[1]]))
 
 
 def _machine(experiment: Experiment) -> dict[str, str]:
-    """This one, and the devices that judge, wherever they are."""
-    found = {
+    """This machine, and the devices that judge, wherever they are."""
+    machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(os.cpu_count() or "unknown"),
     }
@@ -34,15 +34,15 @@ def _machine(experiment: Experiment) -> dict[str, str]:
             continue
         device = facts.get("device") or facts.get("processor")
         if device and device != "unknown":
-            found[f"device of {name}"] = device
-    return found
+            machine[f"device of {name}"] = device
+    return machine
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "kforge-kernels": "source tree"}
+    versions = {"python": platform.python_version(), "kforge-kernels": "source tree"}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

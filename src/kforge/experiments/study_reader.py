@@ -9,7 +9,7 @@ from dataclasses import replace
 from kforge import jsonable
 from kforge.errors import UsageError
 from kforge.execution.executor_names import leaves_jobs
-from kforge.experiments.cells import by_fingerprint
+from kforge.experiments.cells import cells_by_fingerprint
 from kforge.experiments.confirmation import needs_confirmation, of_winner
 from kforge.store.experiments import Ambiguous, CellState, ExperimentRecord, Experiments
 from kforge.store.runs import Run
@@ -26,12 +26,12 @@ def read_studies(store: Store, names: Sequence[str]) -> tuple[Study, ...]:
     studies: list[Study] = []
     runs: list[Run] = []
     for name in names:
-        found = _experiment(experiments, name)
-        if found is not None:
-            studies.append(study_of(store, found))
+        record = _experiment(experiments, name)
+        if record is not None:
+            studies.append(study_of(store, record))
         else:
             runs.append(_run(store, name))
-    return (*studies, *([_of_runs(store, runs)] if runs else []))
+    return (*studies, *([_study_of_runs(store, runs)] if runs else []))
 
 
 def is_known(store: Store, name: str) -> bool:
@@ -45,18 +45,18 @@ def is_known(store: Store, name: str) -> bool:
 
 
 def read_study(store: Store, names: Sequence[str]) -> Study:
-    """All that is named as one study."""
-    return merged(read_studies(store, names))
+    """All experiments and runs that are named, as one study."""
+    return merge_studies(read_studies(store, names))
 
 
 def study_of(store: Store, begun: ExperimentRecord) -> Study:
     """An experiment as it stands."""
     experiment, experiments = begun.experiment, Experiments(store)
-    known = experiments.standings(begun.id)
+    known = experiments.cell_states(begun.id)
     trials = []
-    for key, cell in by_fingerprint(experiment).items():
+    for key, cell in cells_by_fingerprint(experiment).items():
         trial = _trial(store, cell, experiment.problems[cell.problem], known.get(key, CellState()))
-        trials.append(_confirmed(trial, experiment) if experiment.confirm else trial)
+        trials.append(_await_confirmation(trial, experiment) if experiment.confirm else trial)
     return Study(
         name=experiment.name,
         trials=_with_flaws(trials),
@@ -69,7 +69,7 @@ def study_of(store: Store, begun: ExperimentRecord) -> Study:
     )
 
 
-def merged(studies: Sequence[Study]) -> Study:
+def merge_studies(studies: Sequence[Study]) -> Study:
     """Several studies as one; where two have a configuration of the same name, the study's name tells them apart."""
     if len(studies) == 1:
         return studies[0]
@@ -78,7 +78,7 @@ def merged(studies: Sequence[Study]) -> Study:
     sessions = tuple(session for study in studies for session in study.sessions)
     trials: list[Trial] = []
     configurations: list[Configuration] = []
-    titles = _told_apart([study.name for study in studies])
+    titles = _distinct_names([study.name for study in studies])
     before = 0
     for title, study in zip(titles, studies, strict=True):
         new = {item.name: f"{title}: {item.name}" if item.name in same else item.name for item in study.configurations}
@@ -100,7 +100,7 @@ def merged(studies: Sequence[Study]) -> Study:
     )
 
 
-def _told_apart(names: list[str]) -> list[str]:
+def _distinct_names(names: list[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, 1)]
 
 
@@ -124,44 +124,44 @@ def _run(store: Store, name: str) -> Run:
         ) from None
 
 
-def _trial(store: Store, cell: Cell, problem: Problem, standing: CellState) -> Trial:
-    if not standing.run:
-        state = "failed" if standing.failure else "new"
-        return Trial(cell, problem.level, state, standing.failure, session=None, source=problem.source)  # type: ignore[arg-type]
-    state, reason = standing.state, standing.reason
-    if state == "running" and not store.is_held(standing.run):
+def _trial(store: Store, cell: Cell, problem: Problem, cell_state: CellState) -> Trial:
+    if not cell_state.run:
+        state = "failed" if cell_state.failure else "new"
+        return Trial(cell, problem.level, state, cell_state.failure, session=None, source=problem.source)  # type: ignore[arg-type]
+    state, reason = cell_state.state, cell_state.reason
+    if state == "running" and not store.is_held(cell_state.run):
         state, reason = "stopped", "broken off"
-    if standing.failure:
-        state, reason = "failed", standing.failure
+    if cell_state.failure:
+        state, reason = "failed", cell_state.failure
     # Pictures and tables of a whole study would fill the memory; what profiles said is in the digests.
-    history = store.history(standing.run, profiles=False)
+    history = store.history(cell_state.run, profiles=False)
     return Trial(
         cell=cell,
         level=problem.level,
         state=state,  # type: ignore[arg-type]
         reason=reason,
-        run=standing.run,
+        run=cell_state.run,
         history=history,
-        usage=store.spent(standing.run),
-        confirmation=of_winner(standing.confirmation, history),
-        session=standing.session,
+        usage=store.spent(cell_state.run),
+        confirmation=of_winner(cell_state.confirmation, history),
+        session=cell_state.session,
         source=problem.source,
     )
 
 
 def _with_flaws(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """A problem that any verdict calls degenerate is so for all: one without a program says nothing about it."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    flaws: dict[tuple[str, str], dict[str, None]] = {}
     for trial in trials:
-        known = found.setdefault((trial.cell.platform, trial.cell.problem_id), {})
+        known = flaws.setdefault((trial.cell.platform, trial.cell.problem_id), {})
         for verdict in (*(attempt.verdict for attempt in trial.history), trial.confirmation):
             known.update(dict.fromkeys(verdict.degenerate if verdict else ()))
     return tuple(
-        replace(trial, degenerate=tuple(found[trial.cell.platform, trial.cell.problem_id])) for trial in trials
+        replace(trial, degenerate=tuple(flaws[trial.cell.platform, trial.cell.problem_id])) for trial in trials
     )
 
 
-def _confirmed(trial: Trial, experiment: Experiment) -> Trial:
+def _await_confirmation(trial: Trial, experiment: Experiment) -> Trial:
     """A trial whose winner has yet to be judged once more is not through."""
     if trial.state != "finished" or trial.confirmation is not None or not needs_confirmation(trial.history):
         return trial
@@ -169,7 +169,7 @@ def _confirmed(trial: Trial, experiment: Experiment) -> Trial:
     return replace(trial, state="waiting" if waits else "stopped", reason="its winner is yet to be confirmed")
 
 
-def _of_runs(store: Store, runs: list[Run]) -> Study:
+def _study_of_runs(store: Store, runs: list[Run]) -> Study:
     """Runs of the loop, side by side: a configuration is what they have in common."""
     trials: list[Trial] = []
     made = _configurations([run.spec for run in runs])
@@ -187,20 +187,20 @@ def _of_runs(store: Store, runs: list[Run]) -> Study:
 
 def _configurations(specs: list[RunSpec]) -> list[Configuration]:
     """What each run was asked, but for its problem; where two of one name differ, digits tell them apart."""
-    found = []
-    asked = [_asked(spec) for spec in specs]
+    configurations = []
+    identities = [_run_identity(spec) for spec in specs]
     names = [_name(spec) for spec in specs]
-    for spec, name, words in zip(specs, names, asked, strict=True):
-        differ = {other for other, called in zip(asked, names, strict=True) if called == name}
-        shown = f"{name} ({text_hash(words)[:4]})" if len(differ) > 1 else name
+    for spec, name, identity in zip(specs, names, identities, strict=True):
+        differ = {other for other, called in zip(identities, names, strict=True) if called == name}
+        shown = f"{name} ({text_hash(identity)[:4]})" if len(differ) > 1 else name
         options = {"iterations": spec.plan.iterations, "samples": spec.plan.samples, "style": spec.style}
         if spec.donor:
             options["reference"] = spec.donor.origin or "given"
-        found.append(Configuration(shown, spec.models, options))
-    return found
+        configurations.append(Configuration(shown, spec.models, options))
+    return configurations
 
 
-def _asked(spec: RunSpec) -> str:
+def _run_identity(spec: RunSpec) -> str:
     """All that decides what comes of a run, but for its problem, platform and draws."""
     donor = spec.donor and Donor("", spec.donor.origin.partition(":")[0])
     plain = replace(spec, problem=Problem("", ""), platform="", executor="", reference="", donor=donor)
@@ -209,8 +209,8 @@ def _asked(spec: RunSpec) -> str:
 
 
 def _name(spec: RunSpec) -> str:
-    words = [*spec.models, f"{spec.plan.iterations} iterations"]
-    words += [f"{spec.plan.samples} samples"] if spec.plan.samples > 1 else []
-    words += ["with a reference"] if spec.donor else []
-    words += [spec.style] if spec.style != "structured" else []
-    return ", ".join(words)
+    parts = [*spec.models, f"{spec.plan.iterations} iterations"]
+    parts += [f"{spec.plan.samples} samples"] if spec.plan.samples > 1 else []
+    parts += ["with a reference"] if spec.donor else []
+    parts += [spec.style] if spec.style != "structured" else []
+    return ", ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from kforge.metrics.problem_results import ProblemResult, emulated
+from kforge.metrics.problem_results import ProblemResult, any_emulated
 from kforge.metrics.records import PairedDifference, ProblemPair
 from kforge.types import Trial
 
@@ -17,21 +17,23 @@ _SOME = 3
 """How many names are given before the rest is only counted."""
 
 
-def of_texts(keys: Sequence[str]) -> list[str]:
+def text_caveats(keys: Sequence[str]) -> list[str]:
     """A caveat about problems that have one key and different texts."""
     if not keys:
         return []
     return [f"{_first_names(keys)}: not the same text on both sides, so not compared."]
 
 
-def of_questions(
-    both: Mapping[str, tuple[ProblemResult, ProblemResult]], asked: Sequence[PairedDifference], names: tuple[str, str]
+def question_caveats(
+    both: Mapping[str, tuple[ProblemResult, ProblemResult]],
+    differences: Sequence[PairedDifference],
+    names: tuple[str, str],
 ) -> list[str]:
     """Caveats about questions that could not be asked, and about what the others take for granted."""
     if len(both) < FEWEST_PAIRS:
         counted = f"{len(both)} problems count" if len(both) != 1 else "1 problem counts"
         return [f"{counted} on both sides: too few to compare, an interval takes {FEWEST_PAIRS}."]
-    questions = {item.question for item in asked}
+    questions = {item.question for item in differences}
     notes = []
     if "speedup vs eager" not in questions:
         notes.append(_untimed_note(both, "fall-back vs eager" in questions, names))
@@ -67,7 +69,7 @@ def _fallback_notes(both: Mapping[str, tuple[ProblemResult, ProblemResult]], nam
     return notes
 
 
-def of_same_programs(pairs: Sequence[ProblemPair]) -> list[str]:
+def same_program_caveats(pairs: Sequence[ProblemPair]) -> list[str]:
     """Problems on which both sides have the same program, so that their speeds differ by chance alone."""
     same = [pair.problem for pair in pairs if pair.same_program]
     timed = [pair for pair in pairs if pair.ratio is not None]
@@ -82,10 +84,10 @@ def of_same_programs(pairs: Sequence[ProblemPair]) -> list[str]:
     ]
 
 
-def of_differences(differences: Sequence[PairedDifference], questions: int) -> list[str]:
+def difference_caveats(differences: Sequence[PairedDifference], questions: int) -> list[str]:
     """Caveats about figures that carry less than they seem to."""
     least = math.floor(math.log2(2 * questions / 0.05)) + 1
-    asked = "1 question" if questions == 1 else f"{questions} questions at once"
+    count_text = "1 question" if questions == 1 else f"{questions} questions at once"
     flat = [item for item in differences if item.question != "correct" and item.low == item.high]
     idle = [item for item in flat if item.question == "fall-back vs eager" and item.a == item.b == 1.0]
     measured = [item for item in flat if item.same_program < item.pairs]
@@ -101,14 +103,16 @@ def of_differences(differences: Sequence[PairedDifference], questions: int) -> l
         notes.append("No program of either side beats the baseline: with fall-back there is nothing to compare.")
     if few:
         tally = ", ".join(f"{item.wins + item.losses} ({item.question})" for item in few)
-        notes.append(f"The sign test of {asked} takes {least} problems that differ to show anything; here {tally}.")
+        notes.append(
+            f"The sign test of {count_text} takes {least} problems that differ to show anything; here {tally}."
+        )
     if thin:
         tally = ", ".join(item.question for item in thin)
         notes.append(f"With fewer than {_FEW_VALUES} problems that differ an interval may be too short: {tally}.")
     return notes
 
 
-def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str]) -> list[str]:
+def circumstance_caveats(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str]) -> list[str]:
     """Caveats about what else differs between the sides."""
     notes = []
     for what, read in _CIRCUMSTANCES.items():
@@ -117,7 +121,7 @@ def of_circumstances(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, s
             notes.append(
                 f"Different {what}: {names[0]} {_first_names(values[0])}; {names[1]} {_first_names(values[1])}."
             )
-    if emulated((*a, *b)):
+    if any_emulated((*a, *b)):
         notes.append("Programs were verified in emulation, where nothing is timed.")
     return notes
 

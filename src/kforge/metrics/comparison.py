@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from kforge.metrics.caveats import (
     FEWEST_PAIRS,
-    of_circumstances,
-    of_differences,
-    of_questions,
-    of_same_programs,
-    of_texts,
+    circumstance_caveats,
+    difference_caveats,
+    question_caveats,
+    same_program_caveats,
+    text_caveats,
 )
 from kforge.metrics.intervals import mean_interval, same, share_difference_interval, sign, sign_test
 from kforge.metrics.problem_results import Counted, ProblemResult, count, problem_result
@@ -61,9 +61,9 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
     """
     side_a, side_b = count(a), count(b)
     both, other_texts = _common(side_a, side_b)
-    asked = _asked(both)
-    number = max(len(asked), questions or 0, 1)
-    differences = tuple(_difference(question, pairs, number) for question, pairs in asked.items())
+    values = _question_values(both)
+    number = max(len(values), questions or 0, 1)
+    differences = tuple(_difference(question, pairs, number) for question, pairs in values.items())
     problem_pairs = tuple(_pair(key, *sides) for key, sides in both.items())
     compared_a, compared_b = (tuple(trial for key in both for trial in side.counting[key]) for side in (side_a, side_b))
     return Comparison(
@@ -75,18 +75,18 @@ def compare(a: Sequence[Trial], b: Sequence[Trial], names: tuple[str, str], ques
         alone_a=tuple(key for key in side_a.counting if key not in side_b.counting),
         alone_b=tuple(key for key in side_b.counting if key not in side_a.counting),
         notes=(
-            *of_texts(other_texts),
-            *of_questions(both, differences, names),
-            *of_same_programs(problem_pairs),
-            *of_differences(differences, number),
-            *of_circumstances(compared_a, compared_b, names),
+            *text_caveats(other_texts),
+            *question_caveats(both, differences, names),
+            *same_program_caveats(problem_pairs),
+            *difference_caveats(differences, number),
+            *circumstance_caveats(compared_a, compared_b, names),
         ),
     )
 
 
 def questions_of(a: Sequence[Trial], b: Sequence[Trial]) -> int:
     """How many questions a comparison of these trials asks."""
-    return len(_asked(_common(count(a), count(b))[0]))
+    return len(_question_values(_common(count(a), count(b))[0]))
 
 
 def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
@@ -99,16 +99,16 @@ def _common(a: Counted, b: Counted) -> tuple[_Both, list[str]]:
     return both, [key for key in keys if len(texts[key]) > 1]
 
 
-def _asked(both: _Both) -> dict[Question, list[_PairedValues]]:
+def _question_values(both: _Both) -> dict[Question, list[_PairedValues]]:
     """The values of each question that enough problems can answer."""
-    found: dict[Question, list[_PairedValues]] = {}
+    values: dict[Question, list[_PairedValues]] = {}
     for question in QUESTIONS:
         if question == "fall-back vs eager" and not _has_fallback(both):
             continue
         known = [pair for a, b in both.values() if (pair := _paired_values(question, a, b)) is not None]
         if len(known) >= FEWEST_PAIRS:
-            found[question] = known
-    return found
+            values[question] = known
+    return values
 
 
 def _paired_values(question: Question, a: ProblemResult, b: ProblemResult) -> _PairedValues | None:

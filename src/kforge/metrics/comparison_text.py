@@ -16,7 +16,7 @@ _SUBJECTS: dict[Question, str] = {
 }
 
 
-def in_words(comparison: Comparison) -> list[str]:
+def comparison_sentences(comparison: Comparison) -> list[str]:
     """The sentences of a comparison: what was found, question by question; who wins where; what to know beforehand."""
     lines = [_sentence(item, comparison) for item in comparison.differences]
     ratios = {pair.problem: pair.ratio for pair in comparison.pairs if pair.ratio is not None}
@@ -96,9 +96,9 @@ def _times(factor: float) -> str:
 def _tally(item: PairedDifference, comparison: Comparison) -> str:
     same = f" ({item.same_program} with the same program)" if item.same_program else ""
     ties = f", {item.ties} tied{same}" if item.ties else ""
-    asked = "one question" if comparison.questions == 1 else f"{comparison.questions} questions asked at once"
+    questions = "one question" if comparison.questions == 1 else f"{comparison.questions} questions asked at once"
     p = "p < 0.0001" if item.sign_p < 0.0001 else f"p = {item.sign_p:.2g}"
-    return f"{item.pairs} problems: {item.wins} won, {item.losses} lost{ties}, sign test {p}, {asked}"
+    return f"{item.pairs} problems: {item.wins} won, {item.losses} lost{ties}, sign test {p}, {questions}"
 
 
 def _largest_line(beginning: str, factors: Mapping[str, float]) -> list[str]:

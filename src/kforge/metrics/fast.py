@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kforge.metrics.intervals import wilson
-from kforge.metrics.problem_results import count, emulated, is_correct, speedup
+from kforge.metrics.problem_results import any_emulated, count, is_correct, speedup
 from kforge.metrics.records import Against, Point, Share
 from kforge.types import Trial
 
@@ -29,7 +29,7 @@ def curve(counting: Mapping[str, Sequence[Trial]], against: Against) -> tuple[Po
     """
     speeds = _speeds(counting, against)
     best = max((value for group in speeds for value in group), default=0.0)
-    if best == 0 or (best < 0 and any(emulated(trials) for trials in counting.values())):
+    if best == 0 or (best < 0 and any(any_emulated(trials) for trials in counting.values())):
         return ()
     return tuple(Point(p, share) for p in GRID if (share := _share(speeds, p)) is not None)
 

@@ -84,7 +84,7 @@ def problem_result(trials: Sequence[Trial]) -> ProblemResult:
             logs[against] = math.fsum(known) / len(known)
         fallback[against] = math.fsum(max(0.0, value) for value in known) / len(trials)
     best = max((state(trial) for trial in trials), key=STATES.index)
-    return ProblemResult(len(correct) / len(trials), best, logs, fallback, emulated(trials), _programs(correct))
+    return ProblemResult(len(correct) / len(trials), best, logs, fallback, any_emulated(trials), _programs(correct))
 
 
 def flaws(trial: Trial) -> list[str]:
@@ -92,7 +92,7 @@ def flaws(trial: Trial) -> list[str]:
     return _unique((*trial.degenerate, *(reason for verdict in _verdicts(trial) for reason in verdict.degenerate)))
 
 
-def emulated(trials: Iterable[Trial]) -> bool:
+def any_emulated(trials: Iterable[Trial]) -> bool:
     """Whether any program was judged in emulation."""
     return any(attempt.verdict.emulated for trial in trials for attempt in trial.history)
 

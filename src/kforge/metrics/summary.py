@@ -14,8 +14,8 @@ from kforge.metrics.per_iteration import iterations, pass_at
 from kforge.metrics.problem_results import (
     Counted,
     ProblemResult,
+    any_emulated,
     count,
-    emulated,
     is_correct,
     problem_result,
     speedup,
@@ -45,7 +45,7 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         degenerate=counted.degenerate,
         partial=counted.partial,
         unconfirmed=_failed_confirmations(counted.trials),
-        emulated=emulated(trials),
+        emulated=any_emulated(trials),
         timed=timed,
         outcomes={name: ended[name] for name in STATES if ended[name]},
         correct=share_of([result.correct for result in results]),

@@ -31,7 +31,7 @@ class BudgetAccount:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def paying(self, least: Usage) -> AsyncIterator[Callable[[Usage], None]]:
+    async def reserve(self, least: Usage) -> AsyncIterator[Callable[[Usage], None]]:
         """Hold at least that much until the block ends; call what it yields with what was paid."""
         hold = await self._hold(least)
         try:
@@ -96,7 +96,7 @@ class Budgeted(ModelWrapper):
     async def complete(self, prompt: Prompt) -> Completion:
         tokens = input_tokens(prompt)
         least = Usage(input_tokens=tokens, dollars=tokens * self._rate.input if self._rate else 0.0)
-        async with self._account.paying(least) as pay:
+        async with self._account.reserve(least) as pay:
             completion = await self.model.complete(prompt)
             pay(completion.usage)
         return completion

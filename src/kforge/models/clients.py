@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kforge.errors import PluginAbsent, UsageError
 from kforge.models import keys
-from kforge.models.forms import unknown
+from kforge.models.forms import unknown_model_error
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as Client
@@ -33,15 +33,15 @@ def client_for(spec: str, base_url: str = "") -> Client:
     provider = _RENAMED.get(provider, provider)
     problem: PluginAbsent | UsageError
     try:
-        return _served(provider, name, base_url) if base_url else infer_model(f"{provider}:{name}")
+        return _server_model(provider, name, base_url) if base_url else infer_model(f"{provider}:{name}")
     except UserError as error:
-        problem = _unusable(spec, error.message)
+        problem = _unusable_error(spec, error.message)
     except ImportError as error:
-        problem = _not_installed(spec, str(error))
+        problem = _not_installed_error(spec, str(error))
     raise problem
 
 
-def quiet() -> None:
+def silence_clients() -> None:
     """Client libraries print prompts at DEBUG only where somebody has asked that very library to."""
     for name in _CHATTY:
         logger = logging.getLogger(name)
@@ -49,34 +49,34 @@ def quiet() -> None:
             logger.setLevel(logging.INFO)
 
 
-def _served(provider: str, name: str, base_url: str) -> Client:
+def _server_model(provider: str, name: str, base_url: str) -> Client:
     """A model at somebody's own server."""
     from pydantic_ai.models import infer_model
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers import Provider, infer_provider_class
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    def at_that_address(kind: str) -> Provider[object]:
+    def make_provider(kind: str) -> Provider[object]:
         there: dict[str, str] = {"base_url": base_url, "api_key": keys.server_key()}
         return infer_provider_class(kind)(**there)
 
     if provider in _OWN_FORMAT:
-        return infer_model(f"{provider}:{name}", at_that_address)
+        return infer_model(f"{provider}:{name}", make_provider)
     server = OpenAICompatibleProvider(provider, base_url=base_url, api_key=keys.server_key())
     return OpenAIChatModel(name, provider=server)
 
 
-def _unusable(spec: str, message: str) -> UsageError:
-    variable = keys.named_in(message)
+def _unusable_error(spec: str, message: str) -> UsageError:
+    variable = keys.variable_named_in(message)
     if variable.endswith(("_URL", "_ENDPOINT")):
         return UsageError(f"{spec} needs an address: give a base URL, or export {variable}=http://...")
     if variable:
-        return keys.missing(spec, variable)
+        return keys.missing_key_error(spec, variable)
     close = re.search(r"Did you mean '([^']+)'", message)
-    return unknown(spec, f" Did you mean {close.group(1)}?" if close else "")
+    return unknown_model_error(spec, f" Did you mean {close.group(1)}?" if close else "")
 
 
-def _not_installed(spec: str, message: str) -> PluginAbsent:
+def _not_installed_error(spec: str, message: str) -> PluginAbsent:
     extra = re.search(r"pydantic-ai-slim\[[\w-]+\]", message)
     cure = f": pip install '{extra.group()}'" if extra else ""
     return PluginAbsent(f"{spec} needs a client library that is not installed{cure}")

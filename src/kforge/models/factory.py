@@ -5,7 +5,7 @@ from __future__ import annotations
 from kforge import registry
 from kforge.errors import PluginAbsent, UsageError
 from kforge.models.base import Model
-from kforge.models.forms import unknown
+from kforge.models.forms import unknown_model_error
 from kforge.models.hosted import Hosted
 from kforge.models.picture_filter import Sighted
 from kforge.models.picture_sizes import limits_of
@@ -22,7 +22,7 @@ def open_model(spec: str, settings: ModelSettings = ModelSettings()) -> Model:
         raise UsageError("builtin is no model: the offline agents need none. Choose them where a run is asked for")
     name, colon, argument = spec.partition(":")
     if not (name and colon and argument.strip()):
-        raise unknown(spec)
+        raise unknown_model_error(spec)
     return _plugin_model(name, argument, settings) if name in registry.names("models") else _hosted(spec, settings)
 
 

@@ -38,24 +38,24 @@ class FailedRequest:
         return next(iter(keys.variables(self.provider)), f"the key of {self.provider}")
 
 
-def explain(error: Exception, asked: FailedRequest) -> ModelError:
+def explain(error: Exception, request: FailedRequest) -> ModelError:
     """The error to raise instead of a client library's."""
     from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UserError
 
     if isinstance(error, ModelHTTPError):
-        return _http(error, asked)
+        return _http(error, request)
     if isinstance(error, (ModelConnectionError, OSError)):
         kind = type(error.__cause__ or error).__name__
-        return ModelUnavailable(f"{asked.spec}: the connection failed ({kind})")
+        return ModelUnavailable(f"{request.spec}: the connection failed ({kind})")
     if isinstance(error, ModelAPIError):
         return ModelUnavailable(
-            f"{asked.spec}: the provider's reply cannot be read: {scrub(error.message, asked.prompt)}",
+            f"{request.spec}: the provider's reply cannot be read: {scrub(error.message, request.prompt)}",
             retry_after=error.retry_after,
         )
     if isinstance(error, UserError):
-        return ModelRejected(f"{asked.spec}: {scrub(error.message, asked.prompt)}")
+        return ModelRejected(f"{request.spec}: {scrub(error.message, request.prompt)}")
     # Client libraries trip over replies of the wrong shape in many ways; none of them is worth a crash.
-    return ModelUnavailable(f"{asked.spec}: the provider's reply has the wrong shape ({type(error).__name__})")
+    return ModelUnavailable(f"{request.spec}: the provider's reply has the wrong shape ({type(error).__name__})")
 
 
 def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) -> float | None:
@@ -76,7 +76,7 @@ def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) 
     return max(0.0, (when - (now or datetime.now(UTC))).total_seconds())
 
 
-def _http(error: Any, asked: FailedRequest) -> ModelError:
+def _http(error: Any, request: FailedRequest) -> ModelError:
     from pydantic_ai.exceptions import (
         ModelAuthenticationError,
         ModelContextWindowExceededError,
@@ -85,37 +85,37 @@ def _http(error: Any, asked: FailedRequest) -> ModelError:
     )
 
     status = error.status_code
-    said = _detail(error.body, asked.prompt)
+    detail = _detail(error.body, request.prompt)
     if isinstance(error, ModelQuotaExceededError):
-        return ModelRejected(f"{asked.spec}: the account behind {asked.key} has no credit left (HTTP {status})")
+        return ModelRejected(f"{request.spec}: the account behind {request.key} has no credit left (HTTP {status})")
     if isinstance(error, ModelContextWindowExceededError):
         return ModelRejected(
-            f"{asked.spec}: the prompt does not fit the model (HTTP {status}); lower the prompt ceiling, or take a "
+            f"{request.spec}: the prompt does not fit the model (HTTP {status}); lower the prompt ceiling, or take a "
             f"model with a larger context window"
         )
     if isinstance(error, ModelAuthenticationError) or status in (401, 403):
-        return ModelRejected(f"{asked.spec}: {_about_the_key(status, asked)}")
+        return ModelRejected(f"{request.spec}: {_about_the_key(status, request)}")
     if isinstance(error, ModelNotFoundError) or status == 404:
-        return ModelRejected(f"{asked.spec}: {_about_the_name(error, asked)}")
+        return ModelRejected(f"{request.spec}: {_about_the_name(error, request)}")
     if status in _WORTH_ANOTHER_TRY or status >= 500:
         wait = retry_after(error.headers)
         return ModelUnavailable(
-            f"{asked.spec}: {_about_the_load(status)} (HTTP {status}){said}",
+            f"{request.spec}: {_about_the_load(status)} (HTTP {status}){detail}",
             retry_after=error.retry_after if wait is None else wait,
         )
-    return ModelRejected(f"{asked.spec}: the provider refuses the request (HTTP {status}){said}")
+    return ModelRejected(f"{request.spec}: the provider refuses the request (HTTP {status}){detail}")
 
 
-def _about_the_key(status: int, asked: FailedRequest) -> str:
+def _about_the_key(status: int, request: FailedRequest) -> str:
     what = "refuses the key" if status == 401 else "does not allow this key to use the model"
-    cure = f"check {asked.key}" if " " in asked.key else f"set a valid one: export {asked.key}=your-key"
+    cure = f"check {request.key}" if " " in request.key else f"set a valid one: export {request.key}=your-key"
     return f"the provider {what} (HTTP {status}); {cure}"
 
 
-def _about_the_name(error: Any, asked: FailedRequest) -> str:
-    name = asked.spec.partition(":")[2]
+def _about_the_name(error: Any, request: FailedRequest) -> str:
+    name = request.spec.partition(":")[2]
     hint = f"; did you mean {error.suggested_model_id}?" if error.suggested_model_id else ""
-    where = " at that base URL (check it, too)" if asked.base_url else ""
+    where = " at that base URL (check it, too)" if request.base_url else ""
     return f"the provider knows no model {name!r}{where} (HTTP {error.status_code}){hint}"
 
 
@@ -127,16 +127,16 @@ def _about_the_load(status: int) -> str:
 
 def _detail(body: object, prompt: Prompt) -> str:
     """What the provider said, fit to be shown, with a colon before it."""
-    said = scrub(_message(body), prompt)
-    return f": {said}" if said else ""
+    message = scrub(_message(body), prompt)
+    return f": {message}" if message else ""
 
 
 def _message(body: object) -> str:
     if isinstance(body, str):
         return body
     if isinstance(body, list):
-        return next((found for item in body if (found := _message(item))), "")
+        return next((text for item in body if (text := _message(item))), "")
     if isinstance(body, dict):
-        said = body.get("message")
-        return said if isinstance(said, str) else _message(body.get("error"))
+        message = body.get("message")
+        return message if isinstance(message, str) else _message(body.get("error"))
     return ""

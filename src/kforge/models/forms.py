@@ -18,6 +18,6 @@ def forms() -> str:
     return "\n".join(f"  {form:<30}  {what}".rstrip() for form, what in (*_HOSTED, *own))
 
 
-def unknown(spec: str, hint: str = "") -> UsageError:
+def unknown_model_error(spec: str, hint: str = "") -> UsageError:
     """The error for a name that means nothing."""
     return UsageError(f"{spec!r} names no model that is known.{hint} The forms are:\n{forms()}")

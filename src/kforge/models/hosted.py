@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kforge.errors import ModelError, ModelUnavailable
 from kforge.models import keys
-from kforge.models.clients import client_for, quiet
+from kforge.models.clients import client_for, silence_clients
 from kforge.models.failures import FailedRequest, explain
 from kforge.models.prices import Rate, dollars, listed_rate
 from kforge.types import Completion, Finish, Message, ModelSettings, Prompt, Usage
@@ -36,7 +36,7 @@ class Hosted:
         self._address = self._client.base_url or ""
         self._rate = listed_rate(self._client.model_name, self._address)
         self._entered = False
-        quiet()
+        silence_clients()
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Hosted:
 
     @property
     def reads_pictures(self) -> bool:
-        """Whether nothing says that it does not; only its server knows for sure."""
+        """Whether nothing says that the model does not; only its server knows for sure."""
         return bool(self._client.profile.get("supports_image_input", True))
 
     async def complete(self, prompt: Prompt) -> Completion:
@@ -60,7 +60,7 @@ class Hosted:
         return Completion(
             text=response.text or _details(response).get("refusal") or "",
             model=self._spec,
-            usage=self._used(response),
+            usage=self._usage_of(response),
             finish=finish_of(response),
             seconds=time.monotonic() - started,
         )
@@ -105,7 +105,7 @@ class Hosted:
                 del wanted[name]
         return wanted
 
-    def _used(self, response: wire.ModelResponse) -> Usage:
+    def _usage_of(self, response: wire.ModelResponse) -> Usage:
         names = (response.model_name or self._client.model_name, self._client.model_name)
         paid = dollars(response.usage, names, self._address)
         return Usage(

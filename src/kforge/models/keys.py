@@ -47,18 +47,18 @@ def require_key(spec: str, base_url: str = "") -> None:
     """
     names = variables(spec.partition(":")[0])
     if not base_url and names and not _is_set(names):
-        raise missing(spec, names[0])
+        raise missing_key_error(spec, names[0])
 
 
-def missing(spec: str, variable: str) -> UsageError:
+def missing_key_error(spec: str, variable: str) -> UsageError:
     """The error that says which variable to set, and how."""
     return UsageError(f"{spec} needs a key, and {variable} is not set. Set it: export {variable}=your-key")
 
 
-def named_in(message: str) -> str:
+def variable_named_in(message: str) -> str:
     """The first environment variable that pydantic-ai names in an error, or nothing."""
-    found = _VARIABLE.search(message)
-    return found.group(1) if found else ""
+    match = _VARIABLE.search(message)
+    return match.group(1) if match else ""
 
 
 def secrets() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kforge.errors import ModelRejected, ModelUnavailable
 from kforge.models.base import Model
-from kforge.models.picture_sizes import PictureLimits, fitted
+from kforge.models.picture_sizes import PictureLimits, fit_pictures
 from kforge.models.wrapper import ModelWrapper
 from kforge.types import Completion, Message, Prompt
 
@@ -35,7 +35,7 @@ class Sighted(ModelWrapper):
             return await self.model.complete(prompt)
         if self._reads:
             try:
-                return await self.model.complete(sized(prompt, self._limits))
+                return await self.model.complete(size_pictures(prompt, self._limits))
             except (ModelRejected, ModelUnavailable) as error:
                 if not _ABOUT_PICTURES.search(str(error)):
                     raise
@@ -43,30 +43,30 @@ class Sighted(ModelWrapper):
         return await self.model.complete(without_pictures(prompt))
 
 
-def sized(prompt: Prompt, limits: PictureLimits) -> Prompt:
+def size_pictures(prompt: Prompt, limits: PictureLimits) -> Prompt:
     """The prompt with its pictures brought down to the limits, and a note about those that cannot be."""
-    return replace(prompt, messages=tuple(_sized(message, limits) for message in prompt.messages))
+    return replace(prompt, messages=tuple(_size_message(message, limits) for message in prompt.messages))
 
 
 def without_pictures(prompt: Prompt, why: str = _BLIND) -> Prompt:
     """The prompt's text alone, and a note where pictures were."""
-    return replace(prompt, messages=tuple(_blind(message, why) for message in prompt.messages))
+    return replace(prompt, messages=tuple(_strip_message(message, why) for message in prompt.messages))
 
 
-def _sized(message: Message, limits: PictureLimits) -> Message:
-    kept, problems = fitted(message.images, limits)
+def _size_message(message: Message, limits: PictureLimits) -> Message:
+    kept, problems = fit_pictures(message.images, limits)
     if kept == message.images:
         return message
-    return replace(message, text=_noted(message.text, len(problems), "; ".join(problems)), images=kept)
+    return replace(message, text=_add_note(message.text, len(problems), "; ".join(problems)), images=kept)
 
 
-def _blind(message: Message, why: str) -> Message:
+def _strip_message(message: Message, why: str) -> Message:
     if not message.images:
         return message
-    return replace(message, text=_noted(message.text, len(message.images), why), images=())
+    return replace(message, text=_add_note(message.text, len(message.images), why), images=())
 
 
-def _noted(text: str, left_out: int, why: str) -> str:
+def _add_note(text: str, left_out: int, why: str) -> str:
     if not left_out:
         return text
     what = "1 picture was" if left_out == 1 else f"{left_out} pictures were"

@@ -35,11 +35,11 @@ LIMITS = {
 
 
 def limits_of(spec: str) -> PictureLimits:
-    """For a model's name as the user wrote it."""
+    """The limits for a model's name as the user wrote it."""
     return LIMITS.get(spec.partition(":")[0], PictureLimits())
 
 
-def fitted(images: Sequence[Image], limits: PictureLimits) -> tuple[tuple[Image, ...], tuple[str, ...]]:
+def fit_pictures(images: Sequence[Image], limits: PictureLimits) -> tuple[tuple[Image, ...], tuple[str, ...]]:
     """The pictures as the provider takes them, in order, and why others were left out.
 
     One that is small enough stays as it is, byte for byte.
@@ -81,7 +81,7 @@ def _fit(image: Image, limits: PictureLimits) -> Image | str:
         scale = min(1.0, limits.longest / max(size), (limits.pixels / (size[0] * size[1])) ** 0.5)
     if scale == 1.0 and len(image.data) <= limits.each:
         return image
-    smaller = _smaller(image, scale, limits.each)
+    smaller = _scale_down(image, scale, limits.each)
     if isinstance(smaller, Image):
         return smaller
     if len(image.data) > limits.each:
@@ -92,8 +92,8 @@ def _fit(image: Image, limits: PictureLimits) -> Image | str:
     return image
 
 
-def _smaller(image: Image, scale: float, most: int) -> Image | str:
-    """Scaled down, as PNG, or as JPEG where that is still too large; why not, if it cannot be done."""
+def _scale_down(image: Image, scale: float, most: int) -> Image | str:
+    """The picture scaled down, as PNG, or as JPEG where that is still too large; why not, if it cannot be done."""
     try:
         from PIL import Image as Pictures
     except ImportError:
@@ -114,7 +114,7 @@ def _smaller(image: Image, scale: float, most: int) -> Image | str:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """From the frame header: the markers are walked through."""
+    """Width and height from the frame header: the markers are walked through."""
     place = 2
     while place + 9 < len(data):
         if data[place] != 0xFF:

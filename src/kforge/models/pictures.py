@@ -19,7 +19,7 @@ def write_pictures(prompt: Prompt, folder: Path, stem: str) -> list[Path]:
     return paths
 
 
-def listed(paths: Sequence[Path | str]) -> str:
+def image_list(paths: Sequence[Path | str]) -> str:
     """How the end of a prompt names its images; nothing where there are none."""
     if not paths:
         return ""

@@ -38,7 +38,7 @@ class Exchange:
 
     @property
     def slot(self) -> tuple[str, str]:
-        """What a replay finds it by. Prompts hold timings, so their text differs between machines."""
+        """What a replay finds an exchange by. Prompts hold timings, so their text differs between machines."""
         return self.purpose, self.sample
 
 
@@ -57,7 +57,7 @@ class Recording(ModelWrapper):
 
     async def complete(self, prompt: Prompt) -> Completion:
         completion = await self.model.complete(prompt)
-        images = tuple(_described(image) for message in prompt.messages for image in message.images)
+        images = tuple(_describe(image) for message in prompt.messages for image in message.images)
         exchange = Exchange(
             purpose=prompt.purpose,
             sample=prompt.sample,
@@ -85,22 +85,22 @@ class Recording(ModelWrapper):
             os.close(descriptor)
 
 
-def exchanges(path: str | Path) -> list[Exchange]:
+def read_exchanges(path: str | Path) -> list[Exchange]:
     """All lines of a recording, in order; raises UsageError that names file and line."""
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the recording {path}: {getattr(error, 'strerror', None) or error}") from None
-    found = []
+    recorded = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(jsonable.decode(Exchange, json.loads(line)))
+            recorded.append(jsonable.decode(Exchange, json.loads(line)))
         except (ValueError, WireError) as error:
             raise UsageError(f"{path}:{number}: not a recorded exchange: {error}") from None
-    return found
+    return recorded
 
 
-def _described(image: Image) -> str:
+def _describe(image: Image) -> str:
     return f"{image.media_type} {hashlib.sha256(image.data).hexdigest()}"

@@ -75,11 +75,11 @@ class Retrying(ModelWrapper):
 
     def _wait_for(self, error: ModelUnavailable, failures: int) -> float:
         """How long to wait; raises if there is no point in going on."""
-        asked = error.retry_after
-        if asked is not None and asked > self._backoff.patience:
-            why = f"the provider asks to wait {asked:.0f} s, longer than {self._backoff.patience:.0f} s"
-            raise ModelUnavailable(f"{error}; {why}", retry_after=asked) from None
+        requested = error.retry_after
+        if requested is not None and requested > self._backoff.patience:
+            why = f"the provider asks to wait {requested:.0f} s, longer than {self._backoff.patience:.0f} s"
+            raise ModelUnavailable(f"{error}; {why}", retry_after=requested) from None
         if failures >= self._backoff.attempts:
             why = f"gave up after {failures} {'try' if failures == 1 else 'tries'}"
-            raise ModelUnavailable(f"{error}; {why}", retry_after=asked) from None
-        return self._backoff.delay(failures, asked, self._chance())
+            raise ModelUnavailable(f"{error}; {why}", retry_after=requested) from None
+        return self._backoff.delay(failures, requested, self._chance())

@@ -19,7 +19,7 @@ class Scripted:
         self, replies: Iterable[Reply] | Callable[[Prompt], Reply], *, name: str = "scripted", rate: Rate | None = FREE
     ) -> None:
         self._name = name
-        self._reply = replies if callable(replies) else _in_order(replies)
+        self._reply = replies if callable(replies) else _reply_in_order(replies)
         self.rate = rate
         self.asked: list[Prompt] = []
         """Every prompt so far."""
@@ -40,11 +40,11 @@ class Scripted:
         self.closed = True
 
 
-def _in_order(replies: Iterable[Reply]) -> Callable[[Prompt], Reply]:
+def _reply_in_order(replies: Iterable[Reply]) -> Callable[[Prompt], Reply]:
     left = iter(tuple(replies))
 
-    def following(prompt: Prompt) -> Reply:
+    def next_reply(prompt: Prompt) -> Reply:
         end = NothingRecorded(f"the script has no reply left for {prompt.purpose} {prompt.sample!r}")
         return next(left, end)
 
-    return following
+    return next_reply

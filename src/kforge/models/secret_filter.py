@@ -26,11 +26,11 @@ def scrub(message: str, prompt: Prompt) -> str:
     for secret in secrets():
         message = message.replace(secret, _HIDDEN)
     message = " ".join(_KEY_LIKE.sub(_HIDDEN, _ESCAPE.sub(" ", message[:_READ])).split())
-    asked = _NOISE.sub("", _ESCAPE.sub(" ", prompt.text)).lower()
+    prompt_text = _NOISE.sub("", _ESCAPE.sub(" ", prompt.text)).lower()
     words = list(_WORD.finditer(message))
     shown, reached = "", 0
     for start, word in enumerate(words):
-        end = _repeated(words, start, asked)
+        end = _end_of_repetition(words, start, prompt_text)
         if end > start and words[end - 1].end() > reached:
             if word.start() > reached:
                 shown += message[reached : word.start()] + _HIDDEN
@@ -39,12 +39,12 @@ def scrub(message: str, prompt: Prompt) -> str:
     return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
 
 
-def _repeated(words: list[re.Match[str]], start: int, asked: str) -> int:
+def _end_of_repetition(words: list[re.Match[str]], start: int, prompt_text: str) -> int:
     """Where the run of words from `start` that stands in the prompt ends; `start` if it is too short to tell."""
     run = ""
     for end in range(start, len(words)):
         run += _NOISE.sub("", words[end].group()).lower()
-        if run not in asked:
+        if run not in prompt_text:
             return start
         if len(run) >= SHARED:
             return end + 1

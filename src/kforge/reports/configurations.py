@@ -28,7 +28,7 @@ class ConfigurationText:
     """The options, each as name = value."""
 
 
-def ways(findings: StudyFindings) -> list[ConfigurationText]:
+def configuration_texts(findings: StudyFindings) -> list[ConfigurationText]:
     """The configurations in the study's order; one that is there twice is listed once."""
     numbers = series(findings)
     every = [

@@ -33,19 +33,20 @@ def find(study: Study) -> StudyFindings:
     groups = study.groups()
     pairs = list(_pairs(groups))
     several = len({platform for platform, _ in groups}) > 1
-    asked = sum(questions_of(groups[a], groups[b]) for a, b in pairs)
+    questions = sum(questions_of(groups[a], groups[b]) for a, b in pairs)
     return StudyFindings(
         study,
         tuple(summarise(trials) for trials in groups.values()),
         tuple(
-            compare(groups[a], groups[b], (_group_name(a, several), _group_name(b, several)), asked) for a, b in pairs
+            compare(groups[a], groups[b], (_group_name(a, several), _group_name(b, several)), questions)
+            for a, b in pairs
         ),
         datetime.now(UTC),
         _version(),
     )
 
 
-def timed(summaries: Sequence[Summary], against: Against) -> bool:
+def any_timed(summaries: Sequence[Summary], against: Against) -> bool:
     """Whether any summary has a time against that baseline; one that is 0 by definition is shown beside those only."""
     return any(against in summary.mean_correct for summary in summaries)
 

@@ -42,7 +42,7 @@ KINDS = {
 }
 
 
-def left_out(findings: StudyFindings) -> tuple[Omission, ...]:
+def find_omissions(findings: StudyFindings) -> tuple[Omission, ...]:
     """All that does not count, or not as it seems; empty where there is nothing to say."""
     omissions = []
     if findings.study.left_out:

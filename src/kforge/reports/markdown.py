@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kforge.metrics.comparison_text import in_words
+from kforge.metrics.comparison_text import comparison_sentences
 from kforge.metrics.records import AGAINST, Against
 from kforge.reports import number_format, problem_table, summary_lines
 from kforge.reports.circumstances import circumstances, moment
-from kforge.reports.configurations import DEFAULTS, ways
-from kforge.reports.findings import StudyFindings, timed
-from kforge.reports.left_out import group_name, left_out
+from kforge.reports.configurations import DEFAULTS, configuration_texts
+from kforge.reports.findings import StudyFindings, any_timed
+from kforge.reports.left_out import find_omissions, group_name
 from kforge.visible_text import visible
 
 PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -50,7 +50,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int
 
 
 def _configurations(findings: StudyFindings) -> list[str]:
-    rows = [[way.name, ", ".join(way.models), ", ".join(way.options) or DEFAULTS] for way in ways(findings)]
+    rows = [
+        [way.name, ", ".join(way.models), ", ".join(way.options) or DEFAULTS] for way in configuration_texts(findings)
+    ]
     return ["## Configurations", "", *table(["configuration", "models", "options"], rows, 3)] if rows else []
 
 
@@ -82,7 +84,7 @@ def _summary(findings: StudyFindings) -> list[str]:
 
 
 def _fast(findings: StudyFindings, against: Against) -> list[str]:
-    if not timed(findings.summaries, against):
+    if not any_timed(findings.summaries, against):
         return []
     rows = [
         [
@@ -133,13 +135,13 @@ def _comparisons(findings: StudyFindings) -> list[str]:
     lines = ["## Comparisons"] if findings.comparisons else []
     for comparison in findings.comparisons:
         lines += ["", f"### {plain(comparison.b)} against {plain(comparison.a)}", ""]
-        lines += [f"- {plain(sentence)}" for sentence in in_words(comparison)]
+        lines += [f"- {plain(sentence)}" for sentence in comparison_sentences(comparison)]
     return lines
 
 
 def _left_out(findings: StudyFindings) -> list[str]:
     lines = []
-    for omission in left_out(findings):
+    for omission in find_omissions(findings):
         lines += ["", f"**{omission.problems} {omission.kind}**: {omission.words}.", ""]
         for reason in omission.reasons:
             where = f" ({', '.join(reason.where)})" if reason.where else ""

@@ -14,14 +14,14 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kforge.metrics.comparison_text import in_words
+from kforge.metrics.comparison_text import comparison_sentences
 from kforge.reports import number_format, pictures, problem_table, summary_lines
-from kforge.reports.charts.paired import paired
+from kforge.reports.charts.paired import paired_chart
 from kforge.reports.circumstances import Fact, circumstances, moment
-from kforge.reports.configurations import DEFAULTS, ways
+from kforge.reports.configurations import DEFAULTS, configuration_texts
 from kforge.reports.details import pack_all
 from kforge.reports.findings import StudyFindings
-from kforge.reports.left_out import left_out
+from kforge.reports.left_out import find_omissions
 from kforge.visible_text import visible
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -60,13 +60,13 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
     return {
         "where": circumstances(findings.study),
         "made": moment(findings.made),
-        "ways": ways(findings),
+        "ways": configuration_texts(findings),
         "defaults": DEFAULTS,
         "lead": summary_lines.lead(findings),
         "warnings": summary_lines.warnings(findings),
         **summary_lines.columns(findings),
         "states": number_format.STATES,
-        "omissions": left_out(findings),
+        "omissions": find_omissions(findings),
         "curves": curves,
         "both_baselines": len({figure.kind for figure in curves}) > 1,
         "stacks": pictures.stacks(findings),
@@ -74,7 +74,7 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
         "costs": costs,
         "cost_kinds": [(name, name) for name in dict.fromkeys(figure.kind for figure in costs)],
         "comparisons": [
-            {"comparison": comparison, "words": in_words(comparison), "drawing": paired(comparison)}
+            {"comparison": comparison, "words": comparison_sentences(comparison), "drawing": paired_chart(comparison)}
             for comparison in findings.comparisons
         ],
         "columns": problem_table.columns(findings),

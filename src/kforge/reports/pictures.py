@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kforge.metrics.problem_results import is_correct, speedup
 from kforge.metrics.records import AGAINST, Against, Summary
-from kforge.reports.charts.cost import PRICES, cost, free
+from kforge.reports.charts.cost import PRICES, cost, free_note
 from kforge.reports.charts.fast_curves import fast_curves
 from kforge.reports.charts.spread_dots import SpreadRow, spread_dots
 from kforge.reports.charts.states import states
@@ -73,7 +73,9 @@ def spreads(findings: StudyFindings) -> list[Figure]:
 def costs(findings: StudyFindings) -> list[Figure]:
     """A chart for each platform and each cost that is known there."""
     return [
-        Figure(_title(findings, platform, f"{price.name} per problem"), drawing, price.name, free(summaries, price))
+        Figure(
+            _title(findings, platform, f"{price.name} per problem"), drawing, price.name, free_note(summaries, price)
+        )
         for platform, summaries in _platforms(findings)
         for price in PRICES
         if (drawing := cost(summaries, price, series(findings)))

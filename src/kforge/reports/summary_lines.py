@@ -10,7 +10,7 @@ from kforge.metrics.problem_results import count
 from kforge.metrics.records import AGAINST, Against, Mean, Share, Summary
 from kforge.reports import number_format
 from kforge.reports.circumstances import circumstances
-from kforge.reports.findings import StudyFindings, timed
+from kforge.reports.findings import StudyFindings, any_timed
 from kforge.reports.left_out import group_name
 from kforge.reports.pictures import series
 from kforge.reports.trial_rows import row
@@ -84,7 +84,7 @@ def warnings(findings: StudyFindings) -> list[str]:
 
 def columns(findings: StudyFindings) -> dict[str, Any]:
     """The summary table: its lines, and which columns it needs."""
-    used = [against for against in AGAINST if timed(findings.summaries, against)]
+    used = [against for against in AGAINST if any_timed(findings.summaries, against)]
     numbers = series(findings)
     passes = sorted({k for summary in findings.summaries for k in summary.pass_at if k > 1})
     ks = [1, *passes] if passes else []

@@ -115,7 +115,7 @@ async def prepare(
         run = run or store.create_run(spec)
         environment.started(run)
         closing.enter_context(store.hold(run))
-        finish = closing.enter_context(_true_state(store, run))
+        finish = closing.enter_context(_record_state(store, run))
         if store.run(run).spec != spec:
             store.set_spec(run, spec)
         # As the store has it: a live module's file is then the store's own, and stays.
@@ -161,7 +161,7 @@ def judging_settings(spec: RunSpec) -> Settings:
 
 
 @contextlib.contextmanager
-def _true_state(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], None]]:
+def _record_state(store: Store, run: str) -> Iterator[Callable[[tuple[Stop, ...]], None]]:
     """Keeps the run's state in the store true, whatever way the block ends."""
 
     def finish(stops: tuple[Stop, ...]) -> None:

@@ -49,10 +49,10 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
     module = kind(*arguments)
     module.train(original.training)
     state = whole_state(original)
-    matches, lost = parameters.match(state, _held(module))
+    matches, lost = parameters.match(state, _held_records(module))
     if weights is not None:
         values = whole_state(weights)
-        _refuse_others(state, values, problem.name)
+        _check_weights(state, values, problem.name)
         _refuse_lost(lost, state, values, dict(weights.named_parameters()))
         own = held_tensors(module)
         with torch.no_grad():
@@ -70,7 +70,7 @@ def _is_same(name: str, original: State, values: State) -> bool:
     return name[0] == "=" and torch.equal(values[name].to(original[name]), original[name])
 
 
-def _refuse_others(original: State, values: State, problem: str) -> None:
+def _check_weights(original: State, values: State, problem: str) -> None:
     """UsageError where the weights are not those of a module like the reference."""
     unlike = f"weights is no module like the reference of {problem}"
     missing = [name for name in original if name not in values]
@@ -123,7 +123,7 @@ def _import(source: str) -> Any:
     return module
 
 
-def _held(module: torch.nn.Module) -> list[HeldTensor]:
+def _held_records(module: torch.nn.Module) -> list[HeldTensor]:
     with torch.no_grad():
         return [
             HeldTensor(name, kind, tuple(value.shape), tensor_hash(value))

@@ -15,7 +15,9 @@ class NotFasterWarning(UserWarning):
 
 
 def compare_with_eager(verdict: Verdict) -> EagerComparison | None:
-    """By the whole interval of the speedup: one that holds 1 says neither. None where nothing was timed."""
+    """How a program compares with eager by the whole interval of its speedup: one that holds 1 says neither. None where
+    nothing was timed.
+    """
     against_eager = verdict.timing.against_eager if verdict.timing else None
     if against_eager is None:
         return None

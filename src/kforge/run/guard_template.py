@@ -29,19 +29,19 @@ def _kforge_guard(kind, verified):
         "between two graphs"
     )
     plain = (torch.Tensor, torch.nn.Parameter)
-    found_before = weakref.WeakKeyDictionary()
+    known_places = weakref.WeakKeyDictionary()
 
     def layout(dtype, shape, where):
         return f"{str(dtype).removeprefix('torch.')} {tuple(shape)} on {where}"
 
-    def refuse(what, wanted, found):
-        raise ValueError(f"{what} must be {wanted}, and is {found}: {name} was verified for nothing else; {cure}")
+    def refuse(what, wanted, actual):
+        raise ValueError(f"{what} must be {wanted}, and is {actual}: {name} was verified for nothing else; {cure}")
 
-    def fitting(value, spec, what):
+    def fit(value, spec, what):
         """The argument in the layout that was verified; ValueError or TypeError if it is another one."""
         form, content = spec[0], spec[1]
         if form == "tensor":
-            return fitting_tensor(value, spec, what)
+            return fit_tensor(value, spec, what)
         if form == "dtype":
             if value is not getattr(torch, content):
                 refuse(what, content, repr(value)[:80])
@@ -57,13 +57,13 @@ def _kforge_guard(kind, verified):
         if form == "dict":
             if not isinstance(value, dict) or list(value) != [key for key, _ in content]:
                 refuse(what, f"a dict of {[key for key, _ in content]}", repr(value)[:80])
-            return {key: fitting(value[key], item, f"{what}[{key!r}]") for key, item in content}
+            return {key: fit(value[key], item, f"{what}[{key!r}]") for key, item in content}
         wanted = list if form == "list" else tuple
         if not isinstance(value, wanted) or len(value) != len(content):
             refuse(what, f"a {form} of {len(content)}", repr(value)[:80])
-        return wanted(fitting(one, two, f"{what}[{i}]") for i, (one, two) in enumerate(zip(value, content)))  # noqa: B905
+        return wanted(fit(one, two, f"{what}[{i}]") for i, (one, two) in enumerate(zip(value, content)))  # noqa: B905
 
-    def fitting_tensor(tensor, spec, what):
+    def fit_tensor(tensor, spec, what):
         _, dtype, shape, stride = spec
         dtype = getattr(torch, dtype)
         if type(tensor) not in plain:
@@ -81,18 +81,18 @@ def _kforge_guard(kind, verified):
 
     def places(module):
         """Where each tensor of the module is kept, found once; a copy of the module finds its own."""
-        known = found_before.get(module)
+        known = known_places.get(module)
         if known is None or known[0] is not module._parameters:
-            found = []
+            entries = []
             for label, *spec in state:
                 *path, last = label.split(".")
                 part = functools.reduce(lambda part, step: part and part._modules.get(step), path, module)
                 held = [] if part is None else [some for some in (part._parameters, part._buffers) if last in some]
                 if not held:
                     raise ValueError(f"the module has lost its {label}, which {name} was verified with: {cure}")
-                found.append((held[0], last, label, spec))
+                entries.append((held[0], last, label, spec))
             # Not kept in the module: torch.export takes the module's attributes for its own.
-            known = found_before[module] = (module._parameters, found)
+            known = known_places[module] = (module._parameters, entries)
         return known[1]
 
     def check_state(module, where):
@@ -109,10 +109,10 @@ def _kforge_guard(kind, verified):
                 and tensor.device.type == device
             ):
                 continue
-            wanted, found = layout(dtype, shape, where or device), layout(tensor.dtype, tensor.shape, tensor.device)
-            if wanted == found:
-                wanted, found = f"{wanted} with strides {stride}", f"with strides {tensor.stride()}"
-            refuse(f"the module's {label}", wanted, found)
+            wanted, actual = layout(dtype, shape, where or device), layout(tensor.dtype, tensor.shape, tensor.device)
+            if wanted == actual:
+                wanted, actual = f"{wanted} with strides {stride}", f"with strides {tensor.stride()}"
+            refuse(f"the module's {label}", wanted, actual)
 
     def check_surroundings(module, where):
         if verified["training"] is not None and module.training is not verified["training"]:
@@ -121,10 +121,10 @@ def _kforge_guard(kind, verified):
         if torch.get_default_dtype() is not torch.float32:
             refuse("torch's default dtype", "float32", str(torch.get_default_dtype()).removeprefix("torch."))
         if where is not None and where.type == "cuda" and where.index != torch.cuda.current_device():
-            found = f"cuda:{torch.cuda.current_device()}"
-            raise ValueError(f"the tensors are on {where} and the current device is {found}: use torch.cuda.device")
+            current = f"cuda:{torch.cuda.current_device()}"
+            raise ValueError(f"the tensors are on {where} and the current device is {current}: use torch.cuda.device")
 
-    def checked(module, arguments, named):
+    def run_checked(module, arguments, named):
         """The program's result, in a call that it was verified for."""
         if specs is not None:
             if named:
@@ -134,7 +134,7 @@ def _kforge_guard(kind, verified):
                 raise TypeError(
                     f"{name} was verified with {len(specs)} arguments, and is given {len(arguments)}: {cure}"
                 )
-            arguments = [fitting(*both, f"argument {i}") for i, both in enumerate(zip(arguments, specs), 1)]  # noqa: B905
+            arguments = [fit(*both, f"argument {i}") for i, both in enumerate(zip(arguments, specs), 1)]  # noqa: B905
         devices = {leaf.device for leaf in pytree.tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)}
         if len(devices) > 1:
             raise ValueError(f"the arguments are on several devices ({', '.join(sorted(map(str, devices)))})")
@@ -162,31 +162,31 @@ def _kforge_guard(kind, verified):
         def jvp(context, *tangents):
             raise RuntimeError(no_gradient)
 
-    def entered(module, arguments, named):
+    def enter(module, arguments, named):
         if torch.jit.is_tracing() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
             raise RuntimeError(not_traced)
         dual = forward_ad._current_level >= 0
         if not (dual or torch.is_grad_enabled()):
-            return checked(module, arguments, named)
+            return run_checked(module, arguments, named)
         leaves = [leaf for leaf in pytree.tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)]
         followed = [tensor for tensor in [*leaves, *module.parameters()] if dual or tensor.requires_grad]
         if not followed:
-            return checked(module, arguments, named)
+            return run_checked(module, arguments, named)
         shapes = []
 
         def call():
-            found, shape = pytree.tree_flatten(checked(module, arguments, named))
+            outputs, shape = pytree.tree_flatten(run_checked(module, arguments, named))
             shapes.append(shape)
-            return found
+            return outputs
 
-        found = Inference.apply(call, *followed)
-        return pytree.tree_unflatten(list(found), shapes[0])
+        outputs = Inference.apply(call, *followed)
+        return pytree.tree_unflatten(list(outputs), shapes[0])
 
     @functools.wraps(program)
     def forward(self, *arguments, **named):
         if torch.compiler.is_compiling():
             torch._dynamo.graph_break(msg=not_in_a_graph)
-            return torch.compiler.disable(entered)(self, arguments, named)
-        return entered(self, arguments, named)
+            return torch.compiler.disable(enter)(self, arguments, named)
+        return enter(self, arguments, named)
 
     kind.forward = forward

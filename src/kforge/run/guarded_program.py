@@ -22,7 +22,7 @@ _RULE = (
 )
 
 
-def guarded(source: str, name: str, domain: Domain | None) -> str:
+def add_guard(source: str, name: str, domain: Domain | None) -> str:
     """The program's text with the guard behind it; without a domain only tracers and gradients are refused."""
     guard = _TEMPLATE.read_text(encoding="utf-8").rstrip()
     verified = {
@@ -38,7 +38,7 @@ def guarded(source: str, name: str, domain: Domain | None) -> str:
     return "\n\n\n".join((source.rstrip(), f"{_RULE:-<119}", guard, use)) + "\n"
 
 
-def in_words(domain: Domain | None) -> list[str]:
+def domain_lines(domain: Domain | None) -> list[str]:
     """What a program was verified for, a line each, for the head of its file."""
     if domain is None:
         return ["What it was verified for is not on record: only gradients and tracers are refused."]

@@ -23,7 +23,7 @@ async def resume_run(name: str, environment: RunEnvironment, changes: ResumeOpti
     with open_store(environment.store) as store:
         stored = store.run(name)
         environment = replace(environment, store=store)
-        async with prepare(changes.changed(stored.spec), environment, stored.id) as context:
+        async with prepare(changes.apply_to(stored.spec), environment, stored.id) as context:
             return await _drive(context)
 
 

@@ -48,7 +48,7 @@ class Loop:
         await self._check_problem()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._chain(chain)) for chain in range(self._context.spec.plan.samples)]
+                tasks = [group.create_task(self._run_chain(chain)) for chain in range(self._context.spec.plan.samples)]
         except BaseExceptionGroup as group_of_errors:
             raise first_of(group_of_errors) from None
         return tuple(task.result() for task in tasks)
@@ -61,7 +61,7 @@ class Loop:
             self._context.tell(RunEvent(0, 0, "checking the problem"))
             await executor.check_problem(spec.problem, self._context.settings)
 
-    async def _chain(self, chain: int) -> Stop:
+    async def _run_chain(self, chain: int) -> Stop:
         try:
             stop = await self._until_stop(chain)
         except BudgetSpent as error:
@@ -71,7 +71,7 @@ class Loop:
         except ReportAwaited as error:
             # The reply is kept: the same program comes to be judged again when the run is resumed.
             stop = Stop("waiting", str(error))
-        self._context.tell(RunEvent(chain, len(self._own(chain)), stop.words, stop=stop))
+        self._context.tell(RunEvent(chain, len(self._own_attempts(chain)), stop.words, stop=stop))
         return stop
 
     async def _until_stop(self, chain: int) -> Stop:
@@ -87,7 +87,7 @@ class Loop:
             self.history += (attempt,)
             self._context.tell(RunEvent(chain, move.step, attempt.verdict.outcome.value, attempt))
 
-    def _own(self, chain: int) -> tuple[Attempt, ...]:
+    def _own_attempts(self, chain: int) -> tuple[Attempt, ...]:
         return tuple(attempt for attempt in self.history if attempt.move.chain == chain)
 
     async def _attempt(self, move: Move) -> Attempt | None:
@@ -99,7 +99,7 @@ class Loop:
             spec.problem,
             self._context.target,
             move,
-            self._own(move.chain),
+            self._own_attempts(move.chain),
             spec.donor,
         )
         advice = await self._advice(agents, situation)
@@ -114,13 +114,15 @@ class Loop:
             draft = Draft(None, str(error))
         if draft.exhausted:
             return None
-        asked = time.perf_counter()
+        judging_began = time.perf_counter()
         candidate = self._candidate(draft, situation)
-        report, notes = await self._judged(move, draft, candidate)
-        judged = time.perf_counter()
+        report, notes = await self._judge(move, draft, candidate)
+        judging_ended = time.perf_counter()
         usage = advice.usage + draft.usage
         parent = situation.parent
-        found = digest(report.profiles, report.verdict, parent.digest if parent else None) if report.profiles else None
+        profile_digest = (
+            digest(report.profiles, report.verdict, parent.digest if parent else None) if report.profiles else None
+        )
         attempt = Attempt(
             move=move,
             candidate=candidate,
@@ -128,11 +130,15 @@ class Loop:
             model=agents.model,
             recommendation=draft.recommendation or advice.recommendation,
             profiles=report.profiles,
-            digest=found,
+            digest=profile_digest,
             usage=usage,
             notes=(*advice.notes, *draft.notes, *notes),
         )
-        seconds = {"model": asked - began, "judge": judged - asked, "own": time.perf_counter() - judged}
+        seconds = {
+            "model": judging_began - began,
+            "judge": judging_ended - judging_began,
+            "own": time.perf_counter() - judging_ended,
+        }
         return replace(attempt, seconds={name: round(value, 4) for name, value in seconds.items()})
 
     async def _advice(self, agents: ChainAgents, situation: Situation) -> Advice:
@@ -145,7 +151,7 @@ class Loop:
         except PromptTooLong as error:
             return Advice(None, notes=(f"no advice: {error}",))
 
-    async def _judged(self, move: Move, draft: Draft, candidate: Candidate | None) -> tuple[Report, tuple[str, ...]]:
+    async def _judge(self, move: Move, draft: Draft, candidate: Candidate | None) -> tuple[Report, tuple[str, ...]]:
         """The report on a draft; a program that was judged before is not judged again."""
         spec = self._context.spec
         if candidate is None:
@@ -160,7 +166,7 @@ class Loop:
                 )
         self._say(move, "judging")
         job = Job(f"{move.chain}.{move.step}", spec.problem, candidate, self._context.settings)
-        return await self._context.executor.run(job, lambda words: self._say(move, words)), ()
+        return await self._context.executor.run(job, lambda message: self._say(move, message)), ()
 
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:
@@ -169,8 +175,8 @@ class Loop:
         origin = shown.candidate.id if shown and shown.candidate else None
         return Candidate(draft.source, self._context.spec.platform, origin)
 
-    def _say(self, move: Move, words: str) -> None:
-        self._context.tell(RunEvent(move.chain, move.step, words))
+    def _say(self, move: Move, message: str) -> None:
+        self._context.tell(RunEvent(move.chain, move.step, message))
 
     def _say_wait(self, move: Move, what: str) -> None:
         self._context.tell(RunEvent(move.chain, move.step, "waiting for a reply", awaits=what))

@@ -28,8 +28,8 @@ class RunResult:
     def __repr__(self) -> str:
         best = f"best {self.best.verdict.timing or 'not timed'}" if self.best else "no correct program"
         attempts = f"{len(self.history)} attempt{'' if len(self.history) == 1 else 's'}"
-        asked = f"{self.spec.problem.key} on {self.spec.platform}"
-        return f"<{type(self).__name__} {asked}: {best}, {attempts}, run {self.run}>"
+        task = f"{self.spec.problem.key} on {self.spec.platform}"
+        return f"<{type(self).__name__} {task}: {best}, {attempts}, run {self.run}>"
 
     @property
     def best(self) -> Attempt | None:
@@ -50,7 +50,7 @@ class RunResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The judge's verdict on it."""
+        """The judge's verdict on the best program."""
         return self.best.verdict if self.best else None
 
     def save(self, path: str | Path) -> Path:
@@ -80,14 +80,16 @@ class RunResult:
         lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]
         if not winner.correct:
             lines.append(f"NOT CORRECT ({winner.verdict.outcome.value}): to be read, not to be used.")
-            return _under(lines, winner.candidate.source)
-        lines += guarded_program.in_words(winner.verdict.domain)
-        return _under(lines, guarded_program.guarded(winner.candidate.source, problem.name, winner.verdict.domain))
+            return _add_comment(lines, winner.candidate.source)
+        lines += guarded_program.domain_lines(winner.verdict.domain)
+        return _add_comment(
+            lines, guarded_program.add_guard(winner.candidate.source, problem.name, winner.verdict.domain)
+        )
 
     @property
     def guarded_source(self) -> str:
         """The best correct program with its guard; UsageError if there is none."""
-        return guarded_program.guarded(self.source, self.spec.problem.name, self._winner().verdict.domain)
+        return guarded_program.add_guard(self.source, self.spec.problem.name, self._winner().verdict.domain)
 
     def warn_unless_faster(self, stacklevel: int = 1) -> None:
         """A NotFasterWarning where the best program is not surely faster than eager."""
@@ -100,6 +102,6 @@ class RunResult:
         return self.best
 
 
-def _under(lines: list[str], source: str) -> str:
+def _add_comment(lines: list[str], source: str) -> str:
     """A text under a comment; no line of what is quoted ends the comment."""
     return "".join(f"# {' '.join(line.split())}\n" for line in lines) + "\n" + source

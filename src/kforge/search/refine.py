@@ -21,7 +21,7 @@ class Refine:
 
     def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
         past = tuple(attempt for attempt in history if attempt.move.chain == chain)
-        stop = _target_reached(history, plan) or _over(past, plan)
+        stop = _target_stop(history, plan) or _chain_stop(past, plan)
         if stop:
             return stop
         step = len(past) + 1
@@ -41,7 +41,7 @@ class Refine:
         return Move(chain, step, Intent.FRESH)
 
 
-def _target_reached(history: tuple[Attempt, ...], plan: Plan) -> Stop | None:
+def _target_stop(history: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     best = best_attempt(history)
     if plan.target_speedup is None or best is None or not best.verdict.counts:
         return None
@@ -50,7 +50,7 @@ def _target_reached(history: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     return Stop("target", f"at least {best.sure_speedup:.2f}x: the target of {plan.target_speedup:g}x is reached")
 
 
-def _over(past: tuple[Attempt, ...], plan: Plan) -> Stop | None:
+def _chain_stop(past: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     if len(past) >= plan.iterations:
         return Stop("iterations", f"{len(past)} of {plan.iterations} programs were tried")
     stale = 0

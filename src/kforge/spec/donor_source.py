@@ -38,13 +38,13 @@ def find_donor(reference: str, problem: Problem, store: str | Store) -> Donor:
     if "\n" in reference:
         return Donor(reference, Origin(TEXT, dialects.platform_of(reference)).record)
     if reference in registry.names("platforms"):
-        return _from_store(reference, problem, store)
+        return _donor_from_store(reference, problem, store)
     try:
         text = Path(reference).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         # A platform of somebody else's, who shares the store, need not be installed here.
         if _is_in_store(reference, store):
-            return _from_store(reference, problem, store)
+            return _donor_from_store(reference, problem, store)
         names = ", ".join(registry.names("platforms"))
         raise UsageError(
             f"--reference {reference}: {error}; name a file, {INDUCTOR}, or a platform to take the best correct "
@@ -53,49 +53,51 @@ def find_donor(reference: str, problem: Problem, store: str | Store) -> Donor:
     return Donor(text, Origin(FILE, dialects.platform_of(text), Path(reference).name).record)
 
 
-def _from_store(platform: str, problem: Problem, place: str | Store) -> Donor:
-    with _reading(place) as store:
+def _donor_from_store(platform: str, problem: Problem, place: str | Store) -> Donor:
+    with _read_store(place) as store:
         if store is None:
-            raise UsageError(_no_donor(platform, problem, place, [], []))
-        found = store.proven([problem.id])
-        for item in found:
+            raise UsageError(_no_donor_message(platform, problem, place, [], []))
+        programs = store.proven([problem.id])
+        for item in programs:
             if item.platform == platform:
                 origin = Origin(STORE, platform, run=item.run, step=item.place)
                 return Donor(store.program(item).source, origin.record)
         others = [item for item in store.proven_versions(problem) if item.platform == platform]
-    raise UsageError(_no_donor(platform, problem, place, found, others))
+    raise UsageError(_no_donor_message(platform, problem, place, programs, others))
 
 
-def _no_donor(platform: str, problem: Problem, place: str | Store, found: list[Proven], others: list[Proven]) -> str:
+def _no_donor_message(
+    platform: str, problem: Problem, place: str | Store, programs: list[Proven], others: list[Proven]
+) -> str:
     """Which platforms have a correct program instead, and how to come by one."""
-    option = _option(place)
-    said = f"--reference {platform}: {_shown(place)} has no correct {platform} program for {problem.name}"
-    if found:
-        have = ", ".join(f"{item.platform} ({_speed(item)})" for item in found)
-        said += f". There is one for {have}: --reference {found[0].platform} takes it"
+    option = _store_option(place)
+    message = f"--reference {platform}: {_store_text(place)} has no correct {platform} program for {problem.name}"
+    if programs:
+        have = ", ".join(f"{item.platform} ({_speed_text(item)})" for item in programs)
+        message += f". There is one for {have}: --reference {programs[0].platform} takes it"
     else:
-        said += ", nor one for any other platform"
+        message += ", nor one for any other platform"
     for item in others[:1]:
         export = f"kforge export {item.run} --step {item.place} --to FILE{option}"
-        said += (
-            f". Another version of {problem.name} has one ({_speed(item)}; its text differs from this problem's, so "
-            f"look at it first): {export}, then --reference FILE"
+        message += (
+            f". Another version of {problem.name} has one ({_speed_text(item)}; its text differs from this problem's, "
+            f"so look at it first): {export}, then --reference FILE"
         )
     where = shlex.quote(problem.path) if problem.path else "PROBLEM"
-    return said + f". To make one: kforge forge {where} --platform {platform} --model NAME{option}"
+    return message + f". To make one: kforge forge {where} --platform {platform} --model NAME{option}"
 
 
-def _speed(item: Proven) -> str:
+def _speed_text(item: Proven) -> str:
     return "not timed" if item.speedup is None else f"{item.speedup:.2f}x"
 
 
 def _is_in_store(platform: str, place: str | Store) -> bool:
-    with _reading(place) as store:
+    with _read_store(place) as store:
         return store is not None and any(item.platform == platform for item in store.proven())
 
 
 @contextlib.contextmanager
-def _reading(place: str | Store) -> Iterator[Store | None]:
+def _read_store(place: str | Store) -> Iterator[Store | None]:
     """The store, if there is one; none is made for the sake of looking into it."""
     if isinstance(place, Store):
         yield place
@@ -108,12 +110,12 @@ def _reading(place: str | Store) -> Iterator[Store | None]:
             store.close()
 
 
-def _shown(place: str | Store) -> str:
+def _store_text(place: str | Store) -> str:
     where = place.place if isinstance(place, Store) else find(place)
     return f"the store at {where.shown}"
 
 
-def _option(place: str | Store) -> str:
+def _store_option(place: str | Store) -> str:
     """How a command names the store; a database's URL may hold a password and is not repeated."""
     where = (place.place if isinstance(place, Store) else find(place)).shown
     if where == DEFAULT_FOLDER:

@@ -11,10 +11,10 @@ from typing import Any
 from kforge import registry
 from kforge.errors import UsageError
 from kforge.problems.selection import Selection
-from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, silent
+from kforge.spec.experiment_options import OWN_MODELS, ExperimentOptions, Say, say_nothing
 from kforge.spec.experiment_spec import examine
-from kforge.spec.mistakes import Mistake, Mistaken, Where, near
-from kforge.spec.option_schema import expected
+from kforge.spec.mistakes import Mistake, Mistaken, Where, suggest
+from kforge.spec.option_schema import expected_kind
 from kforge.spec.validation import CONFIGURATION_OPTIONS
 from kforge.types import Experiment
 
@@ -45,7 +45,7 @@ _KEY = re.compile(r"""\s*(?P<path>[\w"'][^=\[\]{}#]*?)\s*=""")
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^."'\s]+))\s*\.?""")
 
 
-def read_experiment(path: str | Path, say: Say = silent, limit: int | None = None) -> Experiment:
+def read_experiment(path: str | Path, say: Say = say_nothing, limit: int | None = None) -> Experiment:
     """The experiment of a file; UsageError lists all that is wrong, with lines. `say` is told what is left out.
 
     With a `limit` it is a smaller one, for a try: it has a name of its own.
@@ -64,35 +64,37 @@ def read_experiment(path: str | Path, say: Say = silent, limit: int | None = Non
     mistakes = list(_mistakes(data))
     wrong = {mistake.where for mistake in mistakes}
     # What is wrong already is left out for now, so that the rest can be looked at.
-    more, made = examine(_asked(_without(data, wrong), file), silent if mistakes else say)
+    more, experiment = examine(_make_options(_drop_wrong_keys(data, wrong), file), say_nothing if mistakes else say)
     unheard = {where[0] for where in wrong if len(where) == 1} | (set() if "suite" in data else _OF_THE_SUITE)
     mistakes += [mistake for mistake in more if mistake.where[0] not in unheard]
-    if mistakes or made is None:
+    if mistakes or experiment is None:
         raise Mistaken(mistakes, str(path), lines_of(text))
-    return made
+    return experiment
 
 
 def lines_of(text: str) -> dict[Where, int]:
     """The line of each key and table, as far as a look at each line can tell."""
-    found: dict[Where, int] = {}
+    lines: dict[Where, int] = {}
     table: Where = ()
     for number, line in enumerate(text.splitlines(), start=1):
         header, key = _HEADER.match(line), _KEY.match(line)
         if header:
             table = _parts(header["path"])
-            found.setdefault(table, number)
+            lines.setdefault(table, number)
         elif key:
-            found.setdefault(table + _parts(key["path"]), number)
-    return found
+            lines.setdefault(table + _parts(key["path"]), number)
+    return lines
 
 
 def _parts(path: str) -> Where:
     return tuple(next(filter(None, match.groups()), "") for match in _PART.finditer(path))
 
 
-def _without(data: dict[str, Any], wrong: set[Where], at: Where = ()) -> dict[str, Any]:
+def _drop_wrong_keys(data: dict[str, Any], wrong: set[Where], at: Where = ()) -> dict[str, Any]:
     right = {key: value for key, value in data.items() if (*at, key) not in wrong}
-    return {key: _without(val, wrong, (*at, key)) if isinstance(val, dict) else val for key, val in right.items()}
+    return {
+        key: _drop_wrong_keys(val, wrong, (*at, key)) if isinstance(val, dict) else val for key, val in right.items()
+    }
 
 
 def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
@@ -102,64 +104,64 @@ def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
             if not isinstance(value, dict):
                 yield Mistake((key,), f"{key} must be a table: [{key}]")
         elif key not in KEYS:
-            yield Mistake((key,), _unknown(key))
-        elif expected(value, KEYS[key]):
-            yield Mistake((key,), f"{key} must be {expected(value, KEYS[key])}, and is {value!r}")
-    if "suite" not in data and not any("mean suite" in near(key, KEYS) for key in data):
+            yield Mistake((key,), _unknown_key_message(key))
+        elif expected_kind(value, KEYS[key]):
+            yield Mistake((key,), f"{key} must be {expected_kind(value, KEYS[key])}, and is {value!r}")
+    if "suite" not in data and not any("mean suite" in suggest(key, KEYS) for key in data):
         yield Mistake(("suite",), 'suite is missing: write suite = "bundled", "kernelbench:PATH" or a folder')
     if isinstance(limit := data.get("limit"), int) and limit < 1:
         yield Mistake(("limit",), "limit must be at least 1")
     tables = data.get("configurations", {})
-    for name, words in tables.items() if isinstance(tables, dict) else ():
+    for name, table in tables.items() if isinstance(tables, dict) else ():
         if not name:
             yield Mistake(("configurations", name), "a configuration needs a name")
-        if not isinstance(words, dict):
+        if not isinstance(table, dict):
             yield Mistake(("configurations", name), f"a configuration is a table: [configurations.{name}]")
             continue
         for key in OWN_MODELS:
-            if key in words and (not words[key] or expected(words[key], _SEVERAL)):
+            if key in table and (not table[key] or expected_kind(table[key], _SEVERAL)):
                 yield Mistake(("configurations", name, key), f"{key} must be a text or a list of texts")
 
 
-def _unknown(key: str) -> str:
+def _unknown_key_message(key: str) -> str:
     if key in _ALSO:
         return f"there is no key {key!r} at the top; it is called {_ALSO[key]}"
     if key in CONFIGURATION_OPTIONS:
         return f"{key} is an option of configurations: it stands in [defaults], or in one of them"
-    return f"there is no key {key!r}; {near(key, [*KEYS, *_TABLES])}"
+    return f"there is no key {key!r}; {suggest(key, [*KEYS, *_TABLES])}"
 
 
-def _asked(data: dict[str, Any], file: Path) -> ExperimentOptions:
+def _make_options(data: dict[str, Any], file: Path) -> ExperimentOptions:
     folder = file.resolve().parent
     one, several = ("budget", "budget_tokens", "executor", "confirm"), ("platforms", "models", "presets", "seeds")
     given: dict[str, Any] = {key: data[key] for key in one if key in data}
-    given |= {key: _several(data[key]) for key in several if key in data}
+    given |= {key: _as_tuple(data[key]) for key in several if key in data}
     return ExperimentOptions(
-        places=_several(data.get("suite", "bundled")),
+        places=_as_tuple(data.get("suite", "bundled")),
         folder=folder,
         name=data.get("name", file.stem),
         choice=Selection(
-            _several(data.get("levels", ())),
+            _as_tuple(data.get("levels", ())),
             data.get("limit"),
-            _several(data.get("only", ())),
-            _several(data.get("without", ())),
+            _as_tuple(data.get("only", ())),
+            _as_tuple(data.get("without", ())),
         ),
-        words=_with_paths(data.get("defaults", {}), folder),
-        configurations={name: _with_paths(words, folder) for name, words in data.get("configurations", {}).items()},
+        defaults=_resolve_paths(data.get("defaults", {}), folder),
+        configurations={name: _resolve_paths(table, folder) for name, table in data.get("configurations", {}).items()},
         **given,
     )
 
 
-def _several(value: Any) -> tuple[Any, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _with_paths(words: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _resolve_paths(options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Files that options name are looked for beside the experiment."""
-    found = dict(words)
-    reference, prompts = words.get("reference"), words.get("prompts")
+    resolved = dict(options)
+    reference, prompts = options.get("reference"), options.get("prompts")
     if isinstance(reference, str) and reference not in registry.names("platforms") and (folder / reference).is_file():
-        found["reference"] = str(folder / reference)
+        resolved["reference"] = str(folder / reference)
     if isinstance(prompts, str) and prompts:
-        found["prompts"] = str(folder / prompts)
-    return found
+        resolved["prompts"] = str(folder / prompts)
+    return resolved

@@ -17,8 +17,8 @@ OWN_MODELS = ("model", "models")
 """How a configuration names who writes; several share the chains of each run."""
 
 
-def silent(_: str) -> None:
-    """Nobody listens."""
+def say_nothing(_: str) -> None:
+    """Say nothing: nobody listens."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ExperimentOptions:
     models: tuple[str, ...] = (BUILTIN,)
     """Every configuration is taken for each, but those that name their own."""
     presets: tuple[str, ...] = ()
-    words: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
     """Options of every configuration, by flat names; None is not said."""
     configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Configurations of the user's own, by name. Without them and without presets there is one, called as its model."""
@@ -48,7 +48,7 @@ class ExperimentOptions:
     confirm: bool = True
 
 
-def own_models(words: dict[str, Any]) -> tuple[str, ...]:
+def own_models(options: dict[str, Any]) -> tuple[str, ...]:
     """Who writes under a configuration that says so itself; empty if it does not."""
-    named = words.get("models", words.get("model", ()))
+    named = options.get("models", options.get("model", ()))
     return (named,) if isinstance(named, str) else tuple(named)

@@ -28,7 +28,7 @@ class Mistaken(UsageError):
     def __init__(self, mistakes: Sequence[Mistake], source: str = "", lines: dict[Where, int] | None = None) -> None:
         self.mistakes = tuple(mistakes)
         placed = [(_line(mistake.where, lines or {}), mistake.sentence) for mistake in self.mistakes]
-        super().__init__(_one(*placed[0], source) if len(placed) == 1 else _several(placed, source))
+        super().__init__(_one_text(*placed[0], source) if len(placed) == 1 else _list_text(placed, source))
 
 
 def raise_if_any(mistakes: Sequence[Mistake]) -> None:
@@ -39,7 +39,7 @@ def raise_if_any(mistakes: Sequence[Mistake]) -> None:
         raise Mistaken(mistakes)
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """The question whether another word was meant, or which there are."""
     names = list(known)
     matches = difflib.get_close_matches(word, names, n=1)
@@ -51,12 +51,12 @@ def _line(where: Where, lines: dict[Where, int]) -> int | None:
     return next((lines[where[:size]] for size in range(len(where), 0, -1) if where[:size] in lines), None)
 
 
-def _one(line: int | None, sentence: str, source: str) -> str:
+def _one_text(line: int | None, sentence: str, source: str) -> str:
     place = source if line is None else f"{source}:{line}"
     return f"{place}: {sentence}" if source else sentence
 
 
-def _several(placed: list[tuple[int | None, str]], source: str) -> str:
+def _list_text(placed: list[tuple[int | None, str]], source: str) -> str:
     title = f"{source} has {len(placed)} mistakes:" if source else f"there are {len(placed)} mistakes:"
     ordered = sorted(placed, key=lambda item: item[0] or 0)
     return "\n".join([title, *(f"  {f'line {line}: ' if line else ''}{sentence}" for line, sentence in ordered)])

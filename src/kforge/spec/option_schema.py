@@ -14,19 +14,19 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 
 
-def expected(value: Any, kind: Any) -> str:
+def expected_kind(value: Any, kind: Any) -> str:
     """What should stand there instead of a value that is not of that kind; empty if it is."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inner:
             return ""
-        wanted = [expected(value, one) for one in inner if one is not type(None)]
+        wanted = [expected_kind(value, one) for one in inner if one is not type(None)]
         return "" if "" in wanted else " or ".join(dict.fromkeys(wanted))
     if origin is Literal:
         return "" if value in inner else f"one of {', '.join(map(str, inner))}"
     if origin is tuple:
         noun = _KINDS[inner[0]][1].removeprefix("a ")
-        right = isinstance(value, (list, tuple)) and not any(expected(item, inner[0]) for item in value)
+        right = isinstance(value, (list, tuple)) and not any(expected_kind(item, inner[0]) for item in value)
         return "" if right else f"a list of {noun}s"
     if kind not in _KINDS:
         return "" if isinstance(value, kind) else _noun(kind)

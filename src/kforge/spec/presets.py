@@ -34,22 +34,24 @@ class Preset:
 
     @property
     def is_ablation(self) -> bool:
-        """Whether it says nothing unless two of its arms can be had."""
+        """Whether the preset says nothing unless two of its arms can be had."""
         return len(self.arms) > 1
 
     def configurations(self, defaults: Mapping[str, Any] = {}) -> tuple[Configuration, ...]:
-        """Its configurations over those defaults; who writes is for the experiment to say."""
-        return tuple(Configuration(arm.name, options=over({**arm.usual, **defaults}, arm.fixed)) for arm in self.arms)
+        """The preset's configurations over those defaults; who writes is for the experiment to say."""
+        return tuple(
+            Configuration(arm.name, options=override({**arm.usual, **defaults}, arm.fixed)) for arm in self.arms
+        )
 
 
-def over(defaults: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """Words in place of defaults; what says the same in another way gives way too."""
+def override(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options in place of defaults; what says the same in another way gives way too."""
     same = {"profiling": "profilers", "profilers": "profiling"}
-    given_up = {same[name] for name in words if name in same}
-    found = {name: value for name, value in defaults.items() if name not in given_up} | dict(words)
-    if not found.get("reference"):
-        found.pop("reference", None)
-    return found
+    given_up = {same[name] for name in options if name in same}
+    merged = {name: value for name, value in defaults.items() if name not in given_up} | dict(options)
+    if not merged.get("reference"):
+        merged.pop("reference", None)
+    return merged
 
 
 _ALONE = {"iterations": 1, "profiling": "none"}

@@ -23,14 +23,14 @@ def profilers_for(mode: str, platform: Platform, here: bool = True) -> tuple[str
     if mode == TEXT:
         return tuple(name for name in platform.profilers if not naming.find(name).pictures)
     if not here:
-        return (_with_pictures(platform)[0],)
-    works = [name for name in _with_pictures(platform) if not naming.find(name).unavailable_reason()]
+        return (_picture_profilers(platform)[0],)
+    works = [name for name in _picture_profilers(platform) if not naming.find(name).unavailable_reason()]
     if not works:
-        raise PluginAbsent(f"profiling {IMAGE} on platform {platform.name}: {_no_pictures(platform)}")
+        raise PluginAbsent(f"profiling {IMAGE} on platform {platform.name}: {_no_pictures_reason(platform)}")
     return (works[0],)
 
 
-def nothing_to_see(mode: str, platform: Platform, here: bool = True) -> str:
+def no_profile_reason(mode: str, platform: Platform, here: bool = True) -> str:
     """Why that word would show nothing on a platform; empty if it would."""
     if mode == NONE:
         return ""
@@ -40,15 +40,15 @@ def nothing_to_see(mode: str, platform: Platform, here: bool = True) -> str:
         return (
             "" if profilers_for(TEXT, platform) else f"{platform.name} has no profiler of its own that shows only text"
         )
-    return _no_pictures(platform) if here else ""
+    return _no_pictures_reason(platform) if here else ""
 
 
-def _with_pictures(platform: Platform) -> list[str]:
+def _picture_profilers(platform: Platform) -> list[str]:
     own = [name for name in platform.profilers if naming.find(name).pictures]
     return list(dict.fromkeys([*own, _ANYWHERE]))
 
 
-def _no_pictures(platform: Platform) -> str:
+def _no_pictures_reason(platform: Platform) -> str:
     """Why no profiler can take pictures on this machine; empty if one can."""
-    reasons = {name: naming.find(name).unavailable_reason() for name in _with_pictures(platform)}
+    reasons = {name: naming.find(name).unavailable_reason() for name in _picture_profilers(platform)}
     return "" if "" in reasons.values() else "; ".join(f"{name}: {reason}" for name, reason in reasons.items())

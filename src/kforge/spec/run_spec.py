@@ -83,7 +83,7 @@ class ResumeOptions:
     executor: str | None = None
     """Who judges from now on: local, or bundle:DIR."""
 
-    def changed(self, spec: RunSpec) -> RunSpec:
+    def apply_to(self, spec: RunSpec) -> RunSpec:
         """A stored specification with these changes."""
         plan = _without_none(iterations=self.iterations, plateau=self.plateau, target_speedup=self.target_speedup)
         budget = _without_none(dollars=self.budget, tokens=self.budget_tokens)

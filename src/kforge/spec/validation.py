@@ -13,8 +13,8 @@ from kforge.agents.prompt_maker import check_style
 from kforge.errors import KForgeError
 from kforge.execution.executor_names import parse_executor
 from kforge.profilers import _names as profiler_names
-from kforge.spec.mistakes import Mistake, Where, near
-from kforge.spec.option_schema import expected
+from kforge.spec.mistakes import Mistake, Where, suggest
+from kforge.spec.option_schema import expected_kind
 from kforge.spec.run_options import OPTIONS, spec_fields
 from kforge.types import ModelSettings, Plan, RunSpec
 from kforge.types.run import BUILTIN, NO_ANALYST
@@ -55,9 +55,9 @@ def model_mistakes(models: Sequence[str], options: Mapping[str, Any]) -> Iterato
         yield Mistake(("models",), "name a model: provider:model, command:PROGRAM, mailbox:DIR, replay:FILE or builtin")
         return
     plan, settings = options.get("plan"), options.get("model_settings")
-    samples = plan.samples if isinstance(plan, Plan) else _right(options, "samples", 1)
-    base_url = settings.base_url if isinstance(settings, ModelSettings) else _right(options, "base_url", "")
-    analyst = _right(options, "analyst_model", "")
+    samples = plan.samples if isinstance(plan, Plan) else _value_or_default(options, "samples", 1)
+    base_url = settings.base_url if isinstance(settings, ModelSettings) else _value_or_default(options, "base_url", "")
+    analyst = _value_or_default(options, "analyst_model", "")
     chains = [models[chain % len(models)] for chain in range(max(samples, len(models)))]
     if chains.count(BUILTIN) > 1:
         sentence = "the offline agents always write the same: samples needs a language model"
@@ -73,13 +73,13 @@ def model_mistakes(models: Sequence[str], options: Mapping[str, Any]) -> Iterato
         yield Mistake(("base_url",), "--base-url is one server, and the models named are of several providers")
 
 
-def _right(options: Mapping[str, Any], name: str, default: Any) -> Any:
-    """An option's value, if it is of the right kind."""
+def _value_or_default(options: Mapping[str, Any], name: str, default: Any) -> Any:
+    """An option's value, if it is of the right kind; else the default."""
     value = options.get(name, default)
-    return default if expected(value, OPTIONS[name]) else value
+    return default if expected_kind(value, OPTIONS[name]) else value
 
 
-def unnamed_model(name: str) -> str:
+def model_name_mistake(name: str) -> str:
     """Why a name can be no model's; empty if it can. Whether there is such a model shows when it is opened."""
     kind, colon, rest = name.partition(":")
     if name == BUILTIN or (kind and colon and rest.strip()):
@@ -102,38 +102,40 @@ def place_mistakes(platform: str, executor: str) -> Iterator[Mistake]:
 def _mistakes(
     options: Mapping[str, Any], where: Where, known: Mapping[str, Any], separate: Mapping[str, str]
 ) -> Iterator[Mistake]:
-    right = {}
+    valid = {}
     for name, value in options.items():
         sentence = _mistake_in(name, value, known, separate)
         if sentence:
             yield Mistake((*where, name), sentence)
         else:
-            right[name] = value
+            valid[name] = value
     if options.get("profiling") is not None and options.get("profilers") is not None:
         yield Mistake((*where, "profilers"), "profiling and profilers both say which profilers to use: one must go")
-    yield from _senseless(right, where)
+    yield from _value_mistakes(valid, where)
 
 
 def _mistake_in(name: str, value: Any, known: Mapping[str, Any], separate: Mapping[str, str]) -> str:
     if name in known:
-        wanted = expected(value, known[name])
+        wanted = expected_kind(value, known[name])
         return f"{name} must be {wanted}, and is {value!r}" if wanted else ""
     if name in separate:
         return f"{name} {separate[name]}"
-    return f"there is no option {name!r}; {near(name, [*known, *(key for key in separate if key.startswith('model'))])}"
+    return (
+        f"there is no option {name!r}; {suggest(name, [*known, *(key for key in separate if key.startswith('model'))])}"
+    )
 
 
-def _senseless(options: Mapping[str, Any], where: Where) -> Iterator[Mistake]:
-    """Options of the right kind that still make no sense."""
+def _value_mistakes(options: Mapping[str, Any], where: Where) -> Iterator[Mistake]:
+    """Mistakes in options of the right kind: values that still make no sense."""
     sentences: list[tuple[str, str]] = []
-    with _collecting("", sentences):
+    with _collect_errors("", sentences):
         spec_fields(options)
-    with _collecting("style" if "style" in options else "prompts", sentences):
+    with _collect_errors("style" if "style" in options else "prompts", sentences):
         check_style(options.get("style", RunSpec.style), options.get("prompts", ""))
-    with _collecting("search", sentences):
+    with _collect_errors("search", sentences):
         registry.load("search", options.get("search", RunSpec.search))
     for name in options.get("profilers") or ():
-        with _collecting("profilers", sentences):
+        with _collect_errors("profilers", sentences):
             profiler_names.find(name)
     reference = str(options.get("reference", ""))
     # A word alone may be a platform of somebody else's, who shares the store.
@@ -146,7 +148,7 @@ def _senseless(options: Mapping[str, Any], where: Where) -> Iterator[Mistake]:
 
 
 @contextlib.contextmanager
-def _collecting(key: str, sentences: list[tuple[str, str]]) -> Iterator[None]:
+def _collect_errors(key: str, sentences: list[tuple[str, str]]) -> Iterator[None]:
     """Notes an error as a sentence about an option; with an empty key, about whichever the sentence names."""
     try:
         yield

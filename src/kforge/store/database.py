@@ -51,13 +51,13 @@ class Database:
                 migration.upgrade(connection)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_transaction(self) -> Iterator[Connection]:
         """A transaction that reads: one consistent view; waits for nobody on SQLite in WAL mode."""
         with as_store_error(self.place), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def write_transaction(self) -> Iterator[Connection]:
         """A transaction that writes: all or nothing; committed when the block ends."""
         with as_store_error(self.place), self._writing.begin() as connection:
             yield connection

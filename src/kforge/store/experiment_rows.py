@@ -46,7 +46,7 @@ class CellState:
 
     @property
     def finished(self) -> bool:
-        """Whether its run is through and nothing went wrong with the cell; a winner may still be unconfirmed."""
+        """Whether the cell's run is through and nothing went wrong with the cell; a winner may still be unconfirmed."""
         return self.state == "finished" and not self.failure
 
 
@@ -111,31 +111,31 @@ def all_sessions(connection: Connection, number: int) -> tuple[Session, ...]:
     return tuple(load(Session, document) for document in connection.execute(query).scalars())
 
 
-def put_cell(connection: Connection, number: int, cell: str, standing: CellState) -> None:
+def put_cell(connection: Connection, number: int, cell: str, cell_state: CellState) -> None:
     """Record where a cell stands, in place of what was recorded before."""
     run = None
-    if standing.run:
-        run = connection.execute(select(runs.c.number).where(runs.c.id == standing.run)).scalar_one()
+    if cell_state.run:
+        run = connection.execute(select(runs.c.number).where(runs.c.id == cell_state.run)).scalar_one()
     connection.execute(delete(cells).where(cells.c.experiment == number, cells.c.cell == cell))
     row = {
         "experiment": number,
         "cell": cell,
         "run": run,
-        "failure": plain(standing.failure),
-        "confirmation": None if standing.confirmation is None else dump(standing.confirmation),
-        "session": standing.session,
+        "failure": plain(cell_state.failure),
+        "confirmation": None if cell_state.confirmation is None else dump(cell_state.confirmation),
+        "session": cell_state.session,
     }
     connection.execute(insert(cells), row)
 
 
-def standings(connection: Connection, number: int) -> dict[str, CellState]:
+def cell_states(connection: Connection, number: int) -> dict[str, CellState]:
     """Every cell that was ever worked on, with the state of its run."""
     query: Select[Any] = (
         select(cells, runs.c.id, runs.c.state, runs.c.reason)
         .join(runs, runs.c.number == cells.c.run, isouter=True)
         .where(cells.c.experiment == number)
     )
-    return {row.cell: _as_standing(row) for row in connection.execute(query)}
+    return {row.cell: _as_cell_state(row) for row in connection.execute(query)}
 
 
 def confirmations(connection: Connection, run: str) -> list[tuple[str, Verdict]]:
@@ -152,7 +152,7 @@ def confirmations(connection: Connection, run: str) -> list[tuple[str, Verdict]]
     return [(row.name, load(Verdict, row.confirmation)) for row in connection.execute(query)]
 
 
-def _as_standing(row: Row[Any]) -> CellState:
+def _as_cell_state(row: Row[Any]) -> CellState:
     return CellState(
         run=row.id or "",
         state=row.state or "new",

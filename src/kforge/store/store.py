@@ -55,7 +55,7 @@ class Store:
 
     @property
     def database(self) -> Database:
-        """For the parts of the store that have files of their own."""
+        """The database, for the parts of the store that have files of their own."""
         return self._database
 
     @property
@@ -69,7 +69,7 @@ class Store:
         for _ in range(20):
             name = runs.new_id(spec.problem.name)
             try:
-                with self._database.writing() as connection:
+                with self._database.write_transaction() as connection:
                     runs.create(connection, spec, name)
             except Duplicate:
                 continue
@@ -78,18 +78,18 @@ class Store:
 
     def run(self, name: str) -> Run:
         """The run by id, by the beginning of one, or "last"; UsageError lists the candidates otherwise."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             record = runs.find(connection, name)
         return replace(record, spec=self._with_module(record.spec))
 
     def runs(self, limit: int = 50, problem_ids: Sequence[str] | None = None) -> list[RunSummary]:
         """Summaries of runs, the newest first; of some problems only, where their ids are given."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return runs.summaries(connection, limit, problem_ids)
 
     def problems(self, name: str = "") -> list[tuple[str, str]]:
         """(name, id) of the problems that runs were made for, all or those of one name or id; each id once."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return runs.problems(connection, name)
 
     def proven(self, problem_ids: Sequence[str] | None = None) -> list[Proven]:
@@ -98,17 +98,17 @@ class Store:
         Programs are compared by the lower ends of their speedups' intervals; one that was not timed comes after all
         that were.
         """
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return proven.on_each_platform(connection, problem_ids)
 
     def proven_versions(self, problem: Problem) -> list[Proven]:
         """The best programs for problems that have this one's name and another text."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return proven.of_other_versions(connection, problem)
 
     def program(self, record: Proven) -> Candidate:
         """The program behind a record of `proven`."""
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return proven.program(connection, record)
 
     @contextmanager
@@ -143,14 +143,14 @@ class Store:
     def set_state(self, run: str, state: str, reason: str = "") -> None:
         """Record a run's state: running, finished, stopped (can be resumed), waiting (for reports) or failed."""
         number, _ = self._known(run)
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             runs.set_state(connection, number, state, reason)
 
     def set_spec(self, run: str, spec: RunSpec) -> None:
         """Record what a run is to do from now on; its problem stays the same."""
         number, _ = self._known(run)
         self._keep_module(spec)
-        with self._database.writing() as connection:
+        with self._database.write_transaction() as connection:
             runs.set_spec(connection, number, spec)
         self._known.cache_clear()
 
@@ -160,7 +160,7 @@ class Store:
         with as_store_error(self.place):
             document = pack(attempt, spec.problem, self._blobs)
         try:
-            with self._database.writing() as connection:
+            with self._database.write_transaction() as connection:
                 attempts.add(connection, number, attempt, document)
         except Duplicate:
             move = attempt.move
@@ -169,7 +169,7 @@ class Store:
     def history(self, run: str, profiles: bool = True) -> tuple[Attempt, ...]:
         """The attempts of a run, in the order they were recorded; without profiles, only what their digests say."""
         number, spec = self._known(run)
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return attempts.history(connection, number, spec.problem, self._blobs if profiles else None)
 
     def save_call(
@@ -183,7 +183,7 @@ class Store:
         with as_store_error(self.place):
             blob = self._blobs.put(dump(prompt).encode()) if prompt is not None else None
         try:
-            with self._database.writing() as connection:
+            with self._database.write_transaction() as connection:
                 calls.save(connection, number, slot, completion, calls.CallKey(prompt_id, blob))
         except Duplicate:
             if self.call(run, slot) != completion:
@@ -192,20 +192,20 @@ class Store:
     def call(self, run: str, slot: str) -> Completion | None:
         """The reply saved under a slot, if any."""
         number, _ = self._known(run)
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return calls.find(connection, number, slot)
 
     def prompt(self, run: str, slot: str) -> Prompt | None:
         """The prompt behind a slot, where its text was kept."""
         number, _ = self._known(run)
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             blob = calls.prompt_blob(connection, number, slot)
             return None if blob is None else load(Prompt, self._blobs.get(blob).decode())
 
     def spent(self, run: str) -> Usage:
         """The sum over a run's saved calls."""
         number, _ = self._known(run)
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             return calls.spent(connection, number)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class Store:
         self.close()
 
     def _look_up(self, run: str) -> tuple[int, RunSpec]:
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             number, spec = runs.look_up(connection, run)
         return number, self._with_module(spec)
 

@@ -76,7 +76,7 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """What it is called among others: level1/23_Softmax, or its name where it has no level."""
+        """What the problem is called among others: level1/23_Softmax, or its name where it has no level."""
         return f"level{self.level}/{self.name}" if self.level else self.name
 
     def sized_source(self, device_class: str) -> str:
@@ -447,8 +447,8 @@ class Verdict:
             raise ValueError("a verdict needs a sentence that says what happened")
 
     def __repr__(self) -> str:
-        said = self.headline if self.timing is None else str(self.timing)
-        return f"<Verdict {self.outcome.value}: {textwrap.shorten(said, 100, placeholder=' ...')}>"
+        text = self.headline if self.timing is None else str(self.timing)
+        return f"<Verdict {self.outcome.value}: {textwrap.shorten(text, 100, placeholder=' ...')}>"
 
     @property
     def speedup(self) -> float | None:

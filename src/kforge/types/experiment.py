@@ -80,7 +80,7 @@ class Experiment:
             raise ValueError("two configurations have the same name")
 
     def cells(self) -> Iterator[Cell]:
-        """All of the matrix. A platform may need what an earlier one found, so they follow one another; what is known
+        """Every cell. A platform may need what an earlier one found, so they follow one another; what is known
         of a problem serves all of its cells there.
         """
         for platform in self.platforms:
@@ -144,7 +144,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """The time its attempts took, model and judge together."""
+        """The time the trial's attempts took, model and judge together."""
         return sum(sum(attempt.seconds.values()) for attempt in self.history)
 
 
@@ -163,7 +163,7 @@ class Study:
 
     def groups(self) -> dict[tuple[str, str], tuple[Trial, ...]]:
         """Trials by (platform, configuration), in the order they come in."""
-        found: dict[tuple[str, str], list[Trial]] = {}
+        groups: dict[tuple[str, str], list[Trial]] = {}
         for trial in self.trials:
-            found.setdefault((trial.cell.platform, trial.cell.configuration), []).append(trial)
-        return {key: tuple(trials) for key, trials in found.items()}
+            groups.setdefault((trial.cell.platform, trial.cell.configuration), []).append(trial)
+        return {key: tuple(trials) for key, trials in groups.items()}

@@ -54,7 +54,7 @@ class Budget:
             raise ValueError("a budget cannot be negative")
 
     def after(self, usage: Usage) -> Budget:
-        """What is left of it."""
+        """What is left of the budget."""
         return Budget(
             None if self.dollars is None else max(0.0, self.dollars - usage.dollars),
             None if self.tokens is None else max(0, self.tokens - usage.tokens),
@@ -239,7 +239,7 @@ class Attempt:
 
     @property
     def speedup(self) -> float | None:
-        """Against the named baseline; None where it was not timed."""
+        """The speedup over the named baseline; None where it was not timed."""
         return self.verdict.speedup
 
     @property

@@ -161,7 +161,7 @@ def test_what_a_program_was_verified_for_is_on_record(judge: Any) -> None:
 
 def test_a_program_with_its_guard_is_as_correct_and_without_hazards(judge: Any) -> None:
     problem, source = Problem.from_source(PROBLEM, "gated"), PROGRAM.replace("BODY", CARELESS)
-    text = guarded_program.guarded(source, "gated", judged(judge, CARELESS).domain)
+    text = guarded_program.add_guard(source, "gated", judged(judge, CARELESS).domain)
     verdict = judge.evaluate(problem, Candidate(text), UNTIMED)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert verdict.hazards == ()
@@ -206,7 +206,7 @@ def test_numbers_that_are_drawn_anew_may_have_any_value(judge: Any) -> None:
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert verdict.domain.arguments == ["l", [["T", 0], ["*", "f"]]]
     namespace: dict[str, Any] = {"__name__": "program"}
-    exec(guarded_program.guarded(source, "drawn", verdict.domain), namespace)
+    exec(guarded_program.add_guard(source, "drawn", verdict.domain), namespace)
     module, x = namespace["ModelNew"](16, 64), torch.randn(16, 64)
     with torch.no_grad():
         torch.testing.assert_close(module(x, 0.5) * 2, module(x, 1.0))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kforge.errors import ModelError, ModelRejected, ModelUnavailable, UsageError
 from kforge.models.base import ModelPlugin
-from kforge.models.pictures import listed, write_pictures
+from kforge.models.pictures import image_list, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
 from kforge.models.secret_filter import scrub
 from kforge.types import Completion, ModelSettings, Prompt, Usage
@@ -49,7 +49,7 @@ class Command:
         with tempfile.TemporaryDirectory(prefix="kforge-command-") as folder:
             here = Path(folder)
             pictures = write_pictures(prompt, here, "image")
-            (here / "prompt").write_text(prompt.text + listed(pictures), encoding="utf-8")
+            (here / "prompt").write_text(prompt.text + image_list(pictures), encoding="utf-8")
             status = await self._run(here)
             reply = (here / "reply").read_text(encoding="utf-8", errors="replace")
             if status != 0:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.models.base import ModelPlugin, tell_wait
-from kforge.models.pictures import listed, write_pictures
+from kforge.models.pictures import image_list, write_pictures
 from kforge.models.prices import input_tokens, tokens_in
 from kforge.types import Completion, ModelSettings, Prompt, Usage
 from kforge.whole_file import write_whole
@@ -53,7 +53,7 @@ class Mailbox:
         if not reply.exists():
             self._ask(prompt, name)
             tell_wait(str(reply))
-        text = await _awaited(reply)
+        text = await _wait_for_reply(reply)
         usage = Usage(requests=1, input_tokens=input_tokens(prompt), output_tokens=tokens_in(text), unpriced=1)
         return Completion(text, self._name, usage, seconds=time.monotonic() - started)
 
@@ -63,7 +63,7 @@ class Mailbox:
     def _ask(self, prompt: Prompt, name: str) -> None:
         try:
             pictures = write_pictures(prompt, self._folder, name)
-            text = prompt.text + listed([path.name for path in pictures])
+            text = prompt.text + image_list([path.name for path in pictures])
             write_whole(self._folder / f"{name}.prompt.md", text.encode())
         except OSError as error:
             raise UsageError(f"{self._name}: the question cannot be written: {error.strerror or error}") from None
@@ -75,7 +75,7 @@ def file_name(prompt: Prompt) -> str:
     return f"{sample}.{prompt.purpose}.{prompt.id}"
 
 
-async def _awaited(reply: Path) -> str:
+async def _wait_for_reply(reply: Path) -> str:
     """The reply's text, once it is there, not empty and no longer growing."""
     seen: tuple[int, int] | None = None
     while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 from kforge.errors import NothingRecorded
 from kforge.models.base import ModelPlugin
 from kforge.models.prices import FREE, Rate
-from kforge.models.recordings import Exchange, exchanges
+from kforge.models.recordings import Exchange, read_exchanges
 from kforge.types import Completion, ModelSettings, Prompt
 
 
@@ -20,7 +20,7 @@ class Replay:
         """Reads the whole file; raises UsageError that names the line that cannot be read."""
         self._path = path
         self._replies: dict[tuple[str, str], Exchange] = {}
-        for exchange in exchanges(path):
+        for exchange in read_exchanges(path):
             self._replies.setdefault(exchange.slot, exchange)
 
     @property
@@ -28,10 +28,10 @@ class Replay:
         return f"replay:{self._path}"
 
     async def complete(self, prompt: Prompt) -> Completion:
-        found = self._replies.get((prompt.purpose, prompt.sample))
-        if found is None:
+        exchange = self._replies.get((prompt.purpose, prompt.sample))
+        if exchange is None:
             raise NothingRecorded(f"{self._path} holds no reply for {prompt.purpose} {prompt.sample!r}")
-        return Completion(found.reply, found.model, finish=found.finish)
+        return Completion(exchange.reply, exchange.model, finish=exchange.finish)
 
     async def close(self) -> None:
         """Nothing is held open."""

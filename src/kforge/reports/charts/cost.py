@@ -11,7 +11,7 @@ from kforge.metrics.records import Share, Summary
 from kforge.reports import number_format
 from kforge.reports.charts.scales import Linear, Log, around
 from kforge.reports.charts.svg import Drawing, spread
-from kforge.reports.findings import timed
+from kforge.reports.findings import any_timed
 
 _WIDTH, _HEIGHT = 400.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 10.0, 360.0, 26.0, 202.0
@@ -29,27 +29,27 @@ class Price:
     """Where its axis may be marked; empty: at round numbers."""
 
 
-def _worked_on(summary: Summary) -> int:
+def _count_begun(summary: Summary) -> int:
     """Problems that were begun, whatever became of them."""
     begun = {key for key, why in summary.unfinished.items() if why != "new"}
     return len({*summary.problems, *begun, *summary.unusable, *summary.degenerate})
 
 
 def _dollars(summary: Summary) -> float | None:
-    return None if summary.usage.unpriced else summary.usage.dollars / max(1, _worked_on(summary))
+    return None if summary.usage.unpriced else summary.usage.dollars / max(1, _count_begun(summary))
 
 
 _CLOCK = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 18000, 36000, 72000, 180000)
 PRICES = (
     Price("dollars", _dollars, number_format.money),
-    Price("tokens", lambda summary: summary.usage.tokens / max(1, _worked_on(summary)), number_format.amount),
-    Price("time", lambda summary: summary.seconds / max(1, _worked_on(summary)), number_format.seconds, _CLOCK),
+    Price("tokens", lambda summary: summary.usage.tokens / max(1, _count_begun(summary)), number_format.amount),
+    Price("time", lambda summary: summary.seconds / max(1, _count_begun(summary)), number_format.seconds, _CLOCK),
 )
 
 
 def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> Markup | None:
     """The chart of one platform's configurations; None where none of them has such a cost."""
-    faster = timed(summaries, "eager")
+    faster = any_timed(summaries, "eager")
     points = [
         (summary.configuration, paid, share)
         for summary in summaries
@@ -71,9 +71,9 @@ def cost(summaries: Sequence[Summary], price: Price, series: dict[str, int]) -> 
     return drawing.finish()
 
 
-def free(summaries: Sequence[Summary], price: Price) -> str:
+def free_note(summaries: Sequence[Summary], price: Price) -> str:
     """Which configurations cost nothing: a log axis has no place for those. Empty where there are none."""
-    faster = timed(summaries, "eager")
+    faster = any_timed(summaries, "eager")
     costless = [
         f"{summary.configuration}, {number_format.share(share)}"
         for summary in summaries

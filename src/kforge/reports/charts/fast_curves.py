@@ -11,7 +11,7 @@ from kforge.metrics.records import Against, Point, Summary
 from kforge.reports import number_format
 from kforge.reports.charts.scales import Linear, Log, plain
 from kforge.reports.charts.svg import Drawing, spread
-from kforge.reports.findings import timed
+from kforge.reports.findings import any_timed
 
 _WIDTH, _HEIGHT = 400.0, 270.0
 _RIGHT, _TOP, _BOTTOM = 364.0, 22.0, 226.0
@@ -39,7 +39,7 @@ def fast_curves(summaries: Sequence[Summary], against: Against, series: dict[str
         for summary in summaries
         if summary.fast.get(against)
     }
-    if not timed(summaries, against):
+    if not any_timed(summaries, against):
         return None
     left = _WORTH + _LETTER * min(_ROOM, max(map(len, curves)))
     low, high = _ends(list(curves.values()))

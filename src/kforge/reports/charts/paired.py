@@ -15,8 +15,8 @@ _CROWD = 80
 """From this many problems on, bars stand for themselves without a dot."""
 
 
-def paired(comparison: Comparison) -> Markup | None:
-    """None where no problem has a time on both sides."""
+def paired_chart(comparison: Comparison) -> Markup | None:
+    """The chart of a comparison; None where no problem has a time on both sides."""
     timed = [pair for pair in comparison.pairs if pair.ratio]
     known = sorted(((pair.ratio or 1.0, pair.problem) for pair in timed), key=lambda item: item[0])
     same = {pair.problem for pair in timed if pair.same_program}
@@ -26,9 +26,9 @@ def paired(comparison: Comparison) -> Markup | None:
     up = Log(low, high, _BOTTOM, _TOP)
     along = Linear(0, len(known), _LEFT, _RIGHT)
     better = sum(ratio > 1 for ratio, _ in known)
-    said = f"{comparison.b} over {comparison.a}: faster on {better} of {len(known)} problems"
-    said += f", the same program on {len(same)}" if same else ""
-    drawing = Drawing(_WIDTH, _HEIGHT, said)
+    title = f"{comparison.b} over {comparison.a}: faster on {better} of {len(known)} problems"
+    title += f", the same program on {len(same)}" if same else ""
+    drawing = Drawing(_WIDTH, _HEIGHT, title)
     for mark in up.ticks(6):
         drawing.line((_LEFT, up(mark)), (_RIGHT, up(mark)), "grid")
         drawing.text((_RIGHT + 5, up(mark) + 4), plain(mark), "tick")
@@ -36,13 +36,13 @@ def paired(comparison: Comparison) -> Markup | None:
     width = (_RIGHT - _LEFT) / len(known)
     for place, (ratio, problem) in enumerate(known):
         x, kind = along(place + 0.5), "gain" if ratio > 1 else "loss" if ratio < 1 else "tie"
-        words = f"{problem}: {'the same program' if problem in same else number_format.times(ratio)}"
+        hint = f"{problem}: {'the same program' if problem in same else number_format.times(ratio)}"
         if len(known) > _CROWD:
             top, bottom = sorted((up(ratio), up(1.0)))
-            drawing.box((x - width / 2, top), (max(width - 0.2, 0.5), max(bottom - top, 0.5)), f"bar {kind}", words)
+            drawing.box((x - width / 2, top), (max(width - 0.2, 0.5), max(bottom - top, 0.5)), f"bar {kind}", hint)
         else:
             drawing.line((x, up(1.0)), (x, up(ratio)), f"stem {kind}")
-            drawing.dot((x, up(ratio)), min(4.0, max(1.8, width * 0.35)), f"tip {kind}", words, problem)
+            drawing.dot((x, up(ratio)), min(4.0, max(1.8, width * 0.35)), f"tip {kind}", hint, problem)
     drawing.text((_LEFT, _TOP - 10), f"faster: {comparison.b}"[:60], "axis")
     drawing.text((_LEFT, _BOTTOM + 16), f"faster: {comparison.a}"[:60], "axis")
     drawing.text(

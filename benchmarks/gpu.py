@@ -285,7 +285,7 @@ def turns() -> None:
     word = torch.zeros(1, device="cuda")
     word.add_(1)
     torch.cuda.synchronize()
-    torch.cuda._sleep(_SLEEP_CYCLES)
+    torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
     ahead, took = -1, 0.0
     while took < _LONG_LAUNCH_SECONDS:
         began = time.perf_counter()

@@ -28,7 +28,7 @@ from kforge.api import forge_async, resume_async
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
 from kforge.run.context import RunEnvironment
-from kforge.run.lifecycle import start_run
+from kforge.run.lifecycle import drive_run
 from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
 from kforge.types import ErrorNorm, Job, Outcome, Plan, Problem, Prompt, Report, RunSpec, Timing, Verdict
@@ -92,8 +92,8 @@ def overhead(runs: int, iterations: int) -> None:
                 Scripted(reply),
                 tell=lambda event, marks=marks: marks.append(time.perf_counter()) if event.attempt else None,
             )
-            plan = {"iterations": iterations, "plateau": iterations}
-            asyncio.run(forge_async(report_problem(), "cpu", "scripted", place, **plan))
+            plan = Plan(iterations=iterations, plateau=iterations)
+            asyncio.run(forge_async(report_problem(), "cpu", "scripted", place, plan=plan))
             each += [later - earlier for earlier, later in itertools.pairwise(marks)]
     p95 = statistics.quantiles(each, n=20)[18]
     print(f"{runs} runs of {iterations}, {len(each)} iterations (analysis, writing, record): ", end="")
@@ -146,7 +146,7 @@ async def _many(problems: int, iterations: int, place: RunEnvironment, parts: li
     for number in range(problems):
         problem = Problem.from_source(TEMPLATE.format(n=number + 2), f"p{number}")
         plan = Plan(iterations=iterations, plateau=iterations)
-        await start_run(RunSpec(problem, models=("scripted",), plan=plan), place)
+        await drive_run(RunSpec(problem, models=("scripted",), plan=plan), place)
         place.access.models["scripted"].asked.clear()  # type: ignore[attr-defined]
         if (number + 1) % tenth == 0:
             now = time.perf_counter()

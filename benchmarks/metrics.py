@@ -37,7 +37,9 @@ def trial(problem: int, name: str, speedups: list[float]) -> Trial:
     history = []
     for step, value in enumerate(speedups, 1):
         timing = Timing("eager", value, (value * 0.97, value * 1.03), value * 0.8, (1.0,), (value,), 5, 3)
-        verdict = Verdict(Outcome.CORRECT, "as measured", (), (ErrorNorm("natural", 1e-7, 1e-5, 0.1),), timing)
+        verdict = Verdict(
+            Outcome.CORRECT, "as measured", errors=(ErrorNorm("natural", 1e-7, 1e-5, 0.1),), timing=timing
+        )
         history.append(Attempt(Move(0, step, Intent.FRESH), Candidate(f"x = {name}.{step}"), verdict))
     return Trial(Cell(f"p{problem}", f"p{problem}", "cpu", name), state="finished", history=tuple(history))
 

@@ -21,8 +21,8 @@ from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
 from kforge.problems import find
-from kforge.run.forge_result import ForgeResult
-from kforge.run.lifecycle import start_run
+from kforge.run.lifecycle import drive_run
+from kforge.run.result import RunResult
 from kforge.types import Problem, Report, RunSpec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,10 +65,10 @@ def main() -> None:
         )
 
 
-async def forge_all(problems: list[Problem], console: Console) -> list[ForgeResult]:
+async def forge_all(problems: list[Problem], console: Console) -> list[RunResult]:
     """One after another, with one warm judge."""
     executor = LocalExecutor("cpu")
-    results: list[ForgeResult] = []
+    results: list[RunResult] = []
     with LiveRuns(console) as live:
         rows = [live.add(problem.name, ITERATIONS) for problem in problems]
         try:
@@ -79,26 +79,26 @@ async def forge_all(problems: list[Problem], console: Console) -> list[ForgeResu
                     tell=lambda event, own=own: live.take(own, event),  # type: ignore[misc]
                     executor=executor,
                 )
-                results.append(await start_run(request, place))
+                results.append(await drive_run(request, place))
         finally:
             await executor.close()
     return results
 
 
-def table(results: list[ForgeResult]) -> Table:
-    found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+def table(results: list[RunResult]) -> Table:
+    summary = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("problem", "programs", "result", "vs eager", "95 % interval", "vs best", "the winning variant"):
-        found.add_column(name)
+        summary.add_column(name, overflow="fold")
     for result in results:
-        found.add_row(*map(escape, cells(result)))
+        summary.add_row(*map(escape, cells(result)))
     speedups = [result.best.speedup for result in results if result.best and result.best.speedup]
     if speedups:
         mean = statistics.geometric_mean(speedups)
-        found.add_row("geometric mean", "", "", speedup(mean))
-    return found
+        summary.add_row("geometric mean", "", "", speedup(mean))
+    return summary
 
 
-def cells(result: ForgeResult) -> list[str]:
+def cells(result: RunResult) -> list[str]:
     best = result.best
     name, tried = result.spec.problem.name, str(len(result.history))
     if best is None:
@@ -110,7 +110,7 @@ def cells(result: ForgeResult) -> list[str]:
     return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}", against, variant]
 
 
-def leave_behind(results: list[ForgeResult]) -> None:
+def leave_behind(results: list[RunResult]) -> None:
     """Kernels, their evidence, and a summary."""
     lines = ["| problem | programs | result | vs eager | 95 % interval | vs best | variant |", "| --- " * 7 + "|"]
     for result in results:

@@ -21,7 +21,7 @@ from kforge.experiments.study_reader import study_of
 from kforge.reports.trial_rows import row
 from kforge.run.context import RunEnvironment, RunEvent
 from kforge.run.forge_result import ForgeResult
-from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.lifecycle import drive_run
 from kforge.run.model_pool import ModelAccess
 from kforge.run.result import RunResult
 from kforge.spec.experiment_file import read_experiment
@@ -72,7 +72,7 @@ async def forge_async(
     """kforge.forge for a program that has an event loop of its own."""
     spec = make_spec(problem, platform, model, options)
     with _display(spec, environment, progress) as shown:
-        return _as_forge_result(await start_run(spec, shown))
+        return _as_forge_result(await drive_run(spec, shown))
 
 
 def resume(
@@ -98,8 +98,9 @@ async def resume_async(
         stored = store.run(run)
         environment = replace(environment, store=store)
         past = store.history(stored.id, profiles=False)
-        with _display(changes.apply_to(stored.spec), environment, progress, past) as shown:
-            return _as_forge_result(await resume_run(stored.id, shown, changes))
+        spec = changes.apply_to(stored.spec)
+        with _display(spec, environment, progress, past) as shown:
+            return _as_forge_result(await drive_run(spec, shown, stored.id))
 
 
 def bench(

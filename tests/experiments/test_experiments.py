@@ -25,7 +25,7 @@ from kforge.experiments.study_reader import merge_studies, read_studies, study_o
 from kforge.models.prices import Rate
 from kforge.models.scripted import Scripted
 from kforge.run.context import RunEnvironment
-from kforge.run.lifecycle import start_run
+from kforge.run.lifecycle import drive_run
 from kforge.run.model_pool import ModelAccess
 from kforge.run.result import RunResult
 from kforge.spec.run_spec import ResumeOptions
@@ -465,7 +465,7 @@ class TestReading:
         for number in (0, 1):
             request = RunSpec(problem(number), models=("scripted:a",), plan=Plan(iterations=2), profilers=())
             place = RunEnvironment(store, ModelAccess(models={"scripted:a": Model()}), executor=NullExecutor(judge))
-            asyncio.run(start_run(request, place))
+            asyncio.run(drive_run(request, place))
         names = [item.id for item in store.runs()]
         (study,) = read_studies(store, names)
         assert len(study.trials) == 2
@@ -477,7 +477,7 @@ class TestReading:
         for profilers in ((), None):
             request = RunSpec(problem(0), models=("scripted:a",), plan=Plan(iterations=1), profilers=profilers)
             place = RunEnvironment(store, ModelAccess(models={"scripted:a": Model()}), executor=NullExecutor(judge))
-            asyncio.run(start_run(request, place))
+            asyncio.run(drive_run(request, place))
         (study,) = read_studies(store, [item.id for item in store.runs()])
         assert len(study.groups()) == 2
 

@@ -23,7 +23,7 @@ from kforge.errors import KForgeError, UsageError
 from kforge.execution.factory import open_executor
 from kforge.models.keys import any_key
 from kforge.run.context import RunEnvironment, RunEvent, check_ready
-from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.lifecycle import drive_run
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.result import RunResult
 from kforge.spec.donor_source import find_donor
@@ -149,7 +149,7 @@ async def _forge_all(
             rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples)
             try:
                 live_environment = replace(environment, tell=_event_handler(live, rows))
-                results.append(await start_run(replace(spec, budget=budget), live_environment))
+                results.append(await drive_run(replace(spec, budget=budget), live_environment))
             except KForgeError as error:
                 for row in rows:
                     row.fail(str(error))
@@ -202,15 +202,15 @@ def _resume_one(
     with open_store(environment.store) as store:
         stored = store.run(name)
         past = store.history(stored.id, profiles=False)
-    plan = changes.apply_to(stored.spec).plan
+    spec = changes.apply_to(stored.spec)
 
     async def work() -> RunResult:
         with LiveRuns(console, quiet=output.as_json) as live:
-            rows = live.add(stored.spec.problem.name, plan.iterations, plan.samples, past)
+            rows = live.add(spec.problem.name, spec.plan.iterations, spec.plan.samples, past)
             access = replace(environment.access, notify=lambda text: _notify(console, text))
             try:
                 live_environment = replace(environment, tell=_event_handler(live, rows), access=access)
-                return await resume_run(stored.id, live_environment, changes)
+                return await drive_run(spec, live_environment, stored.id)
             except asyncio.CancelledError:
                 _say_resume(console, stored.id, environment.store)
                 raise

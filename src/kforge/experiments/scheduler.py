@@ -21,7 +21,7 @@ from kforge.experiments.progress import News, Tell
 from kforge.experiments.session_record import new_session
 from kforge.models.budget_account import BudgetAccount
 from kforge.run.context import RunEnvironment, RunEvent
-from kforge.run.lifecycle import resume_run, start_run
+from kforge.run.lifecycle import drive_run
 from kforge.run.loop import first_of
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.result import RunResult
@@ -218,5 +218,8 @@ class _PlatformWorker:
     async def _result(self, cell: Cell, state: CellState, environment: RunEnvironment) -> RunResult:
         experiment = self._session.experiment
         if state.run:
-            return await resume_run(state.run, environment, ResumeOptions(executor=experiment.executor))
-        return await start_run(cell_spec(experiment, cell), environment)
+            stored = self._session.environment.store.run(state.run).spec
+            spec = ResumeOptions(executor=experiment.executor).apply_to(stored)
+        else:
+            spec = cell_spec(experiment, cell)
+        return await drive_run(spec, environment, state.run)

@@ -67,7 +67,7 @@ class OperatorTimes:
     """Whether the program's own code runs in foreign functions, so that what is left is Python and allocation."""
 
     def shares(self) -> tuple[float, float, float]:
-        """Shares of a call's time: the program's own native code, torch's operators, and the rest (Python, allocation)."""
+        """Shares of a call's time: its own native code, torch's operators, and the rest (Python, allocation)."""
         library = min(1.0, self.library_ns / self.profiled_ns)
         registered = self.operator_ns / self.profiled_ns
         # With the profiler each operator takes longer; without it the two parts come from different calls.

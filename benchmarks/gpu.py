@@ -128,7 +128,7 @@ def jobs() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        run_jobs(batch[: _asked.limit or None], Path(folder), _asked.platform, tell, telling=shares.append)
+        run_jobs(batch[: _asked.limit or None], Path(folder), _asked.platform, tell, tell_busy_share=shares.append)
         spent = time.perf_counter() - began
     print(
         f"{len(batch)} candidates of {len(FUNCTIONS)} problems in {spent:.1f} s: {3600 * len(batch) / spent:.0f} "

@@ -51,7 +51,7 @@ def packed(folder: BundleFolder) -> list[Job]:
 
 def work(folder: BundleFolder, results: Iterable[float | Outcome], some: int = 99) -> int:
     """Write reports for the open jobs, by their names in order; how many."""
-    waiting = [job for job in packed(folder) if not folder.answered(job)][:some]
+    waiting = [job for job in packed(folder) if not folder.has_report(job)][:some]
     for job, result in zip(waiting, results, strict=False):
         write(folder, report_on(job, result))
     return len(waiting)

@@ -329,10 +329,10 @@ def test_a_profile_of_a_tool_that_is_not_installed_here_is_digested(tmp_path: Pa
 
 @pytest.mark.pure
 def test_a_platform_brings_its_terms(site: Path) -> None:
-    pairs = concepts.between("cuda", "abacus")
+    pairs = concepts.concept_pairs("cuda", "abacus")
     assert [pair.here for pair in pairs] == ["rod, `slide_bead`", "none"], "in the table's order"
     assert pairs[1].there == "`__syncthreads()`"
-    assert not concepts.between("abacus", "not_installed")
+    assert not concepts.concept_pairs("abacus", "not_installed")
 
 
 @pytest.mark.pure

@@ -315,7 +315,7 @@ def situation(first: Attempt, intent: Intent) -> Situation:
     ],
 )
 def test_the_limiter_in_the_digest_decides_the_move(signals: tuple[Signal, ...], action: str) -> None:
-    choices = rules.ranked(situation(attempt("default", *signals), Intent.OPTIMISE))
+    choices = rules.ranked_moves(situation(attempt("default", *signals), Intent.OPTIMISE))
     assert choices[0].action == action
     assert choices[0].reading.evidence
     assert all(variants.VARIANTS[choice.action].language == TRITON for choice in choices)

@@ -101,11 +101,11 @@ def advised(asked: Situation) -> Situation:
 
 @given(st.sets(st.sampled_from(sorted(VARIANTS))), st.sampled_from(sorted(VARIANTS)))
 def test_a_combination_holds_the_action_and_nothing_it_excludes(moves: set[str], action: str) -> None:
-    name = variants.combined("+".join(moves), action)
+    name = variants.combine("+".join(moves), action)
     held = variants.moves_in(name)
     assert action in held
     assert not set(held) & set(VARIANTS[action].excludes)
-    assert variants.combined(name, action) == name
+    assert variants.combine(name, action) == name
     assert variants.variant_of(program(name, name)) == name
 
 
@@ -159,7 +159,7 @@ def test_a_move_that_changes_nothing_is_noted_and_passed_over() -> None:
     made = draft.recommendation
     assert made is not None, "the attempt says which move was made"
     assert variants.variant_of(draft.source) == made.action
-    assert made.text == variants.VARIANTS[made.action].words
+    assert made.text == variants.VARIANTS[made.action].advice
     assert made.evidence.endswith("the advice, one_pass, was not followed: one_pass changes nothing here")
 
 
@@ -232,7 +232,7 @@ def test_the_bound_in_the_digest_decides_the_move(signals: tuple[Signal, ...], a
     assert asked.recommendation is not None
     assert asked.recommendation.action == action
     assert asked.recommendation.evidence
-    assert asked.recommendation.text == VARIANTS[action].words
+    assert asked.recommendation.text == VARIANTS[action].advice
 
 
 def test_without_a_digest_the_verdict_alone_is_enough() -> None:
@@ -256,7 +256,7 @@ def test_a_variant_that_cannot_be_lifted_is_asked_for_once() -> None:
 
 def test_a_move_that_made_it_slower_is_not_named_again() -> None:
     asked = situation(attempt(1, "default", 1.0), attempt(2, "one_pass", 0.7, parent=1), parent=1)
-    assert "one_pass" not in {choice.action for choice in rules.ranked(asked)}
+    assert "one_pass" not in {choice.action for choice in rules.ranked_moves(asked)}
 
 
 def test_when_nothing_is_left_there_is_no_advice() -> None:

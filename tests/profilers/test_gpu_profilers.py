@@ -207,10 +207,10 @@ def test_counters_kept_to_administrators_are_known_beforehand(tmp_path, monkeypa
     parameters = tmp_path / "params"
     parameters.write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\n")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "ERR_NVGPUCTRPERM" in _cuda_tools.counters_denied(parameters)
+    assert "ERR_NVGPUCTRPERM" in _cuda_tools.counters_denied_reason(parameters)
     parameters.write_text("RmProfilingAdminOnly: 0\n")
-    assert _cuda_tools.counters_denied(parameters) == ""
-    assert _cuda_tools.counters_denied(tmp_path / "none") == ""
+    assert _cuda_tools.counters_denied_reason(parameters) == ""
+    assert _cuda_tools.counters_denied_reason(tmp_path / "none") == ""
 
 
 @pytest.mark.pure
@@ -560,7 +560,7 @@ def test_a_ceiling_of_one_arithmetic_is_raised_alone():
     assert raised.rate("float16") == 9e14
     assert raised.rate("bfloat16") == 7e14
     assert raised.flops == GPU.flops
-    best = _ceilings.highest(GPU, raised)
+    best = _ceilings.merge_highest(GPU, raised)
     assert best.rate("float16") == 9e14
     assert best.launch_ns == 1500.0
 

@@ -541,7 +541,7 @@ class TestScreenshot:
 @pytest.mark.pure
 def test_names_as_people_write_them() -> None:
     assert _names.find("trace-view") is _names.find("trace_view") is trace_view.PLUGIN
-    assert _names.plain("screenshot:a-b c_d") == "screenshot:a-b c_d"
+    assert _names.plain_name("screenshot:a-b c_d") == "screenshot:a-b c_d"
     with pytest.raises(UnknownPlugin, match="nothing behind a colon"):
         _names.find("trace-view:x")
     with pytest.raises(UnknownPlugin, match="trace_view"):

@@ -427,7 +427,7 @@ def test_time_that_only_the_judge_saw_raises_no_ceiling(tmp_path, monkeypatch):
     )
     made = roofline.Roofline().collect(context)
     assert made.metrics["roofline_share"] == pytest.approx(1e6 / (7e5 * 1.45))
-    assert _ceilings.Kept({"processor": "one"}, lambda: RATES).get().memory == 1e10
+    assert _ceilings.CeilingsFile({"processor": "one"}, lambda: RATES).get().memory == 1e10
 
 
 @pytest.mark.pure
@@ -561,26 +561,26 @@ def test_ceilings_are_measured_once_and_only_ever_raised(tmp_path, monkeypatch):
         asked.append(rate)
         return {"bandwidth": [[1 << 20, rate]], "flops": 1e11, "overhead_ns": 3000}
 
-    first = _ceilings.Kept({"processor": "one"}, measure).get()
-    assert _ceilings.Kept({"processor": "one"}, measure).get() == first
+    first = _ceilings.CeilingsFile({"processor": "one"}, measure).get()
+    assert _ceilings.CeilingsFile({"processor": "one"}, measure).get() == first
     assert len(asked) == 1
-    _ceilings.Kept({"processor": "another"}, measure).get()
+    _ceilings.CeilingsFile({"processor": "another"}, measure).get()
     assert len(asked) == 2
-    better = _ceilings.Kept({"processor": "one"}, lambda: measure(2e10))
-    assert better.raise_them().memory == 2e10
-    assert _ceilings.Kept({"processor": "one"}, lambda: measure(1e9)).raise_them().memory == 2e10
+    better = _ceilings.CeilingsFile({"processor": "one"}, lambda: measure(2e10))
+    assert better.raise_ceilings().memory == 2e10
+    assert _ceilings.CeilingsFile({"processor": "one"}, lambda: measure(1e9)).raise_ceilings().memory == 2e10
     for path in (tmp_path / "kforge").glob("ceilings-*"):
         path.write_text("{ half")
     assert better.get().memory == 2e10
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    assert _ceilings.Kept({"processor": "one"}, measure).get() == first
+    assert _ceilings.CeilingsFile({"processor": "one"}, measure).get() == first
 
 
 @pytest.mark.pure
 def test_a_ceiling_that_is_beaten_is_raised_to_what_was_seen(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     measured = {"bandwidth": [[1 << 20, 5e10], [1 << 30, 1e10]], "flops": 1e11, "overhead_ns": 3000}
-    kept = _ceilings.Kept({"processor": "one"}, lambda: measured)
+    kept = _ceilings.CeilingsFile({"processor": "one"}, lambda: measured)
     place = roofline.RooflinePoint(roofline.Work(0, 10**6, 8 * 10**6, 2 * 10**6), kept.get(), 8e5, 1 << 28)
     healed = roofline._correct_ceilings(place, 9e5, kept)
     assert healed.metrics()["roofline_share"] == pytest.approx(1.0)

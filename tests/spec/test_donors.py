@@ -173,8 +173,8 @@ def test_an_origin_is_read_as_it_was_recorded(given_origin: Origin) -> None:
 @pytest.mark.parametrize("words", ["", "from the file k.cu", "text", "store:cuda", "file:k.cu"])
 def test_an_origin_in_other_words_is_kept(words: str) -> None:
     found = donor_origin.read(words)
-    assert (found.kind, found.words, found.record) == ("", words, words)
-    assert not found.proven
+    assert (found.kind, found.description, found.record) == ("", words, words)
+    assert not found.is_proven
 
 
 @pytest.mark.cpu
@@ -278,9 +278,9 @@ def test_the_plain_style_shows_it_too() -> None:
 @pytest.mark.pure
 @pytest.mark.parametrize(("there", "here"), list(permutations(TABLED, 2)))
 def test_any_two_platforms_of_the_table_are_mapped(there: str, here: str) -> None:
-    found = concepts.between(there, here)
+    found = concepts.concept_pairs(there, here)
     assert len(found) >= 12
-    assert {(pair.here, pair.there) for pair in found} == {tuple(pair) for pair in concepts.between(here, there)}
+    assert {(pair.here, pair.there) for pair in found} == {tuple(pair) for pair in concepts.concept_pairs(here, there)}
     assert not any("|" in words or "\n" in words for pair in found for words in pair), "they are cells of a table"
 
 
@@ -303,8 +303,8 @@ def test_the_paper_s_concepts_stand_for_each_other(words: tuple[str, str, str]) 
 
 @pytest.mark.pure
 def test_an_unknown_platform_and_the_same_one_are_mapped_to_nothing() -> None:
-    assert concepts.between("abacus", "cuda") == concepts.between("cuda", "abacus") == ()
-    assert concepts.between("cuda", "cuda") == concepts.between("", "cuda") == ()
+    assert concepts.concept_pairs("abacus", "cuda") == concepts.concept_pairs("cuda", "abacus") == ()
+    assert concepts.concept_pairs("cuda", "cuda") == concepts.concept_pairs("", "cuda") == ()
 
 
 @pytest.mark.pure

@@ -233,7 +233,7 @@ def test_every_variant_of_every_example_is_another_program(name: str, outcome: O
 
 @pytest.mark.pure
 def test_a_kernel_under_a_decorator_is_spoilt_where_it_stands() -> None:
-    text = broken_variants.not_compiling(registry.load("platforms", "triton").example()[1], Path("mine.py"))
+    text = broken_variants.break_kernels(registry.load("platforms", "triton").example()[1], Path("mine.py"))
     body = text.partition("@triton.jit")[2]
     assert body.splitlines()[2].strip() == "kforge_unknown_name = kforge_unknown_name_too"
 
@@ -241,7 +241,7 @@ def test_a_kernel_under_a_decorator_is_spoilt_where_it_stands() -> None:
 @pytest.mark.pure
 def test_an_example_without_a_kernel_to_be_seen_needs_a_variant_of_its_own() -> None:
     with pytest.raises(Broken, match=r"write a program that does not compile to .*mine.py"):
-        broken_variants.not_compiling("import kernels\n\n\nclass ModelNew:\n    '''a\nb\nc\nd'''\n", Path("mine.py"))
+        broken_variants.break_kernels("import kernels\n\n\nclass ModelNew:\n    '''a\nb\nc\nd'''\n", Path("mine.py"))
 
 
 # -- commands -----------------------------------------------------------------------------------------------------

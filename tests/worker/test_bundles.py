@@ -83,7 +83,7 @@ class TestFolder:
         assert len({folder.name(job) for job in [JOB, *others]}) == 5
         for job in [JOB, same, *others]:
             folder.put(job)
-        assert len(bundle_maker.packed(folder)) == folder.waiting() == 5
+        assert len(bundle_maker.packed(folder)) == folder.waiting_count() == 5
 
     def test_a_report_is_about_the_job_as_it_was_asked(self, folder: BundleFolder) -> None:
         pictures = (Image("image/png", b"\x89PNG\x00\xff"),)
@@ -114,9 +114,9 @@ class TestFolder:
         bundle_maker.write(folder, bundle_maker.report_on(change(job), 9.0))
         with pytest.raises(WireError, match=says):
             folder.report(JOB)
-        assert folder.waiting() == 1
+        assert folder.waiting_count() == 1
         bundle_maker.write(folder, bundle_maker.report_on(job, 1.5))
-        assert folder.waiting() == 0
+        assert folder.waiting_count() == 0
 
     @pytest.mark.parametrize("damage", [b"", b'{"job": "x"', b"[]", b'{"job": 3}', b"\xff\xfe"])
     def test_a_damaged_report_does_not_count(self, folder: BundleFolder, damage: bytes) -> None:
@@ -125,7 +125,7 @@ class TestFolder:
         path.write_bytes(damage)
         with pytest.raises(WireError, match="damaged"):
             folder.report(JOB)
-        assert folder.waiting() == 1
+        assert folder.waiting_count() == 1
 
     def test_a_damaged_job_is_a_sentence_and_the_others_are_read(self, folder: BundleFolder) -> None:
         other = replace(JOB, settings=Settings(seeds=9))
@@ -149,7 +149,7 @@ class TestFolder:
         folder.reports.mkdir()
         for place in ("jobs", "reports"):
             (folder.path / place / f".{folder.name(JOB)[:16]}.0a1b2c3d").write_text("{")
-        assert len(bundle_maker.packed(folder)) == folder.waiting() == 1
+        assert len(bundle_maker.packed(folder)) == folder.waiting_count() == 1
 
     def test_what_is_no_bundle_is_refused_and_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -284,12 +284,12 @@ def test_chains_whose_reports_are_there_go_on_and_the_others_wait(
     model = scripted()
     where = place(tmp_path, model)
     forge(scale_relu, where, folder, samples=3, iterations=2, analyst_model="none")
-    assert folder.waiting() == 3
+    assert folder.waiting_count() == 3
     bundle_maker.work(folder, [1.5], some=1)
     result = kforge.resume("last", where)
     assert len(result.history) == 1
     assert len(model.asked) == 4
-    assert folder.waiting() == 3
+    assert folder.waiting_count() == 3
     assert result.waiting
     while bundle_maker.work(folder, [1.5] * 3):
         result = kforge.resume("last", where)
@@ -317,7 +317,7 @@ def test_what_is_wrong_with_a_report_is_said_and_its_job_stays_open(
     assert any(first.id in words and "damaged" in words and "stays open" in words for words in said)
     assert any(second.id in words and "fell off the bus" in words for words in said)
     assert "fell off the bus" in state(tmp_path)[1]
-    assert folder.waiting() == 2
+    assert folder.waiting_count() == 2
     bundle_maker.work(folder, [1.1, 1.2])
     folder.set_error(second, "")
     assert not kforge.resume("last", where).waiting
@@ -555,10 +555,10 @@ def test_from_the_command_line_with_a_worker_that_has_nothing_but_torch(tmp_path
     finished(worker)
     early = {path: path.stat().st_mtime_ns for path in folder.reports.glob("*.json")}
     assert early
-    assert folder.waiting() + len(early) == 3
+    assert folder.waiting_count() + len(early) == 3
     code, said = finished(start_worker(tree, "--bundle", folder.path))
     assert code == 0, said
-    assert folder.waiting() == 0, said
+    assert folder.waiting_count() == 0, said
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in early.items()), (
         "what has a report is not judged again"
     )
@@ -692,5 +692,5 @@ def test_jobs_are_handed_on_by_platform_and_what_fails_is_noted(
     assert sorted(handed) == [("abacus", 2, 4, (0, 2)), ("cpu", 1, 4, (0, 2))]
     said = capsys.readouterr()
     assert "torn-0123456789abcdef.json: damaged" in said.err
-    assert folder.waiting() == 2
+    assert folder.waiting_count() == 2
     assert [folder.error(job) for job in (JOB, *others)] == ["", *["platform abacus: no beads here"] * 2]

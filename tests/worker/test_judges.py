@@ -305,7 +305,7 @@ def test_at_the_end_the_busy_share_is_told(host: Host, tmp_path: Path) -> None:
 
     host.behaviour = behaviour
     shares: list[float] = []
-    run_jobs([job("a")], tmp_path, "twin", lambda done: None, telling=shares.append, builders=1)
+    run_jobs([job("a")], tmp_path, "twin", lambda done: None, tell_busy_share=shares.append, builders=1)
     assert len(shares) == 1
     assert shares[0] > 1
 
@@ -314,7 +314,7 @@ def test_at_the_end_the_busy_share_is_told(host: Host, tmp_path: Path) -> None:
 def test_a_problem_is_opened_ahead_and_its_jobs_stay_together(which: list[int], ahead: int) -> None:
     problems = [Problem(f"problem {number}", f"source {number}") for number in range(5)]
     jobs = [Job(str(place), problems[number], Candidate("x", "twin")) for place, number in enumerate(which)]
-    ordered = batch.in_order(jobs, ahead)
+    ordered = batch.order_by_problem(jobs, ahead)
     assert sorted(job.id for job in ordered) == sorted(job.id for job in jobs)
     firsts = {}
     for job in jobs:
@@ -333,6 +333,6 @@ def test_the_next_problem_is_opened_while_this_one_is_judged() -> None:
     jobs = [
         Job(f"{name}{number}", Problem(name, name), Candidate("x", "twin")) for name in "abc" for number in range(4)
     ]
-    assert [job.id for job in batch.in_order(jobs, 3)] == [
+    assert [job.id for job in batch.order_by_problem(jobs, 3)] == [
         *("a0", "a1", "b0", "a2", "a3", "b1", "c0", "b2", "b3", "c1", "c2", "c3")
     ]

@@ -38,7 +38,7 @@ class ModelAnalyst:
             return Advice(read_advice(first), first.usage, left_out)
         except Malformed as problem:
             why = str(problem)
-        second = await self.model.complete(self.prompts.again(written.prompt, first.text, why))
+        second = await self.model.complete(self.prompts.repeat_prompt(written.prompt, first.text, why))
         usage = first.usage + second.usage
         try:
             notes = (*left_out, f"the analyst was asked twice: {why}")
@@ -57,14 +57,14 @@ def read_advice(completion: Completion) -> Recommendation:
     if len(objects) > 1 and any(item != objects[0] for item in objects):
         raise Malformed(f"it holds {len(objects)} recommendations instead of one")
     if objects:
-        return _checked(objects[0]["recommendation"], objects[0].get("evidence", ""))
+        return _check_recommendation(objects[0]["recommendation"], objects[0].get("evidence", ""))
     labelled = _LABELLED.search(text)
     if labelled:
-        return _checked(labelled["text"].strip(" *_\n"), labelled["evidence"].strip(" *_\n"))
+        return _check_recommendation(labelled["text"].strip(" *_\n"), labelled["evidence"].strip(" *_\n"))
     raise Malformed('it holds no JSON object with "recommendation" and "evidence"' if text else "it is empty")
 
 
-def _checked(text: object, evidence: object) -> Recommendation:
+def _check_recommendation(text: object, evidence: object) -> Recommendation:
     if isinstance(text, list) and len(text) == 1:
         text = text[0]
     if isinstance(text, list):
@@ -81,7 +81,7 @@ def _checked(text: object, evidence: object) -> Recommendation:
 def _json_objects(text: str) -> list[dict[str, object]]:
     """Every JSON object that stands in a text, outermost only."""
     decoder = json.JSONDecoder(strict=False)
-    found: list[dict[str, object]] = []
+    objects: list[dict[str, object]] = []
     place = text.find("{")
     while place >= 0:
         try:
@@ -90,6 +90,6 @@ def _json_objects(text: str) -> list[dict[str, object]]:
             end = place + 1
         else:
             if isinstance(value, dict):
-                found.append(value)
+                objects.append(value)
         place = text.find("{", end)
-    return found
+    return objects

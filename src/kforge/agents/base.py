@@ -43,13 +43,13 @@ class Situation:
         return next((attempt for attempt in self.past if attempt.move.step == self.move.parent), None)
 
     @property
-    def shown(self) -> Attempt | None:
+    def shown_attempt(self) -> Attempt | None:
         """The attempt whose program the writer is shown: the parent, or what that started from if it has none."""
-        found = self.parent
-        while found is not None and found.candidate is None:
-            step = found.move.parent
-            found = next((attempt for attempt in self.past if attempt.move.step == step), None)
-        return found
+        ancestor = self.parent
+        while ancestor is not None and ancestor.candidate is None:
+            step = ancestor.move.parent
+            ancestor = next((attempt for attempt in self.past if attempt.move.step == step), None)
+        return ancestor
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class ConceptPair(NamedTuple):
     here: str
 
 
-def between(there: str, here: str) -> tuple[ConceptPair, ...]:
+def concept_pairs(there: str, here: str) -> tuple[ConceptPair, ...]:
     """What is called otherwise on platform `here` than on platform `there`; empty where one has no terms."""
     theirs, ours = terms_of(there), terms_of(here)
     rows = [name for name in dict.fromkeys((*CONCEPTS, *theirs)) if name in theirs and name in ours]

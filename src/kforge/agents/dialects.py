@@ -23,8 +23,8 @@ _PYTHON = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+.*:$
 def platform_of(source: str) -> str:
     """The platform a program is written for; empty where its text names none, or several."""
     dialects = _dialects()
-    matching = [name for name, dialect in dialects.items() if _says(dialect.marks, source)]
-    matching = matching or [name for name, dialect in dialects.items() if _says(dialect.shared_marks, source)]
+    matching = [name for name, dialect in dialects.items() if _matches(dialect.marks, source)]
+    matching = matching or [name for name, dialect in dialects.items() if _matches(dialect.shared_marks, source)]
     return matching[0] if len(matching) == 1 else ""
 
 
@@ -40,7 +40,7 @@ def language_of(source: str, name: str = "") -> str:
 
 
 def _dialects() -> dict[str, Dialect]:
-    """By platform. Of several with the same marks, such as an original and its copy, the first is known by them."""
+    """Platform -> dialect. Of several with the same marks, such as an original and its copy, the first has them."""
     by_marks: dict[tuple[str, str], tuple[str, Dialect]] = {}
     for name, platform in registry.load_all("platforms").items():
         dialect = platform.hardware().dialect
@@ -48,5 +48,5 @@ def _dialects() -> dict[str, Dialect]:
     return dict(by_marks.values())
 
 
-def _says(pattern: str, source: str) -> bool:
+def _matches(pattern: str, source: str) -> bool:
     return bool(pattern and re.search(pattern, source))

@@ -1,4 +1,4 @@
-"""Where a reference implementation comes from, as a run records it in one line.
+"""Where a donor, a program from elsewhere to learn from, comes from, as a run records it in one line.
 
 store:cuda:RUN:1.3     chain 1, step 3 of a run in the store: found correct on cuda
 file:cuda:k.cu         a file; its platform as far as the text tells, or nothing
@@ -15,7 +15,7 @@ STORE, FILE, TEXT, INDUCTOR = "store", "file", "text", "inductor"
 
 @dataclass(frozen=True)
 class Origin:
-    """A line of that kind, read."""
+    """Where a donor comes from: such a line, read."""
 
     kind: str
     """store, file, text or inductor; empty where nobody said."""
@@ -35,13 +35,13 @@ class Origin:
         return ":".join((self.kind, *rest.get(self.kind, (self.platform,)))) if self.kind else self.name
 
     @property
-    def proven(self) -> bool:
+    def is_proven(self) -> bool:
         """Whether a judge found it correct."""
         return self.kind == STORE
 
     @property
-    def words(self) -> str:
-        """For a prompt: the same wherever the program is the same, so without the run."""
+    def description(self) -> str:
+        """The origin for a prompt: the same wherever the program is the same, so without the run."""
         return {
             STORE: f"the best correct program for {self.platform} that is known",
             FILE: f"from the file {self.name}",
@@ -50,9 +50,9 @@ class Origin:
         }.get(self.kind, self.name)
 
     @property
-    def words_for_people(self) -> str:
-        """With the place where it can be looked at."""
-        return f"{self.words}: run {self.run}, step {self.step}" if self.kind == STORE else self.words
+    def description_with_place(self) -> str:
+        """The origin for people, with the place where the program can be looked at."""
+        return f"{self.description}: run {self.run}, step {self.step}" if self.kind == STORE else self.description
 
 
 def read(record: str) -> Origin:

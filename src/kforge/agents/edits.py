@@ -30,7 +30,7 @@ def apply(text: str, source: str) -> str:
 
 def _hunks(text: str) -> list[tuple[str, str]]:
     """(old text, new text) of each hunk."""
-    found: list[tuple[str, str]] = []
+    hunks: list[tuple[str, str]] = []
     old: list[str] = []
     new: list[str] = []
     inside = False
@@ -38,7 +38,7 @@ def _hunks(text: str) -> list[tuple[str, str]]:
         if line.startswith(("--- ", "+++ ", "diff ", "index ")):
             inside = False
         elif _HUNK.match(line):
-            _close(found, old, new)
+            _add_hunk(hunks, old, new)
             old, new, inside = [], [], True
         elif inside and line.startswith("-"):
             old.append(line[1:])
@@ -50,16 +50,16 @@ def _hunks(text: str) -> list[tuple[str, str]]:
             # A context line; models often drop the leading space of empty ones.
             old.append(line[1:] if line.startswith(" ") else line)
             new.append(line[1:] if line.startswith(" ") else line)
-    _close(found, old, new)
-    return found
+    _add_hunk(hunks, old, new)
+    return hunks
 
 
-def _close(found: list[tuple[str, str]], old: list[str], new: list[str]) -> None:
+def _add_hunk(hunks: list[tuple[str, str]], old: list[str], new: list[str]) -> None:
     while old and new and not old[-1].strip() and not new[-1].strip():
         old.pop()
         new.pop()
     if old or new:
-        found.append(("\n".join(old) + "\n", "\n".join(new) + "\n" if new else ""))
+        hunks.append(("\n".join(old) + "\n", "\n".join(new) + "\n" if new else ""))
 
 
 def _replace(source: str, old: str, new: str, number: int) -> str:

@@ -35,7 +35,7 @@ _OPTIONAL = ("profile_text", "past", "reference", "example")
 
 
 @dataclass(frozen=True)
-class Written:
+class FittedPrompt:
     """A prompt, and what had to be left out of it."""
 
     prompt: Prompt
@@ -55,24 +55,24 @@ class PromptMaker:
     seed: int = 0
     """Tells the draws of two runs apart in a shared cache."""
 
-    def generate(self, situation: Situation) -> Written:
+    def generate(self, situation: Situation) -> FittedPrompt:
         """What the writer is asked."""
         return self._fit("generate", situation, ())
 
-    def analyse(self, situation: Situation) -> Written:
+    def analyse(self, situation: Situation) -> FittedPrompt:
         """What the analyst is asked about the parent's profile."""
         parent = situation.parent
         images = digest.images(parent.profiles) if parent else ()
         return self._fit("analyse", situation, images)
 
-    def again(self, asked: Prompt, reply: str, why: str) -> Prompt:
+    def repeat_prompt(self, prompt: Prompt, reply: str, why: str) -> Prompt:
         """The same question once more, after an answer that could not be read."""
         text = self._render("again.j2", {"why": why})
         turns = (Message("assistant", reply[:_SHOWN_AGAIN] or "(empty)"), Message("user", text))
-        head = asked.sample.rpartition(".")[0]
-        return Prompt((*asked.messages, *turns), asked.purpose, f"{head}.2")
+        head = prompt.sample.rpartition(".")[0]
+        return Prompt((*prompt.messages, *turns), prompt.purpose, f"{head}.2")
 
-    def _fit(self, purpose: Any, situation: Situation, images: tuple[Image, ...]) -> Written:
+    def _fit(self, purpose: Any, situation: Situation, images: tuple[Image, ...]) -> FittedPrompt:
         limit = self.ceiling - TOKENS_PER_IMAGE * len(images)
         size = 0
         for logs, omitted in _ways_to_shorten():
@@ -84,7 +84,9 @@ class PromptMaker:
                 prompt = Prompt(
                     (Message("system", system), Message("user", user, images)), purpose, self._sample(situation)
                 )
-                return Written(prompt, size + TOKENS_PER_IMAGE * len(images), _said(omitted, purpose, situation))
+                return FittedPrompt(
+                    prompt, size + TOKENS_PER_IMAGE * len(images), _omitted_blocks(omitted, purpose, situation)
+                )
         raise PromptTooLong(
             f"the prompt for {situation.problem.name} needs about {size} tokens, and the ceiling is {self.ceiling}: "
             "the problem and the program are never cut. Raise it with --prompt-tokens"
@@ -151,9 +153,9 @@ def _ways_to_shorten() -> list[tuple[int, tuple[str, ...]]]:
     return ways + [(_LOG_CHARACTERS[-1], _OPTIONAL[: number + 1]) for number in range(len(_OPTIONAL))]
 
 
-def _said(omitted: tuple[str, ...], purpose: str, situation: Situation) -> tuple[str, ...]:
+def _omitted_blocks(omitted: tuple[str, ...], purpose: str, situation: Situation) -> tuple[str, ...]:
     """The blocks that would have been there and were left out."""
-    writing, shown = purpose == "generate", situation.shown
+    writing, shown = purpose == "generate", situation.shown_attempt
     there = {
         "profile_text": not writing and shown is not None and any(profile.text for profile in shown.profiles),
         "past": len(situation.past) > 1,
@@ -166,7 +168,7 @@ def _said(omitted: tuple[str, ...], purpose: str, situation: Situation) -> tuple
 def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[str, Any]:
     """Everything a template may use."""
     problem, target, move = situation.problem, situation.target, situation.move
-    shown = situation.shown
+    shown = situation.shown_attempt
     failure = situation.parent if situation.parent and not situation.parent.correct else None
     texts = [profile for profile in shown.profiles if profile.text] if shown and "profile_text" not in omitted else []
     share = logs // max(1, len(texts))
@@ -192,27 +194,27 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "no_program": failure is not None and failure.candidate is None,
         "followed": failure.recommendation if failure else None,
         "recommendation": situation.recommendation,
-        **_reference(situation, "reference" not in omitted),
+        **_donor_context(situation, "reference" not in omitted),
         "past": [_line(attempt, situation.past) for attempt in situation.past[-_SHOWN_PAST:]],
         "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
     }
 
 
-def _reference(situation: Situation, shown: bool) -> dict[str, Any]:
+def _donor_context(situation: Situation, shown: bool) -> dict[str, Any]:
     """What a template may say of a donor."""
     donor = situation.donor or Donor("")
-    text, found = donor.source, donor_origin.read(donor.origin)
-    platform = found.platform or dialects.platform_of(text)
+    text, origin = donor.source, donor_origin.read(donor.origin)
+    platform = origin.platform or dialects.platform_of(text)
     return {
-        "has_reference": bool(text),
-        "reference": text if shown else "",
-        "reference_origin": found.words,
-        "reference_platform": platform,
-        "reference_proven": found.proven,
-        "reference_language": dialects.language_of(text, found.name),
-        "reference_concepts": concepts.between(platform, situation.target.name),
-        "reference_tokens": tokens(text),
+        "has_donor": bool(text),
+        "donor": text if shown else "",
+        "donor_origin": origin.description,
+        "donor_platform": platform,
+        "donor_proven": origin.is_proven,
+        "donor_language": dialects.language_of(text, origin.name),
+        "donor_concepts": concepts.concept_pairs(platform, situation.target.name),
+        "donor_tokens": tokens(text),
     }
 
 

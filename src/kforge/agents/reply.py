@@ -30,7 +30,7 @@ _PYTHON = ("", "python", "py", "python3", "pycon", "text", "plaintext", "txt")
 
 
 @dataclass(frozen=True)
-class Found:
+class ReplyProgram:
     """What a reply held."""
 
     source: str | None
@@ -49,37 +49,42 @@ class _Block:
     closed: bool = True
 
 
-def find_program(reply: str, previous: str | None = None) -> Found:
+def find_program(reply: str, previous: str | None = None) -> ReplyProgram:
     """The program in a reply; `previous` is what a diff would apply to."""
     # A lone surrogate is no text: no file could hold the program.
     text = reply.encode("utf-8", "replace").decode()
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").replace("\u200b", "")
     if not text.strip():
-        return Found(None, "the reply was empty")
+        return ReplyProgram(None, "the reply was empty")
     spoken = _THOUGHT.sub("", text)
     tried = [_find(part, previous) for part in dict.fromkeys((spoken, text)) if part.strip()]
-    best = next((found for found in tried if found.source is not None), tried[0] if tried else None)
-    return best or Found(None, "the reply holds thoughts and no answer")
+    best = next((program for program in tried if program.source is not None), tried[0] if tried else None)
+    return best or ReplyProgram(None, "the reply holds thoughts and no answer")
 
 
-def _find(text: str, previous: str | None) -> Found:
+def _find(text: str, previous: str | None) -> ReplyProgram:
     blocks = _blocks(text)
-    alone = [block for block in blocks if _imports(block.text)]
-    for found in (_whole_block(alone), _joined_blocks(blocks), _whole_block(blocks)):
-        if found:
-            return found
-    edited = _edited(text, blocks, previous)
+    alone = [block for block in blocks if _has_import(block.text)]
+    for program in (_whole_block(alone), _join_blocks(blocks), _whole_block(blocks)):
+        if program:
+            return program
+    edited = _apply_edits(text, blocks, previous)
     if edited.source is not None:
         return edited
-    for found in (_renamed(blocks), _unwrapped(text, previous), _bare(text), _unparsable(blocks)):
-        if found:
-            return found
-    return edited if edited.reason else Found(None, _why_not(text, blocks))
+    for program in (
+        _rename_class(blocks),
+        _unwrap_json(text, previous),
+        _unfenced_program(text),
+        _invalid_program(blocks),
+    ):
+        if program:
+            return program
+    return edited if edited.reason else ReplyProgram(None, _no_program_reason(text, blocks))
 
 
 def _blocks(text: str) -> list[_Block]:
     """Fenced blocks, then tagged ones; a fence left open ends with the text."""
-    found: list[_Block] = []
+    blocks: list[_Block] = []
     opened: re.Match[str] | None = None
     lines: list[str] = []
     for line in text.split("\n"):
@@ -89,13 +94,13 @@ def _blocks(text: str) -> list[_Block]:
                 opened, lines = match, []
             continue
         if match and not match["info"].strip() and _closes(match["fence"], opened["fence"]):
-            found.append(_Block(_language(opened), _body(lines)))
+            blocks.append(_Block(_language(opened), _body(lines)))
             opened = None
             continue
         lines.append(line)
     if opened is not None and any(line.strip() for line in lines):
-        found.append(_Block(_language(opened), _body(lines), closed=False))
-    return found or [_Block("python", _body(match[2].split("\n"))) for match in _TAGGED.finditer(text)]
+        blocks.append(_Block(_language(opened), _body(lines), closed=False))
+    return blocks or [_Block("python", _body(match[2].split("\n"))) for match in _TAGGED.finditer(text)]
 
 
 def _closes(fence: str, opened: str) -> bool:
@@ -111,58 +116,58 @@ def _body(lines: list[str]) -> str:
     return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
 
 
-def _whole_block(blocks: list[_Block]) -> Found | None:
+def _whole_block(blocks: list[_Block]) -> ReplyProgram | None:
     """The last block that is a whole program."""
     whole = [block for block in blocks if _defines(block.text, WANTED)]
     if not whole:
         return None
     notes = [f"the last of {len(whole)} programs in the reply was taken"] if len(whole) > 1 else []
     notes += [] if whole[-1].closed else [NEVER_CLOSED]
-    return Found(whole[-1].text, notes=tuple(notes))
+    return ReplyProgram(whole[-1].text, notes=tuple(notes))
 
 
-def _joined_blocks(blocks: list[_Block]) -> Found | None:
+def _join_blocks(blocks: list[_Block]) -> ReplyProgram | None:
     """A program spread over several Python blocks."""
-    parts = [block for block in blocks if block.language in _PYTHON and _parses(block.text)]
+    parts = [block for block in blocks if block.language in _PYTHON and _parse(block.text)]
     if len(parts) < 2:
         return None
     joined = "\n\n".join(block.text for block in parts)
     if _defines(joined, WANTED):
-        return Found(joined, notes=(f"{len(parts)} blocks of the reply were joined",))
+        return ReplyProgram(joined, notes=(f"{len(parts)} blocks of the reply were joined",))
     return None
 
 
-def _edited(text: str, blocks: list[_Block], previous: str | None) -> Found:
+def _apply_edits(text: str, blocks: list[_Block], previous: str | None) -> ReplyProgram:
     """The previous program with the reply's edits made; a reason if they do not apply."""
     pieces = [block.text for block in blocks if edits.looks_like_edits(block.text)]
     if not pieces and edits.looks_like_edits(text):
         pieces = [text]
     if not pieces:
-        return Found(None)
+        return ReplyProgram(None)
     if previous is None:
-        return Found(None, "the reply is a diff, and there is no previous program to apply it to")
+        return ReplyProgram(None, "the reply is a diff, and there is no previous program to apply it to")
     source = previous
     for piece in pieces:
         try:
             source = edits.apply(piece, source)
         except edits.DoesNotApply as error:
-            return Found(None, f"the reply is a diff that does not apply: {error}", misfit=True)
+            return ReplyProgram(None, f"the reply is a diff that does not apply: {error}", misfit=True)
     if not _defines(source, WANTED):
-        return Found(None, f"with the reply's diff applied, the program has no class `{WANTED}`")
-    return Found(source, notes=("the reply was a diff against the previous program",))
+        return ReplyProgram(None, f"with the reply's diff applied, the program has no class `{WANTED}`")
+    return ReplyProgram(source, notes=("the reply was a diff against the previous program",))
 
 
-def _renamed(blocks: list[_Block]) -> Found | None:
+def _rename_class(blocks: list[_Block]) -> ReplyProgram | None:
     """A program whose class has another name."""
     for block in reversed(blocks):
         name = _module_class(block.text)
         if name:
             renamed = _rename(block.text, name)
-            return Found(renamed, notes=(f"class `{name}` was renamed `{WANTED}`",))
+            return ReplyProgram(renamed, notes=(f"class `{name}` was renamed `{WANTED}`",))
     return None
 
 
-def _unwrapped(text: str, previous: str | None) -> Found | None:
+def _unwrap_json(text: str, previous: str | None) -> ReplyProgram | None:
     """A program inside a JSON object."""
     stripped = text.strip()
     try:
@@ -173,11 +178,11 @@ def _unwrapped(text: str, previous: str | None) -> Found | None:
         if isinstance(value, str) and "class " in value:
             inner = find_program(value, previous)
             if inner.source is not None:
-                return Found(inner.source, notes=("the program was inside a JSON object", *inner.notes))
+                return ReplyProgram(inner.source, notes=("the program was inside a JSON object", *inner.notes))
     return None
 
 
-def _bare(text: str) -> Found | None:
+def _unfenced_program(text: str) -> ReplyProgram | None:
     """Code without any fence, prose before and after it cut off."""
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if _START.match(line)]
@@ -191,23 +196,23 @@ def _bare(text: str) -> Found | None:
                 return None
             source = "\n".join(lines[start:end]) + "\n"
             if _defines(source, WANTED):
-                return Found(source, notes=("the program stood in the reply without a code fence",))
+                return ReplyProgram(source, notes=("the program stood in the reply without a code fence",))
             name = _module_class(source)
             if name:
                 note = f"class `{name}` of unfenced code was renamed `{WANTED}`"
-                return Found(_rename(source, name), notes=(note,))
+                return ReplyProgram(_rename(source, name), notes=(note,))
     return None
 
 
-def _unparsable(blocks: list[_Block]) -> Found | None:
+def _invalid_program(blocks: list[_Block]) -> ReplyProgram | None:
     """A program that is meant to be one and is not valid Python: the judge will say where."""
     for block in reversed(blocks):
         if block.closed and re.search(rf"^class\s+{WANTED}\b", block.text, re.MULTILINE):
-            return Found(block.text, notes=("the program is not valid Python",))
+            return ReplyProgram(block.text, notes=("the program is not valid Python",))
     return None
 
 
-def _why_not(text: str, blocks: list[_Block]) -> str:
+def _no_program_reason(text: str, blocks: list[_Block]) -> str:
     if any(not block.closed for block in blocks):
         return "the reply ends inside its code block: it was cut off"
     if blocks:
@@ -218,27 +223,27 @@ def _why_not(text: str, blocks: list[_Block]) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _parses(source: str) -> ast.Module | None:
+def _parse(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _imports(source: str) -> bool:
-    """Whether it can stand alone: a module without a single import is a part of something."""
-    tree = _parses(source)
+def _has_import(source: str) -> bool:
+    """Whether a source can stand alone: a module without a single import is a part of something."""
+    tree = _parse(source)
     return tree is not None and any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in tree.body)
 
 
 def _defines(source: str, name: str) -> bool:
-    tree = _parses(source)
+    tree = _parse(source)
     return tree is not None and any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
 
 
 def _module_class(source: str) -> str:
     """The class that is meant: the last nn.Module no other class of the file is built from."""
-    tree = _parses(source)
+    tree = _parse(source)
     if tree is None:
         return ""
     classes = [

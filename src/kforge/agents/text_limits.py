@@ -24,7 +24,7 @@ def cut_log(text: str, characters: int) -> str:
     """At most about that many characters of a log, around its first error, and saying what was left out."""
     if len(text) <= characters:
         return text
-    lines = [_short(line) for line in text.split("\n")]
+    lines = [_shorten(line) for line in text.split("\n")]
     first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
     start = end = first
     size = len(lines[first]) + 1
@@ -46,7 +46,7 @@ def cut_log(text: str, characters: int) -> str:
     return "\n".join(kept)
 
 
-def _short(line: str, limit: int = 400) -> str:
+def _shorten(line: str, limit: int = 400) -> str:
     return line if len(line) <= limit else f"{line[:limit]} [{len(line) - limit} characters left out]"
 
 

@@ -38,7 +38,7 @@ def say_waiting(console: Console, executor: str, go_on: str) -> None:
         )
         console.print(f"  {escape(go_on)}", highlight=False, soft_wrap=True)
         return
-    count = BundleFolder(folder).waiting()
+    count = BundleFolder(folder).waiting_count()
     jobs = f"{count} job waits" if count == 1 else f"{count} jobs wait"
     console.print(
         f"[cyan]{jobs}[/] in {escape(str(folder))}. Carry the folder to the machine with the device and run there\n"

@@ -114,7 +114,7 @@ def _say_donor(console: Console, spec: RunSpec) -> None:
     """Say which program a run has as its reference, and whether anybody will read it."""
     if spec.donor is None:
         return
-    sentence = f"{spec.problem.name}: reference {donor_origin.read(spec.donor.origin).words_for_people}"
+    sentence = f"{spec.problem.name}: reference {donor_origin.read(spec.donor.origin).description_with_place}"
     if set(spec.models) == {BUILTIN}:
         sentence += "; the offline agents do not read it: name a --model that does"
     console.print(escape(sentence), style="dim", highlight=False, soft_wrap=not console.is_terminal)

@@ -43,7 +43,7 @@ def run(spec: RunSpec, file: Path, show: ProfileOutput) -> int:
     settings = judging_settings(spec)
     if not settings.profilers:
         raise UsageError(f"the platform {spec.platform} names no profiler of its own; name one with --profiler")
-    names = tuple(dict.fromkeys(naming.plain(name) for name in settings.profilers))
+    names = tuple(dict.fromkeys(naming.plain_name(name) for name in settings.profilers))
     job = Job(file.stem, spec.problem, read_candidate(file, spec.platform), replace(settings, profilers=names))
     with Screen(stderr=True).status("judging, then profiling"):
         report = asyncio.run(_report(spec, job))

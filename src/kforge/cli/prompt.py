@@ -8,7 +8,7 @@ import sys
 
 from kforge import jsonable
 from kforge.agents.base import Situation
-from kforge.agents.prompt_maker import PromptMaker, Written
+from kforge.agents.prompt_maker import FittedPrompt, PromptMaker
 from kforge.spec.donor_source import with_donor
 from kforge.spec.judging_platform import target_of
 from kforge.types import Intent, Move, RunSpec
@@ -28,7 +28,7 @@ def run(spec: RunSpec, store: str, as_json: bool) -> int:
     return 0
 
 
-def _print(written: Written) -> None:
+def _print(written: FittedPrompt) -> None:
     for message in written.prompt.messages:
         print(f"--- {message.role}")
         # In a file it must stay what the model is sent.

@@ -127,8 +127,8 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         attempt_view.print_confirmation(console, experiment, confirmation)
         _say_unless_faster(console, confirmation)
     if result.spec.donor:
-        reference = origin.read(result.spec.donor.origin).words_for_people
-        console.print(f"[dim]reference:[/] {escape(reference)}", highlight=False, soft_wrap=True)
+        donor = origin.read(result.spec.donor.origin).description_with_place
+        console.print(f"[dim]reference:[/] {escape(donor)}", highlight=False, soft_wrap=True)
     attempt_view.print_attempts(console, result)
     attempt_view.print_choice(console, result)
     whole, best = command("show", result.run, store), command("export", result.run, store)

@@ -30,7 +30,7 @@ from kforge.emulation import (
 from kforge.emulation.cuda_source import CudaKernelSource, translate, without_includes
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
-from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
+from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, pad_to_three, sizes
 from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.tokens import SourceError
 from kforge.emulation.torch_cuda import GROUP_MEMORY, MOST_DYNAMIC, MULTIPROCESSORS, PROPERTIES
@@ -40,7 +40,7 @@ _NAME = "kernel.cu"
 _MOST_BLOCKS, _MOST_THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 """The most blocks of a grid and threads of a block, in x, y and z."""
 _MOST_REMEMBERED = 4096
-_handles: weakref.WeakValueDictionary[int, cuda_driver.Handled] = weakref.WeakValueDictionary()
+_handles: weakref.WeakValueDictionary[int, cuda_driver.HandledKernel] = weakref.WeakValueDictionary()
 """A kernel's handle -> the kernel."""
 _numbers = itertools.count(1)
 _storages: dict[int, Any] = {}
@@ -105,7 +105,11 @@ class LaunchConfig:
     ) -> None:
         if more.get("cluster"):
             raise KernelFault("clusters of blocks are not emulated")
-        self.grid, self.block, self.shmem_size = three(sizes(grid, "grid")), three(sizes(block, "block")), shmem_size
+        self.grid, self.block, self.shmem_size = (
+            pad_to_three(sizes(grid, "grid")),
+            pad_to_three(sizes(block, "block")),
+            shmem_size,
+        )
 
 
 class Program:
@@ -147,7 +151,7 @@ class ObjectCode:
         if name not in self._kernels:
             known = ", ".join(self._kernels) or "none"
             raise KernelFault(f"there is no kernel `{name}` in the program; there are: {known}")
-        if not self._kernels[name].named:
+        if not self._kernels[name].is_named:
             raise KernelFault(
                 f"CUDA_ERROR_NOT_FOUND: named symbol not found: `{name}` has another name once it is compiled; declare "
                 'it extern "C", or give the compiler its name: compile("cubin", name_expressions=["' + name + '"])'
@@ -174,7 +178,7 @@ class Kernel:
         )
 
     @property
-    def named(self) -> bool:
+    def is_named(self) -> bool:
         """Whether a program can ask for the kernel by its name."""
         return self._kernel.named
 
@@ -240,7 +244,7 @@ def _pointer(kernel: str, word: str, argument: Any) -> tuple[int, Any]:
     for storage in _storages.values():
         begin = storage.data_ptr()
         if begin <= address < begin + max(storage.nbytes(), 1):
-            odd = fake_device.of_host(storage)
+            odd = fake_device.host_memory_fault(storage)
             if odd:
                 raise KernelFault(f"{kernel}: `{word}` {odd}")
             return address, storage

@@ -25,14 +25,14 @@ class DriverResult(enum.IntEnum):
     CUDA_ERROR_INVALID_HANDLE = 400
 
 
-class Handled(Protocol):
+class HandledKernel(Protocol):
     """A kernel, as its handle knows it."""
 
     def allow_dynamic(self, size: int) -> bool:
         """Let launches ask for so many bytes; whether a block can have them."""
 
 
-def module(handles: Mapping[int, Handled]) -> types.ModuleType:
+def module(handles: Mapping[int, HandledKernel]) -> types.ModuleType:
     """The stand-in for the module; a handle is a number that names a kernel."""
 
     def set_attribute(attribute: int, value: int, handle: Any) -> tuple[DriverResult]:
@@ -44,19 +44,19 @@ def module(handles: Mapping[int, Handled]) -> types.ModuleType:
             return (DriverResult.CUDA_ERROR_INVALID_VALUE,)
         return (DriverResult.CUDA_SUCCESS,)
 
-    def of_kernel(attrib: int, val: int, kernel: Any, dev: Any) -> tuple[DriverResult]:
+    def set_kernel_attribute(attrib: int, val: int, kernel: Any, dev: Any) -> tuple[DriverResult]:
         return set_attribute(attrib, val, kernel)
 
-    def of_function(hfunc: Any, attrib: int, value: int) -> tuple[DriverResult]:
+    def set_function_attribute(hfunc: Any, attrib: int, value: int) -> tuple[DriverResult]:
         return set_attribute(attrib, value, hfunc)
 
-    def absent(name: str) -> Any:
+    def refuse_absent(name: str) -> Any:
         raise AttributeError(f"{_NAME}.{name} is not emulated")
 
     made = types.ModuleType(_NAME)
     made.CUfunction_attribute = Attribute  # type: ignore[attr-defined]
     made.CUresult = DriverResult  # type: ignore[attr-defined]
-    made.cuKernelSetAttribute = of_kernel  # type: ignore[attr-defined]
-    made.cuFuncSetAttribute = of_function  # type: ignore[attr-defined]
-    made.__getattr__ = absent  # type: ignore[method-assign]
+    made.cuKernelSetAttribute = set_kernel_attribute  # type: ignore[attr-defined]
+    made.cuFuncSetAttribute = set_function_attribute  # type: ignore[attr-defined]
+    made.__getattr__ = refuse_absent  # type: ignore[method-assign]
     return made

@@ -99,8 +99,8 @@ class _CudaTranslator:
         index = 0
         while index < len(self._tokens):
             index = self._step(index)
-        asked = {instance.strip().removeprefix("::") for instance in instances}
-        kernels = [replace(kernel, named=kernel.named or kernel.name in asked) for kernel in self._kernels]
+        requested = {instance.strip().removeprefix("::") for instance in instances}
+        kernels = [replace(kernel, named=kernel.named or kernel.name in requested) for kernel in self._kernels]
         for instance in instances:
             name = instance.partition("<")[0].strip().removeprefix("::")
             if "<" in instance:

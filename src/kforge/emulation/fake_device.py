@@ -33,16 +33,16 @@ class FakeDevice(TorchFunctionMode):
     """Inside, `device` exists: tensors are made there, moved there, and say so."""
 
     def __init__(
-        self, device: str, asked: Callable[[torch.Tensor], None] = lambda _: None, judged: bool = True
+        self, device: str, on_address_taken: Callable[[torch.Tensor], None] = lambda _: None, judged: bool = True
     ) -> None:
-        """`asked` is called with each tensor whose address is taken.
+        """`on_address_taken` is called with each tensor whose address is taken.
 
         `judged`: as a program finds its surroundings; otherwise the device is where tensors go that say nothing.
         """
         super().__init__()
         self.judged = judged
         self.device = torch.device(device, 0)
-        self._asked = asked
+        self._on_address_taken = on_address_taken
         self._follower = _Follower()
         self._start = "cpu" if judged else device
         self._answers: dict[Any, Callable[..., Any]] = {
@@ -181,10 +181,10 @@ class FakeDevice(TorchFunctionMode):
         kwargs.pop("pin_memory", None)
         if kwargs.get("device") is None:
             return None, kwargs
-        there = self.is_it(kwargs["device"])
+        there = self.is_device(kwargs["device"])
         return there, {**kwargs, "device": "cpu"} if there else kwargs
 
-    def is_it(self, device: Any) -> bool:
+    def is_device(self, device: Any) -> bool:
         """Whether a name is the device's; RuntimeError where there are not so many of them."""
         if isinstance(device, int) and self.device.type == "cuda":
             device = torch.device("cuda", device)
@@ -196,7 +196,7 @@ class FakeDevice(TorchFunctionMode):
         return True
 
     def _is_default(self) -> bool:
-        return self.is_it(_default[-1] if _default else self._start)
+        return self.is_device(_default[-1] if _default else self._start)
 
     def _with_named_device(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -226,7 +226,7 @@ class FakeDevice(TorchFunctionMode):
         return name.replace("torch.", f"torch.{self.device.type}.") if storage_marks.is_on_device(tensor) else name
 
     def _address(self, tensor: torch.Tensor) -> int:
-        self._asked(tensor)
+        self._on_address_taken(tensor)
         address = tensor.data_ptr()
         return storage_marks.device_address(address) if storage_marks.is_on_device(tensor) else address
 
@@ -278,7 +278,7 @@ class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def of_host(storage: Any) -> str:
+def host_memory_fault(storage: Any) -> str:
     """What is wrong with memory that a kernel is given; empty where it is the device's, or nobody keeps places."""
     around, mark = _stack(), storage_marks.mark_of(storage)
     if not around or (mark is not None and mark.there):
@@ -293,7 +293,7 @@ def of_host(storage: Any) -> str:
     )
 
 
-def inside() -> bool:
+def is_judged_code() -> bool:
     """Whether this thread runs a program's own code for a judge: what it may not change is then not its to change."""
     return any(around.judged for around in _stack())
 

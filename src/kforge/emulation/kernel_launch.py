@@ -119,7 +119,7 @@ def launch(built: native_build.Built, order: LaunchRequest, source: str = "") ->
         bindings[number] = _Binding(place, 0, buffer.offset, buffer.storage_bytes - buffer.offset)
     held = (_Storage * max(len(storages), 1))(*(_Storage(address, size) for address, size in storages))
     entry = ctypes.cast(getattr(built.library, order.entry), ctypes.c_void_p)
-    asked = _Launch(
+    native_launch = _Launch(
         entry,
         held,
         bindings,
@@ -135,7 +135,7 @@ def launch(built: native_build.Built, order: LaunchRequest, source: str = "") ->
         order.least_alignment,
     )
     report = _Report()
-    if ctypes.CDLL(str(native_build.runtime())).kforge_launch(ctypes.byref(asked), ctypes.byref(report)):
+    if ctypes.CDLL(str(native_build.runtime())).kforge_launch(ctypes.byref(native_launch), ctypes.byref(report)):
         raise KernelFault(_sentence(built, order, report, source))
     if len(_launched) < _MOST_NOTED:
         _launched.append(order.kernel)
@@ -159,8 +159,8 @@ def sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
     return counts
 
 
-def three(counts: tuple[int, ...]) -> tuple[int, int, int]:
-    """The sizes with those that were left out."""
+def pad_to_three(counts: tuple[int, ...]) -> tuple[int, int, int]:
+    """The sizes, with 1 for those that were left out."""
     x, y, z = (*counts, 1, 1)[:3]
     return x, y, z
 

@@ -24,7 +24,7 @@ _fed_sources: set[str] = set()
 def set_checked(yes: bool) -> None:
     """Have launches checked from now on, or not: a checked one is slower, and every access is looked at."""
     global _checked, _unchecked
-    if fake_device.inside():
+    if fake_device.is_judged_code():
         raise kernel_launch.KernelFault("checked mode is not the program's to switch on or off")
     _checked, _unchecked = yes, 0
 

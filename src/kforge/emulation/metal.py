@@ -17,7 +17,7 @@ import torch
 from kforge.emulation import fake_device, launch_trace, native_build, torch_mps, torch_patches
 from kforge.emulation.entries import entry_of
 from kforge.emulation.fake_device import FakeDevice
-from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, sizes, three
+from kforge.emulation.kernel_launch import Buffer, KernelFault, LaunchRequest, pad_to_three, sizes
 from kforge.emulation.launch_trace import set_checked as set_checked
 from kforge.emulation.msl_source import MslKernelSource, translate, without_includes
 from kforge.emulation.tokens import SourceError
@@ -103,7 +103,9 @@ class MetalKernel:
     ) -> None:
         name, wanted = self._kernel.name, self._kernel.buffers
         for number, argument in enumerate(arguments):
-            odd = fake_device.of_host(argument.untyped_storage()) if isinstance(argument, torch.Tensor) else ""
+            odd = (
+                fake_device.host_memory_fault(argument.untyped_storage()) if isinstance(argument, torch.Tensor) else ""
+            )
             if odd:
                 raise KernelFault(f"{name}: argument {number} (`{wanted.get(number, '')}`) {odd}")
         held: list[Any] = []
@@ -127,7 +129,7 @@ class MetalKernel:
         group = sizes(group_size, f"{name}: group_size") if group_size is not None else (min(1024, max(1, grid[0])),)
         if group_size is not None and len(group) != len(grid):
             raise KernelFault(f"{name}: threads has {len(grid)} sizes and group_size {len(group)}")
-        entry, sizes_of = entry_of(self._number), (three(grid), three(group))
+        entry, sizes_of = entry_of(self._number), (pad_to_three(grid), pad_to_three(group))
         order = LaunchRequest(name, entry, buffers, *sizes_of, least_alignment=_WHOLE_VECTOR, names=wanted)
         storages = [argument.untyped_storage() for argument in arguments if isinstance(argument, torch.Tensor)]
         launch_trace.launch(self._library._build, order, self._library._source, storages)

@@ -18,21 +18,21 @@ _TOGETHER = re.compile(r"^(?:simd|quad)_\w+$|^simdgroup_(?:load|store|multiply\w
 def with_meetings(tokens: list[Token]) -> list[Token]:
     """The tokens, with `kforge::meet` where lanes meet."""
     definitions = functions(tokens)
-    inserted = _Inserted({}, _names_of(tokens, definitions))
+    insertions = _Insertions({}, _names_of(tokens, definitions))
     for function in definitions:
-        if inserted.together(tokens, function.body, function.end):
-            _block(tokens, function.body, inserted)
-    if not inserted.before:
+        if insertions.has_joint_calls(tokens, function.body, function.end):
+            _block(tokens, function.body, insertions)
+    if not insertions.before:
         return tokens
     out: list[Token] = []
     for index, token in enumerate(tokens):
-        out += (substitute(text, Token("made", "", token.line)) for text in inserted.before.get(index, ()))
+        out += (substitute(text, Token("made", "", token.line)) for text in insertions.before.get(index, ()))
         out.append(token)
     return out
 
 
 @dataclass(frozen=True)
-class _Inserted:
+class _Insertions:
     before: dict[int, list[str]]
     """Index of a token -> what to write before it."""
     names: set[str]
@@ -42,7 +42,7 @@ class _Inserted:
         texts = self.before.setdefault(index, [])
         texts.insert(0 if first else len(texts), text)
 
-    def together(self, tokens: list[Token], begin: int, end: int) -> bool:
+    def has_joint_calls(self, tokens: list[Token], begin: int, end: int) -> bool:
         return any(_is_call(tokens, index, self.names) for index in range(begin, end))
 
     def place(self, tokens: list[Token], end: int) -> str:
@@ -70,7 +70,7 @@ def _names_of(tokens: list[Token], definitions: list[MslFunction]) -> set[str]:
         names |= more
 
 
-def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
+def _block(tokens: list[Token], opening: int, insertions: _Insertions) -> int:
     """Look into the statements between braces; the index behind them."""
     end = closing_bracket(tokens, opening)
     index = opening + 1
@@ -78,10 +78,10 @@ def _block(tokens: list[Token], opening: int, inserted: _Inserted) -> int:
         begin = _skip_markers(tokens, index, end)
         if begin >= end:
             break
-        index = max(_statement(tokens, begin, inserted), begin + 1)
+        index = max(_statement(tokens, begin, insertions), begin + 1)
         parts = tokens[begin].text in ("if", "for", "while", "do", "switch")
-        if parts and inserted.together(tokens, begin, index):
-            inserted.add(index, f" kforge::meet({inserted.place(tokens, index - 1)});", first=True)
+        if parts and insertions.has_joint_calls(tokens, begin, index):
+            insertions.add(index, f" kforge::meet({insertions.place(tokens, index - 1)});", first=True)
     return end + 1
 
 
@@ -91,31 +91,31 @@ def _skip_markers(tokens: list[Token], index: int, end: int) -> int:
     return index
 
 
-def _statement(tokens: list[Token], index: int, inserted: _Inserted) -> int:
+def _statement(tokens: list[Token], index: int, insertions: _Insertions) -> int:
     """Look into one statement; the index behind it."""
     index = _skip_markers(tokens, index, len(tokens))
     if index >= len(tokens):
         raise SourceError(tokens[-1].line, "a statement is missing at the end")
     text = tokens[index].text
     if text == "{":
-        return _block(tokens, index, inserted)
+        return _block(tokens, index, insertions)
     if text in ("if", "switch"):
         header = index + 2 if tokens[index + 1].text == "constexpr" else index + 1
-        end = _statement(tokens, closing_bracket(tokens, header) + 1, inserted)
+        end = _statement(tokens, closing_bracket(tokens, header) + 1, insertions)
         following = _skip_markers(tokens, end, len(tokens))
         if text == "if" and following < len(tokens) and tokens[following].text == "else":
-            return _statement(tokens, following + 1, inserted)
+            return _statement(tokens, following + 1, insertions)
         return end
     if text in ("for", "while"):
         body = _skip_markers(tokens, closing_bracket(tokens, index + 1) + 1, len(tokens) - 1)
-        end = _statement(tokens, body, inserted)
-        if _turns_apart(tokens, body, end, inserted):
-            _turn(tokens, index, inserted.place(tokens, end - 1), inserted)
+        end = _statement(tokens, body, insertions)
+        if _turns_apart(tokens, body, end, insertions):
+            _turn(tokens, index, insertions.place(tokens, end - 1), insertions)
         return end
     if text == "do":
-        end = _statement(tokens, index + 1, inserted)
-        if _turns_apart(tokens, index + 1, end, inserted):
-            _turn(tokens, end, inserted.place(tokens, end - 1), inserted)
+        end = _statement(tokens, index + 1, insertions)
+        if _turns_apart(tokens, index + 1, end, insertions):
+            _turn(tokens, end, insertions.place(tokens, end - 1), insertions)
         return closing_bracket(tokens, end + 1) + 2
     if text in ("case", "default"):
         while index < len(tokens) and tokens[index].text not in (":", "}"):
@@ -133,20 +133,20 @@ def _simple(tokens: list[Token], index: int) -> int:
     return min(index + 1, len(tokens))
 
 
-def _turns_apart(tokens: list[Token], body: int, end: int, inserted: _Inserted) -> bool:
+def _turns_apart(tokens: list[Token], body: int, end: int, insertions: _Insertions) -> bool:
     """Whether a lane may begin the next turn of a loop without having met the others in this one."""
     texts = {token.text for token in tokens[body:end]}
     skips = "continue" in texts or (tokens[body].text != "{" and bool(texts & {"if", "for", "while", "switch"}))
-    return skips and inserted.together(tokens, body, end)
+    return skips and insertions.has_joint_calls(tokens, body, end)
 
 
-def _turn(tokens: list[Token], loop: int, place: str, inserted: _Inserted) -> None:
+def _turn(tokens: list[Token], loop: int, place: str, insertions: _Insertions) -> None:
     """Write a meeting into the brackets of a loop, where each turn passes."""
     opening = loop + 1
     end = closing_bracket(tokens, opening)
     if tokens[loop].text == "while":
-        inserted.add(opening + 1, f"kforge::meet({place}), (")
-        inserted.add(end, ")")
+        insertions.add(opening + 1, f"kforge::meet({place}), (")
+        insertions.add(end, ")")
         return
     marks, index = 0, opening + 1
     while index < end and marks < 2:
@@ -155,4 +155,4 @@ def _turn(tokens: list[Token], loop: int, place: str, inserted: _Inserted) -> No
         marks += tokens[index].text == ";"
         index += 1
     if marks == 2:
-        inserted.add(index, f" kforge::meet({place})" + ("," if index < end else ""))
+        insertions.add(index, f" kforge::meet({place})" + ("," if index < end else ""))

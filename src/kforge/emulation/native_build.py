@@ -205,8 +205,8 @@ def _checks() -> tuple[str, ...]:
 
 
 def _accepts(flags: tuple[str, ...]) -> bool:
-    asked = [compiler(), "-Werror", *flags, "-fsyntax-only", "-x", "c++", os.devnull]
-    return not flags or _run(asked).returncode == 0
+    command = [compiler(), "-Werror", *flags, "-fsyntax-only", "-x", "c++", os.devnull]
+    return not flags or _run(command).returncode == 0
 
 
 def first_errors(output: str, most: int = 4) -> str:

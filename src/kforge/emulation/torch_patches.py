@@ -38,20 +38,20 @@ def installed(patches: Patches) -> Iterator[None]:
                 setattr(holder, name, value)
 
 
-def for_device(device: str) -> Patches:
+def device_patches(device: str) -> Patches:
     """Patches for what programs ask of torch itself."""
     return {
-        (torch, "Generator"): generator(device),
+        (torch, "Generator"): generator_class(device),
         (torch, "set_default_device"): fake_device.set_default_device,
         (torch, "get_default_device"): fake_device.get_default_device,
-        (torch.accelerator, "is_available"): always(True),
-        (torch.accelerator, "device_count"): always(1),
-        (torch.accelerator, "current_accelerator"): always(torch.device(device)),
-        (torch.accelerator, "synchronize"): always(None),
+        (torch.accelerator, "is_available"): constant_function(True),
+        (torch.accelerator, "device_count"): constant_function(1),
+        (torch.accelerator, "current_accelerator"): constant_function(torch.device(device)),
+        (torch.accelerator, "synchronize"): constant_function(None),
     }
 
 
-def generator(device: str) -> type:
+def generator_class(device: str) -> type:
     """torch.Generator, which may also be the device's."""
 
     class Generator(torch.Generator):
@@ -135,17 +135,17 @@ class NullContext:
         pass
 
 
-def always(value: Any) -> Any:
+def constant_function(value: Any) -> Any:
     """A function with one answer. Each call makes another function: torch's compiler knows them by identity."""
     return lambda *_, **__: value
 
 
-def of_generator(name: str) -> Any:
+def generator_function(name: str) -> Any:
     """A function of the device's generator: its numbers are drawn by the processor's."""
     return lambda *arguments: getattr(torch.default_generator, name)(*arguments[: 1 if name in _WITH_VALUE else 0])
 
 
-def absent(name: str) -> Any:
+def absent_function(name: str) -> Any:
     """A function in place of what the emulator does not have: it raises an error that names it."""
 
     def refuse(*_: Any, **__: Any) -> Any:

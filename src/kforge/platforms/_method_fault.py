@@ -21,6 +21,6 @@ def platform_method(platform: str, method: str) -> Iterator[None]:
     except Exception as error:
         trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
         lines = "".join(traceback.format_exception(type(error), error, trace, chain=False)).splitlines()
-        told = "\n".join(f"  {line}" for line in lines[-_LINES:])
-        message = f"platform {platform}: {method} raised {type(error).__name__}: {error}\n{told}"
+        trace_text = "\n".join(f"  {line}" for line in lines[-_LINES:])
+        message = f"platform {platform}: {method} raised {type(error).__name__}: {error}\n{trace_text}"
         raise PlatformFault(message) from error

@@ -38,13 +38,13 @@ def check_place(place: object) -> None:
 def files_of(folder: Path) -> list[Path]:
     """The files of a folder that may be problems, ordered by level and number."""
     files = (file for file in folder.rglob("*.py") if file.is_file() and not file.name.startswith(("_", ".")))
-    ordered = in_order(file for file in files if "__pycache__" not in file.parts)
+    ordered = order_files(file for file in files if "__pycache__" not in file.parts)
     if not ordered:
         raise UsageError(f"{folder}: no .py file in it")
     return ordered
 
 
-def in_order(files: Iterable[Path]) -> list[Path]:
+def order_files(files: Iterable[Path]) -> list[Path]:
     """The files by level, number and name, as they stand in the paths."""
 
     def place(file: Path) -> tuple[int, int, str, Path]:

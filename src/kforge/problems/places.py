@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kforge.errors import UsageError
-from kforge.problems import files_of, find, in_order
+from kforge.problems import files_of, find, order_files
 from kforge.problems.selection import Selection
 
 _KERNELBENCH = "kernelbench"
@@ -51,12 +51,12 @@ def _checkout(place: str, choice: Selection, folder: Path) -> list[Path]:
     if not place.strip() or not home.is_dir():
         raise UsageError(f"kernelbench:{place}: there is no such folder; name a checkout of KernelBench ({_CLONE})")
     if re.fullmatch(r"level\d+", home.resolve().name):
-        return in_order(home.glob("*.py"))
+        return order_files(home.glob("*.py"))
     for inner in (home / "KernelBench", home):
         levels = [level for level in inner.glob("level*") if level.is_dir() and level.name[5:].isdecimal()]
         if levels:
             wanted = [level for level in levels if level.name != f"level{_WEIGHTS}" or _asks_for_weights(choice)]
-            return in_order(file for level in wanted for file in level.glob("*.py"))
+            return order_files(file for level in wanted for file in level.glob("*.py"))
     raise UsageError(f"kernelbench:{place}: there is no level1 in it, nor in a folder KernelBench of it ({_CLONE})")
 
 

@@ -56,7 +56,7 @@ def open_suite(
     kept, left_out = choose(entries, choice)
     name = ", ".join(places[:_SHOWN]) + (f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else "")
     if not kept:
-        raise UsageError(_nothing_left(name, left_out))
+        raise UsageError(_no_problem_message(name, left_out))
     problems = {entry.key: entry.problem for entry in kept if entry.problem is not None}
     return Suite(name, problems, left_out, commits_of(_home(path) for path in files))
 
@@ -134,7 +134,7 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def _nothing_left(name: str, left_out: dict[str, str]) -> str:
+def _no_problem_message(name: str, left_out: dict[str, str]) -> str:
     beginning = f"{name}: no problem is left"
     if not left_out:
         return f"{beginning} of those that levels and only name; one of the two must go"

@@ -66,7 +66,7 @@ class Ceilings:
         return self.bandwidth[-1][1]
 
 
-class Kept:
+class CeilingsFile:
     """The ceilings of one machine, in a file. A folder that cannot be written to is no fault."""
 
     def __init__(self, facts: dict[str, str], measure: Callable[[], dict[str, Any]]) -> None:
@@ -80,9 +80,9 @@ class Kept:
         except (OSError, ValueError, WireError):
             return self.keep(read(self._measure()))
 
-    def raise_them(self) -> Ceilings:
-        """Measure again and keep the higher of each: what was kept may come from a busy moment."""
-        return self.keep(highest(self.get(), read(self._measure())))
+    def raise_ceilings(self) -> Ceilings:
+        """Measure the ceilings again and keep the higher of each: what was kept may come from a busy moment."""
+        return self.keep(merge_highest(self.get(), read(self._measure())))
 
     def keep(self, ceilings: Ceilings) -> Ceilings:
         """Keep these ceilings from now on, and return them."""
@@ -92,7 +92,7 @@ class Kept:
         return ceilings
 
 
-def highest(one: Ceilings, two: Ceilings) -> Ceilings:
+def merge_highest(one: Ceilings, two: Ceilings) -> Ceilings:
     """The better of two measurements, number by number."""
     rates = dict(one.bandwidth)
     bandwidth = tuple((size, max(rate, rates.get(size, 0.0))) for size, rate in two.bandwidth)

@@ -16,24 +16,24 @@ _AGREES = 1.25
 _QUOTED = re.compile(r"`([^`]*)`")
 
 
-def compared(signal: Signal, previous: Digest | None, rule: SignalRule) -> Signal:
+def with_change(signal: Signal, previous: Digest | None, rule: SignalRule) -> Signal:
     """The signal with its change. One that was not listed before may have been left out: that is not called new."""
-    before = _listed(previous, signal.name)
+    before = _listed_signal(previous, signal.name)
     if before is None or previous is None:
         return signal
     if signal.value is None or before.value is None:
         was, now = _first_word(before.words), _first_word(signal.words)
         return replace(signal, change="unchanged" if was == now else f"was {was}, now {now}")
     if rule.others and before.value == signal.value:
-        return replace(signal, change="" if _quoted(before) == _quoted(signal) else rule.others)
+        return replace(signal, change="" if _quoted_texts(before) == _quoted_texts(signal) else rule.others)
     if rule.is_alike(before.value, signal.value):
         return signal
     return replace(signal, change=f"was {rule.written(before.value)}, now {rule.written(signal.value)}")
 
 
-def believable(signal: Signal, previous: Digest | None, rule: SignalRule, speedup: float | None) -> Signal:
+def without_doubtful_change(signal: Signal, previous: Digest | None, rule: SignalRule, speedup: float | None) -> Signal:
     """The signal without its change where that contradicts the speedup: times of two moments do not compare."""
-    before, reference = _listed(previous, signal.name), _listed(previous, "speedup")
+    before, reference = _listed_signal(previous, signal.name), _listed_signal(previous, "speedup")
     if rule.follows_speed is None or before is None or not before.value or not signal.value:
         return signal
     if reference is None or not reference.value or not speedup:
@@ -44,7 +44,9 @@ def believable(signal: Signal, previous: Digest | None, rule: SignalRule, speedu
     return signal if same_way and 1 / _AGREES <= moved / gained <= _AGREES else replace(signal, change="")
 
 
-def gone(previous: Digest | None, rules: Mapping[str, SignalRule], known: set[str], tools: set[str]) -> list[Signal]:
+def ended_signals(
+    previous: Digest | None, rules: Mapping[str, SignalRule], known: set[str], tools: set[str]
+) -> list[Signal]:
     """Signals of the attempt before that no longer matter, where that is news and the tool that would show them ran."""
     ended = []
     for before in previous.signals if previous is not None else ():
@@ -56,15 +58,15 @@ def gone(previous: Digest | None, rules: Mapping[str, SignalRule], known: set[st
     return ended
 
 
-def _listed(previous: Digest | None, name: str) -> Signal | None:
+def _listed_signal(previous: Digest | None, name: str) -> Signal | None:
     signals = previous.signals if previous is not None else ()
     return next((item for item in signals if item.name == name and item.change != GONE), None)
 
 
-def _quoted(signal: Signal) -> list[str]:
-    """What it names, by its text: lines move from one program to the next."""
+def _quoted_texts(signal: Signal) -> list[str]:
+    """What a signal names, by its text: lines move from one program to the next."""
     return _QUOTED.findall(signal.words)
 
 
-def _first_word(words: str) -> str:
-    return words.split(" ", 1)[0]
+def _first_word(text: str) -> str:
+    return text.split(" ", 1)[0]

@@ -35,7 +35,7 @@ def no_gpu_because() -> str:
     return "" if gpus else "no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES may hide it)"
 
 
-def counters_denied(parameters: Path = _PARAMETERS) -> str:
+def counters_denied_reason(parameters: Path = _PARAMETERS) -> str:
     """Why the hardware counters cannot be read by this user; empty if they can, or if nobody can tell beforehand."""
     try:
         settings = parameters.read_text(encoding="utf-8", errors="replace")
@@ -44,7 +44,7 @@ def counters_denied(parameters: Path = _PARAMETERS) -> str:
     return DENIED_WORDS if "RmProfilingAdminOnly: 1" in settings and os.geteuid() != 0 else ""
 
 
-def must_be_cuda(name: str, context: ProfilingContext) -> None:
+def require_cuda(name: str, context: ProfilingContext) -> None:
     """NothingSeen for a program that does not run on an NVIDIA GPU."""
     if context.platform.device != "cuda":
         raise NothingSeen(f"{name} looks at kernels on NVIDIA GPUs; platform {context.platform.name} has none")

@@ -45,5 +45,5 @@ class Facts:
         return max(matches, key=lambda item: (item[1], item[0]), default=None)
 
 
-Found = tuple[float, Signal] | None
+RuleResult = tuple[float, Signal] | None
 """A signal with its weight, or nothing."""

@@ -61,12 +61,12 @@ def _over_kernels(name: str, hits: list[tuple[KernelFacts, Hit]]) -> Cause:
 def _launches(facts: Facts) -> Cause | None:
     """Kernels so short, or so far apart, that starting them is most of the time."""
     cost = _gpu_facts.launch_ns(facts)
-    total, count = _gpu_facts.traced(facts, "busy_ns"), _gpu_facts.traced(facts, "launches")
+    total, count = _gpu_facts.traced_number(facts, "busy_ns"), _gpu_facts.traced_number(facts, "launches")
     if not total or not count:
         total, count = facts.number("ncu", "time_ns"), facts.number("ncu", "launches")
     if not total or not count:
         return None
-    idle = min(1.0, _gpu_facts.traced(facts, "idle_share") or 0.0)
+    idle = min(1.0, _gpu_facts.traced_number(facts, "idle_share") or 0.0)
     each = total / count
     weight = max(min(1.0, cost / each), idle)
     between = f", and the device idles {percent(idle)} of the call" if idle >= 0.05 else ""

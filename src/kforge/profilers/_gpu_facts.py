@@ -82,7 +82,7 @@ def launch_ns(facts: Facts) -> float:
     return max(LAUNCH_NS, facts.number("roofline", "launch_ns", 1e5) or 0.0)
 
 
-def traced(facts: Facts, name: str) -> float | None:
+def traced_number(facts: Facts, name: str) -> float | None:
     """A number of the call as a whole, from the tool that traced it."""
     value = facts.number("torch_trace", name)
     return facts.number("nsys", name) if value is None else value

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 
 from kforge.profilers import _gpu_facts, _kernel_causes
-from kforge.profilers._facts import SHARE, Facts, Found
+from kforge.profilers._facts import SHARE, Facts, RuleResult
 from kforge.profilers._format import percent, size, time
 from kforge.profilers._gpu_causes import causes
-from kforge.profilers._gpu_facts import kernels, traced
+from kforge.profilers._gpu_facts import kernels, traced_number
 from kforge.profilers._signal_rule import SignalRule, Unit
 from kforge.profilers._stall_reasons import meaning
 from kforge.types import Signal
@@ -21,13 +21,13 @@ _FEW_LANES = 24.0
 _WIDEST_BITS = 128
 
 
-def _limiter(facts: Facts) -> Found:
+def _limiter(facts: Facts) -> RuleResult:
     """The heaviest cause; its first word names it."""
     known = causes(facts)
     return (4.0, Signal("limiter", known[0].text)) if known else None
 
 
-def _beside(name: str, facts: Facts) -> Found:
+def _other_cause(name: str, facts: Facts) -> RuleResult:
     """A cause that is not the heaviest."""
     known = causes(facts)
     limited = "limiter" not in facts.without
@@ -38,7 +38,7 @@ def _beside(name: str, facts: Facts) -> Found:
 # -- where the costliest kernel stands ---------------------------------------------------------------------------------
 
 
-def _units(facts: Facts) -> Found:
+def _units(facts: Facts) -> RuleResult:
     top = next(iter(kernels(facts)), None)
     if top is None or not top.has("sm_share"):
         return None
@@ -47,7 +47,7 @@ def _units(facts: Facts) -> Found:
     return 1.9, Signal("units", f"units of `{top.name}`, as shares of their peak: {listed}", top.busiest)
 
 
-def _stalls(facts: Facts) -> Found:
+def _stalls(facts: Facts) -> RuleResult:
     top = next(iter(kernels(facts)), None)
     waits = top.waits()[:3] if top is not None else []
     if top is None or not waits or top.part("issue_share") >= 0.75:
@@ -56,7 +56,7 @@ def _stalls(facts: Facts) -> Found:
     return 1.6, Signal("stalls", f"warps of `{top.name}` wait for: {listed} of all waiting", waits[0][1])
 
 
-def _occupancy_reached(facts: Facts) -> Found:
+def _occupancy_reached(facts: Facts) -> RuleResult:
     top = next(iter(kernels(facts)), None)
     if top is None or not top.has("occupancy") or top.part("occupancy") >= 0.6:
         return None
@@ -69,7 +69,7 @@ def _occupancy_reached(facts: Facts) -> Found:
     return 1.3, Signal("occupancy_reached", text, reached)
 
 
-def _lanes(facts: Facts) -> Found:
+def _lanes(facts: Facts) -> RuleResult:
     top = next(iter(kernels(facts)), None)
     lanes = top.get("threads_active") if top is not None else 0.0
     if top is None or not 0 < lanes < _FEW_LANES:
@@ -81,7 +81,7 @@ def _lanes(facts: Facts) -> Found:
     return 1.2, Signal("lanes", text, lanes)
 
 
-def _traffic_ratio(facts: Facts) -> Found:
+def _traffic_ratio(facts: Facts) -> RuleResult:
     """Bytes through DRAM against the least, where that is not said as a cause."""
     moved, least = facts.number("ncu", "dram_bytes"), facts.number("roofline", "bytes_min")
     if not moved or not least or facts.number("ncu", _gpu_facts.CUT):
@@ -95,8 +95,8 @@ def _traffic_ratio(facts: Facts) -> Found:
 # -- the call as a whole -----------------------------------------------------------------------------------------------
 
 
-def _launch_share(facts: Facts) -> Found:
-    share = traced(facts, "idle_share")
+def _launch_share(facts: Facts) -> RuleResult:
+    share = traced_number(facts, "idle_share")
     if share is None or share < 0.03 or any(cause.name == "launches" for cause in causes(facts)):
         return None
     share = min(1.0, share)
@@ -104,7 +104,7 @@ def _launch_share(facts: Facts) -> Found:
     return 0.8 + share, Signal("launch_share", text, share)
 
 
-def _kernel_list(facts: Facts) -> Found:
+def _kernel_list(facts: Facts) -> RuleResult:
     tool = next((tool for tool in ("torch_trace", "nsys", "ncu") if facts.number(tool, "launches")), "")
     launches = facts.number(tool, "launches")
     if not launches or launches < 2:
@@ -117,8 +117,8 @@ def _kernel_list(facts: Facts) -> Found:
     return 0.9, Signal("kernel_list", f"{cut}{launches:.0f} launches a call: {listed} of the device's time", launches)
 
 
-def _library_kernels(facts: Facts) -> Found:
-    share = traced(facts, "library_share")
+def _library_kernels(facts: Facts) -> RuleResult:
+    share = traced_number(facts, "library_share")
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
@@ -126,8 +126,8 @@ def _library_kernels(facts: Facts) -> Found:
     return 0.6 + 0.5 * share, Signal("library_kernels", text, share)
 
 
-def _copies(facts: Facts) -> Found:
-    share = traced(facts, "copy_share")
+def _copies(facts: Facts) -> RuleResult:
+    share = traced_number(facts, "copy_share")
     if share is None or share < 0.02:
         return None
     share = min(1.0, share)
@@ -138,7 +138,7 @@ def _copies(facts: Facts) -> Found:
 # -- what the compiler made of it --------------------------------------------------------------------------------------
 
 
-def _load_width(facts: Facts) -> Found:
+def _load_width(facts: Facts) -> RuleResult:
     bits = facts.number("sass", "load_bits")
     if not bits or bits >= _WIDEST_BITS:
         return None
@@ -149,7 +149,7 @@ def _load_width(facts: Facts) -> Found:
     return 0.9, Signal("load_width", text, bits)
 
 
-def _spill_code(facts: Facts) -> Found:
+def _spill_code(facts: Facts) -> RuleResult:
     count = facts.number("sass", "spill_instructions")
     if not count or any(cause.name == "spilling" for cause in causes(facts)):
         return None
@@ -158,7 +158,7 @@ def _spill_code(facts: Facts) -> Found:
     return 0.7, Signal("spill_code", text, count)
 
 
-def _double_code(facts: Facts) -> Found:
+def _double_code(facts: Facts) -> RuleResult:
     count = facts.number("sass", "fp64_instructions")
     if not count or facts.number("roofline", "arithmetic/float64"):
         return None
@@ -166,15 +166,15 @@ def _double_code(facts: Facts) -> Found:
     return 0.9, Signal("double_code", text, count)
 
 
-def _device_time(facts: Facts) -> Found:
-    busy = traced(facts, "busy_ns")
+def _device_time(facts: Facts) -> RuleResult:
+    busy = traced_number(facts, "busy_ns")
     if not busy:
         return None
     return 0.2, Signal("device_time", f"kernels and copies keep the device busy for {time(busy)} a call", busy)
 
 
 def _cause_rule(name: str, unit: Unit = "share", gone: str = "") -> SignalRule:
-    return SignalRule(name, partial(_beside, name), unit, gone, source="ncu")
+    return SignalRule(name, partial(_other_cause, name), unit, gone, source="ncu")
 
 
 RULES = (

@@ -6,7 +6,7 @@ from kforge import registry
 from kforge.profilers.base import Profiler
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name as the registry knows it; what stands behind a colon is kept."""
     head, colon, argument = name.partition(":")
     return head.strip().replace("-", "_") + colon + argument
@@ -14,7 +14,7 @@ def plain(name: str) -> str:
 
 def find(name: str) -> Profiler:
     """The plug-in of that name; UnknownPlugin if there is none, or if it takes nothing behind a colon."""
-    head, colon, argument = plain(name).partition(":")
+    head, colon, argument = plain_name(name).partition(":")
     tool = registry.load("profilers", head)
     if not colon:
         return tool

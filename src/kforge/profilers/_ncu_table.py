@@ -172,11 +172,11 @@ def _global_memory(row: Row) -> Row:
     if reached + spilled > 0:
         numbers["local_share"] = spilled / (reached + spilled)
     for name, how in (("load", "ld"), ("store", "st")):
-        asked, got = requests("global", how), sectors("global", how)
-        if asked > 0:
-            numbers[f"{name}_sectors"] = got / asked
+        request_count, got = requests("global", how), sectors("global", how)
+        if request_count > 0:
+            numbers[f"{name}_sectors"] = got / request_count
             numbers[f"{name}_weight"] = got / (reached + spilled) if reached + spilled else 0.0
-            numbers[f"{name}_use"] = _use(row, how, got / asked)
+            numbers[f"{name}_use"] = _use(row, how, got / request_count)
     atomics = requests("global", "atom", "red")
     every = atomics + requests("global", "ld", "st")
     if every > 0:
@@ -199,10 +199,10 @@ def _shared_memory(row: Row) -> Row:
     if wavefronts <= 0:
         return {}
     loads = row.get("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", 0.0)
-    asked = row.get(_L1.format(what="requests", space="global", how="ld"), 0.0)
+    request_count = row.get(_L1.format(what="requests", space="global", how="ld"), 0.0)
     numbers = {"conflict_share": min(1.0, conflicts / wavefronts)}
-    if asked > 0:
-        numbers["shared_loads_each"] = max(0.0, loads - conflicts) / asked
+    if request_count > 0:
+        numbers["shared_loads_each"] = max(0.0, loads - conflicts) / request_count
     return numbers
 
 

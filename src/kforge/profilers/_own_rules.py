@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kforge import registry
 from kforge.errors import KForgeError
-from kforge.profilers._facts import Facts, Found
+from kforge.profilers._facts import Facts, RuleResult
 from kforge.profilers._signal_rule import SignalRule
 
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ def rules_of(tools: Iterable[str]) -> dict[str, SignalRule]:
     """The rules of these profilers, by signal; none of one that is not installed here."""
     known = registry.names("profilers")
     # A profile may come from another machine: its tool's name is looked up, and never taken for a path.
-    return {rule.name: _guarded(rule, tool) for tool in tools if tool in known for rule in _rules(tool)}
+    return {rule.name: _guard_rule(rule, tool) for tool in tools if tool in known for rule in _rules(tool)}
 
 
 def _rules(tool: str) -> tuple[SignalRule, ...]:
@@ -28,10 +28,10 @@ def _rules(tool: str) -> tuple[SignalRule, ...]:
         return ()
 
 
-def _guarded(rule: SignalRule, tool: str) -> SignalRule:
+def _guard_rule(rule: SignalRule, tool: str) -> SignalRule:
     """The rule under its own name and its tool's, and one that does not end a run where it cannot read a profile."""
 
-    def find(facts: Facts) -> Found:
+    def find(facts: Facts) -> RuleResult:
         try:
             hit = rule.find(facts)
         except Exception as error:

@@ -69,14 +69,14 @@ class Remarks:
     """Loops over vector types, as the compiler sees them."""
 
     def vectorised_loops(self) -> list[LoopRemark]:
-        return _each_once([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
+        return _unique_loops([loop for loop in self.loops.values() if loop.vector_bytes and not loop.in_order])
 
     def missed_loops(self) -> list[LoopRemark]:
         """Innermost loops that work one element at a time, and whose author did not see to it himself."""
         inside: dict[str, list[int]] = {file: [] for file in self.sources}
         for file, line in sorted({*self.loops, *self.parts}):
             inside[file].append(line)
-        return _each_once(
+        return _unique_loops(
             [loop for place, loop in self.loops.items() if self._is_at_fault(place, loop, inside[place[0]])]
         )
 
@@ -88,13 +88,13 @@ class Remarks:
         return sum(not loop.vector_bytes and self._is_by_hand(place) for place, loop in self.loops.items())
 
     def _is_by_hand(self, place: tuple[str, int]) -> bool:
-        return place in self.by_hand or self.sources[place[0]].wide(place[1])
+        return place in self.by_hand or self.sources[place[0]].is_wide(place[1])
 
     def _is_at_fault(self, place: tuple[str, int], loop: LoopRemark, others: list[int]) -> bool:
         """Whether a loop could be mended; `others`: the lines of all loops and vectorised parts of its file, sorted."""
         file, line = place
         source = self.sources[file]
-        if source.rest(line):
+        if source.is_remainder(line):
             return False
         if loop.in_order:
             return True
@@ -105,7 +105,7 @@ class Remarks:
         return not around and place not in self.parts
 
 
-def _each_once(loops: list[LoopRemark]) -> list[LoopRemark]:
+def _unique_loops(loops: list[LoopRemark]) -> list[LoopRemark]:
     return sorted({(loop.file, loop.line): loop for loop in loops}.values(), key=lambda loop: (loop.line, loop.file))
 
 
@@ -181,7 +181,7 @@ class _Reader:
         ordered = (file, raw) in self.in_order and reason == _reasons.NO_GAIN
         if ordered:
             reason = self._order_advice(file, raw)
-        if any((hit := _TYPE.search(line)) and source.vector_type(hit[1] or hit[2]) for line in after):
+        if any((hit := _TYPE.search(line)) and source.is_vector_type(hit[1] or hit[2]) for line in after):
             self.remarks.by_hand.add((file, place))
         if reason != _reasons.NO_FAULT:
             loop = LoopRemark(_short_file(file), place, self._text(file, place), 0, cut(reason, 160), ordered)

@@ -5,7 +5,7 @@ A rule returns nothing where its fact is missing, trivial or beside the point.
 
 from __future__ import annotations
 
-from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, Found
+from kforge.profilers._facts import BOUND, FAR, IN_ORDER, NOT_VECTORISED, SHARE, Facts, RuleResult
 from kforge.profilers._format import cut, percent, size, time
 from kforge.profilers._signal_rule import SignalRule
 from kforge.types import Signal
@@ -17,7 +17,7 @@ _LONGEST_LOOP, _LONGEST_QUOTE = 210, 60
 # -- against the machine -----------------------------------------------------------------------------------------------
 
 
-def _bound(facts: Facts) -> Found:
+def _bound(facts: Facts) -> RuleResult:
     word = facts.word("roofline", BOUND)
     if word is None:
         return None
@@ -27,18 +27,18 @@ def _bound(facts: Facts) -> Found:
         "overhead": "the fixed cost of a call weighs more than the work itself",
     }
     text = f"{word[0]} bound: {reasons.get(word[0], 'the ceiling that limits it')}"
-    if word[0] in ("memory", "compute") and far(facts):
+    if word[0] in ("memory", "compute") and is_far(facts):
         text = f"{word[0]} sets the least time, and the program is far from it"
     return 3.0, Signal("bound", text)
 
 
-def far(facts: Facts) -> bool:
+def is_far(facts: Facts) -> bool:
     """Whether little of the ceiling is reached."""
     share = facts.number("roofline", "roofline_share", 1.0)
     return share is not None and share < FAR
 
 
-def _speedup(facts: Facts) -> Found:
+def _speedup(facts: Facts) -> RuleResult:
     timing = facts.verdict.timing
     if timing is None:
         return None
@@ -46,7 +46,7 @@ def _speedup(facts: Facts) -> Found:
     return 2.7, Signal("speedup", text, timing.speedup)
 
 
-def _roofline_share(facts: Facts) -> Found:
+def _roofline_share(facts: Facts) -> RuleResult:
     share = facts.number("roofline", "roofline_share", 1.0)
     if share is None:
         return None
@@ -58,7 +58,7 @@ def _roofline_share(facts: Facts) -> Found:
     return 2.9, Signal("roofline_share", text + rate, share)
 
 
-def _headroom(facts: Facts) -> Found:
+def _headroom(facts: Facts) -> RuleResult:
     times = facts.number("roofline", "headroom")
     if times is None or times < 1.1:
         return None
@@ -67,7 +67,7 @@ def _headroom(facts: Facts) -> Found:
     return min(2.8, 0.8 + times / 4), Signal("headroom", f"up to {times:.1f}x faster is possible here{least}", times)
 
 
-def _bytes_ratio(facts: Facts) -> Found:
+def _bytes_ratio(facts: Facts) -> RuleResult:
     """How much more memory is moved than must be: each tensor between operators is written once and read once."""
     least, outputs = facts.number("roofline", "bytes_min"), facts.number("roofline", "output_bytes")
     allocated = facts.number("torch_profiler", "allocated_bytes")
@@ -83,7 +83,7 @@ def _bytes_ratio(facts: Facts) -> Found:
 # -- where the time goes -----------------------------------------------------------------------------------------------
 
 
-def _custom_share(facts: Facts) -> Found:
+def _custom_share(facts: Facts) -> RuleResult:
     share, code = facts.number("torch_profiler", "custom_share", 1.0), "native code"
     if share is None:
         share, code = facts.verdict.custom_share, "code"
@@ -92,14 +92,14 @@ def _custom_share(facts: Facts) -> Found:
     return 0.4, Signal("custom_share", f"{percent(share)} of the time is in the program's own {code}", share)
 
 
-def _library_share(facts: Facts) -> Found:
+def _library_share(facts: Facts) -> RuleResult:
     share = facts.number("torch_profiler", "library_share", 1.0)
     if share is None or share < 0.02:
         return None
     return 0.5 + share, Signal("library_share", f"{percent(share)} of the time is in torch's own operators", share)
 
 
-def _top_operator(facts: Facts) -> Found:
+def _top_operator(facts: Facts) -> RuleResult:
     top = facts.word("torch_profiler", SHARE)
     if top is None or top[1] < 0.05:
         return None
@@ -107,7 +107,7 @@ def _top_operator(facts: Facts) -> Found:
     return 0.4 + top[1], Signal("top_operator", text, top[1])
 
 
-def _call_overhead_share(facts: Facts) -> Found:
+def _call_overhead_share(facts: Facts) -> RuleResult:
     share = facts.number("torch_profiler", "overhead_share", 1.0)
     if share is None or share < 0.05:
         return None
@@ -118,14 +118,14 @@ def _call_overhead_share(facts: Facts) -> Found:
     )
 
 
-def _operator_calls(facts: Facts) -> Found:
+def _operator_calls(facts: Facts) -> RuleResult:
     calls = facts.number("torch_profiler", "operator_calls")
     if calls is None or calls <= 3:
         return None
     return 0.1, Signal("operator_calls", f"{calls:.0f} torch operators are called each time", calls)
 
 
-def _allocated_bytes(facts: Facts) -> Found:
+def _allocated_bytes(facts: Facts) -> RuleResult:
     allocated = facts.number("torch_profiler", "allocated_bytes")
     outputs = facts.number("roofline", "output_bytes") or 0.0
     if allocated is None or allocated <= 1.05 * outputs + 4096:
@@ -137,7 +137,7 @@ def _allocated_bytes(facts: Facts) -> Found:
 # -- what the compiler said --------------------------------------------------------------------------------------------
 
 
-def _unvectorised_loops(facts: Facts) -> Found:
+def _unvectorised_loops(facts: Facts) -> RuleResult:
     count = facts.number("compiler_remarks", "unvectorised_loops")
     if not count:
         return None
@@ -147,7 +147,7 @@ def _unvectorised_loops(facts: Facts) -> Found:
     shown = "; ".join(named[:_NAMED_LOOPS])
     what = "loop works" if count == 1 else "loops work"
     text = f"{count:.0f} {what} one element at a time" + (f": {shown}" if shown else "")
-    return 3.5 if far(facts) else 1.4, Signal("unvectorised_loops", text, count)
+    return 3.5 if is_far(facts) else 1.4, Signal("unvectorised_loops", text, count)
 
 
 def _loop(line: str) -> str:
@@ -157,7 +157,7 @@ def _loop(line: str) -> str:
     return cut(f"{place}{quote}{cut(source, _LONGEST_QUOTE)}{end}{reason}", _LONGEST_LOOP)
 
 
-def _vectorised_loops(facts: Facts) -> Found:
+def _vectorised_loops(facts: Facts) -> RuleResult:
     count = facts.number("compiler_remarks", "vectorised_loops")
     if not count:
         return None
@@ -167,7 +167,7 @@ def _vectorised_loops(facts: Facts) -> Found:
     return 0.3, Signal("vectorised_loops", f"{count:.0f} {what} vectorised{wide}", count)
 
 
-def _instructions_per_cycle(facts: Facts) -> Found:
+def _instructions_per_cycle(facts: Facts) -> RuleResult:
     rate = facts.number("perf", "instructions_per_cycle")
     if rate is None or rate >= 1:
         return None

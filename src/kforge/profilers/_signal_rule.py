@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from kforge.profilers._facts import Facts, Found
+from kforge.profilers._facts import Facts, RuleResult
 from kforge.profilers._format import percent, size, time
 
 Unit = Literal["share", "times", "speedup", "bytes", "nanoseconds", "number", "count"]
@@ -28,7 +28,7 @@ class SignalRule:
 
     name: str
     """The signal's, which no other rule has."""
-    find: Callable[[Facts], Found]
+    find: Callable[[Facts], RuleResult]
     """The signal with its weight, or None where its fact is missing, trivial or beside the point.
 
     Weights order a digest: 4 is the one thing that limits a call, 3 what sets its least time, 1 worth a look, 0.1 a

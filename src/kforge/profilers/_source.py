@@ -64,11 +64,11 @@ class Source:
             text = text[:-1] + self.line(line)
         return text
 
-    def vector_type(self, name: str) -> bool:
+    def is_vector_type(self, name: str) -> bool:
         """Whether a type of this name holds several elements."""
         return _VECTOR_WORD.search(name) is not None or any(word in self._aliases for word in re.findall(r"\w+", name))
 
-    def wide(self, line: int) -> bool:
+    def is_wide(self, line: int) -> bool:
         """Whether the loop there works on vectors already, or goes several elements a round."""
         step = _STEP.search(self.line(line))
         if step is not None and (step[1] is None or int(step[1]) > 1):
@@ -76,14 +76,14 @@ class Source:
         body = self.lines[line - 1 : self.body_end(line)]
         return any(_VECTOR.search(text) or not self._aliases.isdisjoint(re.findall(r"\w+", text)) for text in body)
 
-    def rest(self, line: int) -> bool:
+    def is_remainder(self, line: int) -> bool:
         """Whether the loop there only does what another just before it left over."""
         head = self.line(line)
         start = _START.search(head)
         for other in range(line - 1, max(line - _BEHIND, 0), -1):
             if not self._is_loop(other) or not line - _TAIL_NEAR <= self.body_end(other) < line:
                 continue
-            if _TAIL.search(head) and self.wide(other):
+            if _TAIL.search(head) and self.is_wide(other):
                 return True
             bound = _LIMIT.search(self.line(other))
             if start is not None and bound is not None and bound[1] in re.findall(r"[A-Za-z_]\w*", start[1]):

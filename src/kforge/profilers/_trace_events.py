@@ -99,7 +99,7 @@ def calls(events: list[dict[str, Any]]) -> list[TraceCall]:
         if call is not None and end > start:
             name = str(event.get("name", ""))
             copy = event.get("cat") != "kernel"
-            whose = is_library(name) or (launch is not None and library.around(launch))
+            whose = is_library(name) or (launch is not None and library.is_inside_operator(launch))
             plain = _transfer(name) if copy else short_name(name)
             call.activities.append(TraceActivity(plain, start, end - start, copy, whose))
     for event in launches:
@@ -131,7 +131,7 @@ class _Operators:
                 reached = max(reached, end)
                 spans[number] = (start, reached)
 
-    def around(self, event: dict[str, Any]) -> bool:
+    def is_inside_operator(self, event: dict[str, Any]) -> bool:
         spans = self._spans.get(event.get("tid"), [])
         start, _ = _span(event)
         before = bisect.bisect_right(spans, (start, math.inf)) - 1

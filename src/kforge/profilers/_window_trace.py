@@ -80,7 +80,7 @@ def timeline(events: list[dict[str, Any]], left_out: int = 0) -> Timeline:
     """The events as bars; ValueError if nothing of it can be shown."""
     seen = [(event, *_span(event)) for event in events if event.get("ph", "X") == "X"]
     calls = sorted((start, end) for event, start, end in seen if _is_call(event))
-    calls = _quietest(calls)
+    calls = _quietest_calls(calls)
     if not calls and seen:
         calls = [(min(start for _, start, _ in seen), max(end for _, _, end in seen))]
     if not calls or calls[-1][1] <= calls[0][0]:
@@ -126,7 +126,7 @@ def busy(seen: Timeline) -> float:
     return total
 
 
-def _quietest(calls: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _quietest_calls(calls: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """As many calls in a row as are shown: those that were over soonest, since the machine may be busy with others."""
     runs = [calls[number : number + _SHOWN_CALLS] for number in range(max(1, len(calls) - _SHOWN_CALLS + 1))]
     return min(runs, key=lambda run: sum(end - start for start, end in run))

@@ -60,18 +60,18 @@ def profile_of(reply: dict[str, Any]) -> Profile:
         "not_inlined": len(calls),
         "vector_bytes": max((loop.vector_bytes for loop in vectorised if not loop.any_width), default=0),
     }
-    text = "\n".join(_shorten([*lines, *_about(missed, vectorised, calls)]))
+    text = "\n".join(_shorten([*lines, *_remark_lines(missed, vectorised, calls)]))
     return Profile("compiler_remarks", {name: float(value) for name, value in metrics.items()}, text)
 
 
-def _about(
+def _remark_lines(
     missed: list[_remarks.LoopRemark], vectorised: list[_remarks.LoopRemark], calls: list[_remarks.CallRemark]
 ) -> list[str]:
     """A line for each remark, what can be mended first."""
     return [
-        *(_mark(loop) + _where(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
-        *(f"not inlined: {_where(call)}: {call.what}, {call.why}" for call in calls),
-        *(f"vectorised with {_width(loop)}: {_where(loop)}" for loop in vectorised),
+        *(_mark(loop) + _place_text(loop) + (f": {loop.reason}" if loop.reason else "") for loop in missed),
+        *(f"not inlined: {_place_text(call)}: {call.what}, {call.why}" for call in calls),
+        *(f"vectorised with {_width(loop)}: {_place_text(loop)}" for loop in vectorised),
     ]
 
 
@@ -83,7 +83,7 @@ def _mark(loop: _remarks.LoopRemark) -> str:
     return IN_ORDER if loop.in_order else NOT_VECTORISED
 
 
-def _where(item: _remarks.LoopRemark | _remarks.CallRemark) -> str:
+def _place_text(item: _remarks.LoopRemark | _remarks.CallRemark) -> str:
     return f"{item.file}:{item.line} `{item.source}`"
 
 

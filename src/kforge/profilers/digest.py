@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kforge.profilers import _gpu_rules, _rules
-from kforge.profilers._changes import believable, compared, gone
+from kforge.profilers._changes import ended_signals, with_change, without_doubtful_change
 from kforge.profilers._facts import Facts
 from kforge.profilers._format import cut
 from kforge.profilers._gpu_causes import causes
@@ -37,20 +37,23 @@ def digest(
 ) -> Digest:
     """The signals that matter, most important first; `without` switches rules off by name."""
     facts = Facts({profile.tool: profile for profile in profiles if not profile.absent}, verdict, without)
-    found: dict[str, tuple[float, Signal]] = {}
+    hits: dict[str, tuple[float, Signal]] = {}
     rules = {**rules_of(facts.profiles), **RULES}
     for name, rule in rules.items():
         hit = rule.find(facts) if name not in without else None
         if hit is not None:
-            found[name] = hit
+            hits[name] = hit
     weighed = [
-        (weight, believable(compared(signal, previous, rules[name]), previous, rules[name], verdict.speedup))
-        for name, (weight, signal) in found.items()
+        (
+            weight,
+            without_doubtful_change(with_change(signal, previous, rules[name]), previous, rules[name], verdict.speedup),
+        )
+        for name, (weight, signal) in hits.items()
     ]
-    known = {*found, *without, *(cause.name for cause in causes(facts))}
-    weighed += [(0.0, signal) for signal in gone(previous, rules, known, set(facts.profiles))]
-    ordered = [_short(signal) for _, signal in sorted(weighed, key=lambda item: -item[0])]
-    return _fitting(ordered[: GPU_LIMIT if is_gpu(facts) else LIMIT])
+    known = {*hits, *without, *(cause.name for cause in causes(facts))}
+    weighed += [(0.0, signal) for signal in ended_signals(previous, rules, known, set(facts.profiles))]
+    ordered = [_shorten(signal) for _, signal in sorted(weighed, key=lambda item: -item[0])]
+    return _cut_to_length(ordered[: GPU_LIMIT if is_gpu(facts) else LIMIT])
 
 
 def images(profiles: tuple[Profile, ...]) -> tuple[Image, ...]:
@@ -58,12 +61,12 @@ def images(profiles: tuple[Profile, ...]) -> tuple[Image, ...]:
     return tuple(image for profile in profiles if not profile.absent for image in profile.images)
 
 
-def _fitting(signals: list[Signal]) -> Digest:
-    """As many as a digest may hold, from the front."""
+def _cut_to_length(signals: list[Signal]) -> Digest:
+    """A digest of as many signals as it may hold, from the front."""
     while signals and len(Digest(tuple(signals)).text) > LONGEST_TEXT:
         signals = signals[:-1]
     return Digest(tuple(signals))
 
 
-def _short(signal: Signal) -> Signal:
+def _shorten(signal: Signal) -> Signal:
     return replace(signal, words=cut(signal.words, _LONGEST))

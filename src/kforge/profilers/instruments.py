@@ -115,7 +115,7 @@ def profile_of(seen: list[RecordedActivity], calls: int, images: tuple[Image, ..
 
 
 def metrics(seen: list[RecordedActivity], calls: int) -> dict[str, float]:
-    busy, span = _busy(seen), max(item.start + item.length for item in seen) - seen[0].start
+    busy, span = _busy_ns(seen), max(item.start + item.length for item in seen) - seen[0].start
     latencies = sorted(item.latency for item in seen)
     return {
         "calls": float(calls),
@@ -149,7 +149,7 @@ def text(seen: list[RecordedActivity], calls: int, images: int = 0, trouble: str
     return "\n".join(lines)
 
 
-def _busy(seen: list[RecordedActivity]) -> float:
+def _busy_ns(seen: list[RecordedActivity]) -> float:
     """Time in which something ran, counted once however much ran at once."""
     total, reached = 0.0, 0.0
     for item in seen:

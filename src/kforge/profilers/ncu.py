@@ -31,10 +31,10 @@ class Ncu(Profiler):
     def unavailable_reason(self) -> str:
         if not tools.find("ncu"):
             return "ncu is not installed (part of NVIDIA's CUDA toolkit; Nsight Compute alone will do)"
-        return tools.no_gpu_because() or tools.counters_denied()
+        return tools.no_gpu_because() or tools.counters_denied_reason()
 
     def collect(self, context: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, context)
+        tools.require_cuda(self.name, context)
         seen = context.standalone(self.command(), files=(_FILE,), seconds=_SECONDS)
         table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
         return profile_of(table, seen)
@@ -104,11 +104,11 @@ def text(kernels: list[NcuKernel]) -> str:
     for kernel in kernels[:8]:
         share = percent(kernel.time_ns / total)
         lines.append(f"{kernel.name}: {share} of that, {kernel.launches} x {time(kernel.time_ns / kernel.launches)}")
-        lines += [f"  {line}" for line in _about(kernel.numbers)]
+        lines += [f"  {line}" for line in _kernel_lines(kernel.numbers)]
     return "\n".join(lines)
 
 
-def _about(row: dict[str, float]) -> list[str]:
+def _kernel_lines(row: dict[str, float]) -> list[str]:
     def pct(name: str) -> str:
         return percent(row[name]) if name in row else "?"
 

@@ -37,7 +37,7 @@ class Nsys(Profiler):
         return tools.no_gpu_because()
 
     def collect(self, context: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, context)
+        tools.require_cuda(self.name, context)
         seen = context.standalone(self.command(), files=("stats_*", _TRACE), seconds=_SECONDS)
         tables = {report: seen.files.get(f"stats_{report}.csv", b"").decode(errors="replace") for report in _REPORTS}
         if not any(tables.values()):

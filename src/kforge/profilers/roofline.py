@@ -47,7 +47,7 @@ class Roofline(Profiler):
             "device": context.platform.device,
             "sizes": _ceilings.GPU_SIZES if on_gpu else _ceilings.SIZES,
         }
-        ceilings = _ceilings.Kept(context.platform.facts(), lambda: context.ask(request, of="machine"))
+        ceilings = _ceilings.CeilingsFile(context.platform.facts(), lambda: context.ask(request, of="machine"))
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
         gone_round = work.bytes_min if on_gpu else context.working_bytes
@@ -69,12 +69,12 @@ def _arithmetic(dtype: str, context: ProfilingContext, on_gpu: bool) -> str:
     return dtype or _ceilings.FLOAT32
 
 
-def _correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.Kept) -> RooflinePoint:
+def _correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.CeilingsFile) -> RooflinePoint:
     """The place under ceilings that neither the program nor its baseline is above, where they were measured too low."""
     best = min(place.time_ns, baseline_ns)
     if not place.at(best).beats(_EXCEEDED):
         return place
-    place = replace(place, ceilings=kept.raise_them())
+    place = replace(place, ceilings=kept.raise_ceilings())
     seen = place.at(best)
     if not seen.beats(_EXCEEDED):
         return place

@@ -39,7 +39,7 @@ class Sass(Profiler):
         return tools.no_gpu_because()
 
     def collect(self, context: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, context)
+        tools.require_cuda(self.name, context)
         seen = context.standalone(self.command(), files=(_RESOURCES, _CODE, "trouble.txt"), seconds=_SECONDS)
         resources, code = (seen.files.get(name, b"").decode(errors="replace") for name in (_RESOURCES, _CODE))
         if not resources and not code:
@@ -99,13 +99,13 @@ def text_of(kernels: list[SassFunction]) -> str:
             f"{function.name}: {function.registers} registers, {size(function.shared_bytes)} static shared memory, "
             f"{size(function.stack_bytes)} of stack, {function.instructions} instructions"
         )
-        lines.append(f"  {'; '.join(_about(function))}")
+        lines.append(f"  {'; '.join(_function_notes(function))}")
     if len(kernels) > _SHOWN:
         lines.append(f"and {len(kernels) - _SHOWN} kernels more")
     return "\n".join(lines)
 
 
-def _about(function: SassFunction) -> list[str]:
+def _function_notes(function: SassFunction) -> list[str]:
     notes = [
         f"global {what}: {', '.join(f'{times} of {bits} bits' for bits, times in sorted(widths.items()))}"
         for what, widths in (("loads", function.loads), ("stores", function.stores))

@@ -46,7 +46,7 @@ class OperatorRow:
 
 
 @dataclass(frozen=True)
-class Seen:
+class OperatorTimes:
     """What the probe reported, per call of the program."""
 
     calls: float
@@ -67,7 +67,7 @@ class Seen:
     """Whether the program's own code runs in foreign functions, so that what is left is Python and allocation."""
 
     def shares(self) -> tuple[float, float, float]:
-        """Of a call's time: the program's own native code, torch's operators, and what is left: Python, allocation."""
+        """Shares of a call's time: its own native code, torch's operators, and the rest (Python, allocation)."""
         library = min(1.0, self.library_ns / self.profiled_ns)
         registered = self.operator_ns / self.profiled_ns
         # With the profiler each operator takes longer; without it the two parts come from different calls.
@@ -76,7 +76,7 @@ class Seen:
         return own, library, max(0.0, 1.0 - own - library)
 
 
-def read(reply: dict[str, Any], sees_own_code: bool = True) -> Seen:
+def read(reply: dict[str, Any], sees_own_code: bool = True) -> OperatorTimes:
     """The reply as numbers that make sense; ValueError, KeyError or TypeError if they do not."""
     rows = []
     for name, shapes, times, spent in list(reply["operators"])[:_ROWS]:
@@ -86,12 +86,12 @@ def read(reply: dict[str, Any], sees_own_code: bool = True) -> Seen:
     values = {name: _number(reply[name]) for name in (*names, "operator_calls", "allocated_bytes")}
     if values["wall_ns"] <= 0 or values["profiled_ns"] <= 0:
         raise ValueError("a call takes no time")
-    return Seen(**values, rows=tuple(rows), sees_own_code=sees_own_code)
+    return OperatorTimes(**values, rows=tuple(rows), sees_own_code=sees_own_code)
 
 
-def metrics(seen: Seen) -> dict[str, float]:
+def metrics(seen: OperatorTimes) -> dict[str, float]:
     own, library, left = seen.shares()
-    found = {
+    numbers = {
         "calls": seen.calls,
         "wall_ns": seen.wall_ns,
         "library_share": library,
@@ -101,13 +101,13 @@ def metrics(seen: Seen) -> dict[str, float]:
     }
     for row in seen.rows:
         key = SHARE + row.name
-        found[key] = found.get(key, 0.0) + min(1.0, row.self_ns / seen.profiled_ns)
-    return found
+        numbers[key] = numbers.get(key, 0.0) + min(1.0, row.self_ns / seen.profiled_ns)
+    return numbers
 
 
-def table(seen: Seen) -> str:
-    """As a person would read it: shares, since a call under a profiler takes longer than one that is timed."""
-    rows = [row for row in seen.rows if row.self_ns >= _worth(row) * seen.profiled_ns]
+def table(seen: OperatorTimes) -> str:
+    """The times as a person would read them: shares, since a call under a profiler takes longer than a timed one."""
+    rows = [row for row in seen.rows if row.self_ns >= _least_share(row) * seen.profiled_ns]
     what = "operator" if seen.operator_calls == 1 else "operators"
     each = f"a call allocates {size(seen.allocated_bytes)} and runs {seen.operator_calls:.3g} torch {what}"
     lines = [_where_time_goes(seen, bool(rows)), each]
@@ -120,7 +120,7 @@ def table(seen: Seen) -> str:
     return "\n".join(lines)
 
 
-def _where_time_goes(seen: Seen, rows: bool) -> str:
+def _where_time_goes(seen: OperatorTimes, rows: bool) -> str:
     own, library, left = seen.shares()
     if not seen.sees_own_code:
         return (
@@ -135,7 +135,7 @@ def _where_time_goes(seen: Seen, rows: bool) -> str:
     )
 
 
-def _worth(row: OperatorRow) -> float:
+def _least_share(row: OperatorRow) -> float:
     """The share from which a row is shown: making room for the result is no news."""
     return 5 * _WORTH_A_ROW if row.name.startswith(_ALLOCATING) else _WORTH_A_ROW
 

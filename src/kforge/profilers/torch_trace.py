@@ -30,7 +30,7 @@ class TorchTrace(Profiler):
         return tools.no_gpu_because()
 
     def collect(self, context: ProfilingContext) -> Profile:
-        tools.must_be_cuda(self.name, context)
+        tools.require_cuda(self.name, context)
         timing = context.verdict.timing
         timed = min(timing.candidate_ns) if timing is not None and timing.candidate_ns else None
         return profile_of(context.ask({"calls": _CALLS}), timed)

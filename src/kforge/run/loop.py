@@ -171,7 +171,7 @@ class Loop:
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:
             return None
-        shown = situation.shown
+        shown = situation.shown_attempt
         origin = shown.candidate.id if shown and shown.candidate else None
         return Candidate(draft.source, self._context.spec.platform, origin)
 

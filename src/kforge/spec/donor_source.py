@@ -12,7 +12,7 @@ from kforge import registry
 from kforge.agents import dialects
 from kforge.agents.base import Target
 from kforge.agents.donor_origin import FILE, INDUCTOR, STORE, TEXT, Origin
-from kforge.agents.offline.inductor_donor import inductor_reference, lifted_class
+from kforge.agents.offline.inductor_donor import inductor_program, lifted_class
 from kforge.agents.offline.recipe import CPP, language_of
 from kforge.errors import UsageError
 from kforge.store.place import DEFAULT_FOLDER, find
@@ -28,7 +28,7 @@ async def with_donor(spec: RunSpec, target: Target, store: str | Store) -> RunSp
         # A program that was handed over as a text is the donor's from now on, and is kept once.
         name = "" if "\n" in spec.reference else spec.reference
         return replace(spec, reference=name, donor=find_donor(spec.reference, spec.problem, store))
-    source = await inductor_reference(spec.problem, target)
+    source = await inductor_program(spec.problem, target)
     language = language_of(lifted_class(target))
     return replace(spec, donor=Donor(source, Origin(INDUCTOR, "cpu" if language == CPP else language).record))
 

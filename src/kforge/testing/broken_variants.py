@@ -57,22 +57,22 @@ def variant(platform: Platform, outcome: Outcome) -> str:
     reference, candidate = platform.example()
     makers = {
         Outcome.CORRECT: lambda: candidate,
-        Outcome.GENERATION_FAILURE: lambda: without_class(candidate),
-        Outcome.COMPILATION_FAILURE: lambda: not_compiling(candidate, own),
-        Outcome.RUNTIME_ERROR: lambda: raising(candidate),
-        Outcome.MISMATCH: lambda: scaled(candidate),
-        Outcome.REJECTED: lambda: all_torch(reference),
+        Outcome.GENERATION_FAILURE: lambda: remove_class(candidate),
+        Outcome.COMPILATION_FAILURE: lambda: break_kernels(candidate, own),
+        Outcome.RUNTIME_ERROR: lambda: raise_in_forward(candidate),
+        Outcome.MISMATCH: lambda: scale_results(candidate),
+        Outcome.REJECTED: lambda: reference_as_program(reference),
     }
     return makers[outcome]()
 
 
-def without_class(candidate: str) -> str:
-    """No ModelNew."""
-    return _renamed(candidate, "ModelNew", "ModelOther")
+def remove_class(candidate: str) -> str:
+    """The program without a ModelNew."""
+    return _rename(candidate, "ModelNew", "ModelOther")
 
 
-def not_compiling(candidate: str, instead: Path) -> str:
-    """The kernels' text spoilt: texts in another language, or functions that a decorator makes kernels of."""
+def break_kernels(candidate: str, instead: Path) -> str:
+    """Spoil the kernels' text: texts in another language, or functions that a decorator makes kernels of."""
     tree = ast.parse(candidate)
     prose = {id(node) for node in _docstrings(tree)}
     texts = [
@@ -95,48 +95,48 @@ def not_compiling(candidate: str, instead: Path) -> str:
             "no kernel was found in the example that could be spoilt, neither a text of several lines nor a function "
             f"under a decorator: write a program that does not compile to {instead}"
         )
-    return _written(tree)
+    return _unparse(tree)
 
 
-def raising(candidate: str) -> str:
-    """An exception in forward."""
+def raise_in_forward(candidate: str) -> str:
+    """The program with an exception in forward."""
     tree = ast.parse(candidate)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
             for member in node.body:
                 if isinstance(member, ast.FunctionDef) and member.name == "forward":
                     member.body.insert(0, ast.parse('raise RuntimeError("broken on purpose")').body[0])
-                    return _written(tree)
+                    return _unparse(tree)
     raise Broken("the example's ModelNew has no forward of its own: define it there")
 
 
-def scaled(candidate: str) -> str:
-    """Results two per cent too large."""
-    return _joined("import torch", _renamed(candidate, "ModelNew", "_KForgeOwn"), _SCALED)
+def scale_results(candidate: str) -> str:
+    """The program with results two per cent too large."""
+    return _join_sources("import torch", _rename(candidate, "ModelNew", "_KForgeOwn"), _SCALED)
 
 
-def all_torch(reference: str) -> str:
-    """The reference itself."""
-    return _renamed(reference, "Model", "ModelNew")
+def reference_as_program(reference: str) -> str:
+    """The reference itself as the program: all of it is torch's work."""
+    return _rename(reference, "Model", "ModelNew")
 
 
-def for_show(reference: str, candidate: str) -> str:
-    """The kernel runs, and torch's result is returned."""
-    return _joined(_renamed(candidate, "ModelNew", "_KForgeOwn"), reference, _FOR_SHOW)
+def add_unused_kernel(reference: str, candidate: str) -> str:
+    """A program whose kernel runs for show: torch's result is returned."""
+    return _join_sources(_rename(candidate, "ModelNew", "_KForgeOwn"), reference, _FOR_SHOW)
 
 
-def _renamed(source: str, old: str, new: str) -> str:
+def _rename(source: str, old: str, new: str) -> str:
     return re.sub(rf"\b{old}\b", new, source)
 
 
-def _joined(*sources: str) -> str:
+def _join_sources(*sources: str) -> str:
     """Several files as one: what must stand first does."""
     parts = [node for source in sources for node in ast.parse(source).body]
     first = [node for node in parts if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    return _written(ast.Module([*first, *(node for node in parts if node not in first)], []))
+    return _unparse(ast.Module([*first, *(node for node in parts if node not in first)], []))
 
 
-def _written(tree: ast.Module) -> str:
+def _unparse(tree: ast.Module) -> str:
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 

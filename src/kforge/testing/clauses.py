@@ -56,5 +56,5 @@ def ask(clause: Clause[Subject], subject: Subject) -> ClauseResult:
     except PlatformFault:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:600]
-        return ClauseResult(clause.name, ClauseState.BROKEN, f"it raised {type(error).__name__}: {said}")
+        message = " ".join(str(error).split())[:600]
+        return ClauseResult(clause.name, ClauseState.BROKEN, f"it raised {type(error).__name__}: {message}")

@@ -26,7 +26,7 @@ class Contract:
 
     def __init__(self, platform: str | Path) -> None:
         self.platform = registry.load("platforms", str(platform.resolve()) if isinstance(platform, Path) else platform)
-        self.absent = _absence(self.platform)
+        self.absent = _absence_reason(self.platform)
         """Why programs cannot be run here; their clauses are then skipped."""
         self._bench: judged_clauses.ContractJudge | None = None
         self._faulty_at = ""
@@ -47,12 +47,12 @@ class Contract:
         if self._faulty_at not in ("", name):
             return ClauseResult(name, ClauseState.SKIPPED, f"the platform raised an error: see {self._faulty_at}")
         try:
-            return self._judged(name)
+            return self._judge_clause(name)
         except PlatformFault as fault:
             self._faulty_at = name
             return ClauseResult(name, ClauseState.BROKEN, str(fault))
 
-    def _judged(self, name: str) -> ClauseResult:
+    def _judge_clause(self, name: str) -> ClauseResult:
         if self._bench is None:
             try:
                 self._bench = judged_clauses.ContractJudge(self.platform)
@@ -75,7 +75,7 @@ class Contract:
         self.close()
 
 
-def _absence(platform: Platform) -> str:
+def _absence_reason(platform: Platform) -> str:
     try:
         return str(platform.unavailable_reason() or "")
     except Exception as error:

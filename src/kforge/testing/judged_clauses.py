@@ -58,7 +58,7 @@ class ContractJudge:
         self.close()
 
 
-def sound(bench: ContractJudge) -> str:
+def check_reference(bench: ContractJudge) -> str:
     """The example's reference is a problem worth solving."""
     reasons = bench.degenerate()
     if not bench.platform.can_time:
@@ -68,7 +68,7 @@ def sound(bench: ContractJudge) -> str:
     return "its output depends on every input and parameter"
 
 
-def correct(bench: ContractJudge) -> str:
+def check_correct(bench: ContractJudge) -> str:
     """The example is correct, by code of its own."""
     verdict = bench.example.verdict
     if verdict.outcome is not Outcome.CORRECT:
@@ -78,17 +78,17 @@ def correct(bench: ContractJudge) -> str:
     return verdict.headline
 
 
-def careful(bench: ContractJudge) -> str:
-    """It raises an error where it would be wrong: what the example leaves out, models leave out."""
+def check_hazards(bench: ContractJudge) -> str:
+    """The example raises an error where it would be wrong: what the example leaves out, models leave out."""
     hazards = _correct_verdict(bench).hazards
     if hazards:
-        words = "; and when ".join(hazards)
-        raise Broken(f"the example is silently wrong when {words}: have `forward` raise an error there")
+        conditions = "; and when ".join(hazards)
+        raise Broken(f"the example is silently wrong when {conditions}: have `forward` raise an error there")
     return "it refuses gradients and parameters that its kernel would misread"
 
 
-def timed(bench: ContractJudge) -> str:
-    """It is timed where a time means something, and only there."""
+def check_timing(bench: ContractJudge) -> str:
+    """The example is timed where a time means something, and only there."""
     verdict = _correct_verdict(bench)
     if bench.platform.emulated != verdict.emulated:
         raise Broken(f"emulated is {bench.platform.emulated}, and the verdict says {verdict.emulated}")
@@ -101,36 +101,36 @@ def timed(bench: ContractJudge) -> str:
     return f"{verdict.timing.speedup:.2f} times the speed of {verdict.timing.baseline}"
 
 
-def failing(bench: ContractJudge, outcome: Outcome) -> str:
+def check_failure(bench: ContractJudge, outcome: Outcome) -> str:
     """The variant for an outcome ends in it."""
-    return _ends_in(bench, broken_variants.variant(bench.platform, outcome), outcome)
+    return _expect_outcome(bench, broken_variants.variant(bench.platform, outcome), outcome)
 
 
-def for_show(bench: ContractJudge) -> str:
+def check_unused_kernel(bench: ContractJudge) -> str:
     """A kernel that runs beside torch's own work is not taken for it."""
-    return _ends_in(bench, broken_variants.for_show(*bench.platform.example()), Outcome.REJECTED)
+    return _expect_outcome(bench, broken_variants.add_unused_kernel(*bench.platform.example()), Outcome.REJECTED)
 
 
-def profiled(bench: ContractJudge) -> str:
+def check_profilers(bench: ContractJudge) -> str:
     """Each profiler the platform names reports, or says why it does not."""
     _correct_verdict(bench)
     if not bench.platform.profilers:
         return "it names none"
-    return "; ".join(_seen(profile) for profile in bench.example.profiles)
+    return "; ".join(_profile_result(profile) for profile in bench.example.profiles)
 
 
 CLAUSES: tuple[Clause[ContractJudge], ...] = (
-    Clause("sound problem", sound),
-    Clause("correct", correct),
-    Clause("careful", careful),
-    Clause("time", timed),
+    Clause("sound problem", check_reference),
+    Clause("correct", check_correct),
+    Clause("careful", check_hazards),
+    Clause("time", check_timing),
     *(
-        Clause(outcome.value, functools.partial(failing, outcome=outcome))
+        Clause(outcome.value, functools.partial(check_failure, outcome=outcome))
         for outcome in Outcome
         if outcome is not Outcome.CORRECT
     ),
-    Clause("kernel for show", for_show),
-    Clause("profilers", profiled),
+    Clause("kernel for show", check_unused_kernel),
+    Clause("profilers", check_profilers),
 )
 
 
@@ -141,14 +141,14 @@ def _correct_verdict(bench: ContractJudge) -> Verdict:
     return verdict
 
 
-def _ends_in(bench: ContractJudge, source: str, outcome: Outcome) -> str:
+def _expect_outcome(bench: ContractJudge, source: str, outcome: Outcome) -> str:
     verdict = bench.verdict(source)
     if verdict.outcome is not outcome:
         raise Broken(f"a program that must be {outcome.value} is {verdict.outcome.value}: {verdict.headline}")
     return verdict.headline
 
 
-def _seen(profile: Profile) -> str:
+def _profile_result(profile: Profile) -> str:
     if profile.absent.startswith(_NO_EXPLANATION) or 0 < len(profile.absent.split()) < 3:
         raise Broken(f"{profile.tool} neither reports nor explains: {profile.absent}")
     if profile.absent:

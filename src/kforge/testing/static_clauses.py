@@ -31,8 +31,8 @@ platform.facts(), platform.guide()
 """Asked where there is no package but Python's own and no program on the path."""
 
 
-def named(platform: Platform) -> str:
-    """Its name is a word, and its device and class are ones the judge knows."""
+def check_names(platform: Platform) -> str:
+    """The platform's name is a word, and its device and class are ones the judge knows."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", platform.name):
         raise Broken(f"name is {platform.name!r}: use small letters, digits and _, beginning with a letter")
     if platform.device_class not in _CLASSES:
@@ -52,21 +52,21 @@ def named(platform: Platform) -> str:
     return f"{platform.name}, torch device {platform.device}, sizes for {platform.device_class}"
 
 
-def given_to_runners(platform: Platform) -> str:
+def check_runner_values(platform: Platform) -> str:
     """What a runner is shown and told has the types that the judge expects."""
     folders, nodes = platform.folders(), platform.device_files()
     for path in (*folders, *nodes):
         if not isinstance(path, str) or not path.startswith("/") or path == "/":
             raise Broken(f"folders and device_files name {path!r}: give absolute paths, never the whole disk")
-    words = {**platform.environment(), **platform.compilers()}
-    odd = [key for key, value in words.items() if not (isinstance(key, str) and isinstance(value, str))]
+    texts = {**platform.environment(), **platform.compilers()}
+    odd = [key for key, value in texts.items() if not (isinstance(key, str) and isinstance(value, str))]
     if odd:
         raise Broken(f"environment and compilers must be words: {odd[0]!r} is not")
-    return f"{_count(folders, 'folder')}, {_count(nodes, 'device node')}, {_count(words, 'word')}"
+    return f"{_count(folders, 'folder')}, {_count(nodes, 'device node')}, {_count(texts, 'word')}"
 
 
-def absence(platform: Platform) -> str:
-    """Where nothing is installed it says why it is absent, and the cure; it does not break."""
+def check_absence(platform: Platform) -> str:
+    """Where nothing is installed the platform says why it is absent, and the cure; it does not break."""
     here = platform.unavailable_reason()
     _refuse_no_sentence(here, "here")
     stage = make_stage(platform)
@@ -96,10 +96,10 @@ def absence(platform: Platform) -> str:
     return f"on a bare machine: {bare}" if bare else "it needs nothing beyond Python and torch"
 
 
-def facts(platform: Platform) -> str:
+def check_facts(platform: Platform) -> str:
     """Facts are words, and so are terms."""
-    found = platform.facts()
-    for key, value in found.items():
+    facts = platform.facts()
+    for key, value in facts.items():
         if not (isinstance(key, str) and key.isidentifier()):
             raise Broken(f"facts names {key!r}: a guide can only use keys that are single words")
         if not isinstance(value, str):
@@ -111,12 +111,12 @@ def facts(platform: Platform) -> str:
             raise Broken(
                 f"terms: {concept} is {term!r}: say it in a few words without |, since they are a table's cell"
             )
-    if not found and not platform.unavailable_reason():
+    if not facts and not platform.unavailable_reason():
         raise Broken("facts is empty: name at least the processor; evidence and prompts tell it")
-    return ", ".join(f"{key}: {value}" for key, value in list(found.items())[:3]) or "none where it is absent"
+    return ", ".join(f"{key}: {value}" for key, value in list(facts.items())[:3]) or "none where it is absent"
 
 
-def guide(platform: Platform) -> str:
+def check_guide(platform: Platform) -> str:
     """The guide renders, and where the platform is present no placeholder is left."""
     text = platform.guide()
     if len(text.split()) < 20:
@@ -127,7 +127,7 @@ def guide(platform: Platform) -> str:
     return f"{len(text.splitlines())} lines"
 
 
-def example(platform: Platform) -> str:
+def check_example(platform: Platform) -> str:
     """The pair can be read: a problem, and a program for it."""
     reference, candidate = platform.example()
     try:
@@ -148,12 +148,12 @@ def example(platform: Platform) -> str:
 
 
 CLAUSES: tuple[Clause[Platform], ...] = (
-    Clause("name", named),
-    Clause("runners", given_to_runners, where_present=True),
-    Clause("absence", absence),
-    Clause("facts", facts),
-    Clause("guide", guide),
-    Clause("example", example),
+    Clause("name", check_names),
+    Clause("runners", check_runner_values, where_present=True),
+    Clause("absence", check_absence),
+    Clause("facts", check_facts),
+    Clause("guide", check_guide),
+    Clause("example", check_example),
 )
 
 

@@ -43,7 +43,7 @@ def main() -> int:
     arguments = _arguments()
     count = _Count()
     try:
-        return _bundle(arguments, count) if arguments.bundle else _batch(arguments, count)
+        return _run_bundle(arguments, count) if arguments.bundle else _run_batch(arguments, count)
     except KForgeError as error:
         print(f"kforge.worker: {visible(str(error))}", file=sys.stderr)
         return 2
@@ -79,7 +79,7 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _batch(arguments: argparse.Namespace, count: _Count) -> int:
+def _run_batch(arguments: argparse.Namespace, count: _Count) -> int:
     platform = arguments.platform or "cpu"
     jobs = read_jobs(arguments.jobs, Settings(sandbox=arguments.sandbox or "auto"), platform)
     count.whole = len(jobs)
@@ -94,7 +94,7 @@ def _batch(arguments: argparse.Namespace, count: _Count) -> int:
     return 2 if any(done.report is None for done in results) else 0
 
 
-def _bundle(arguments: argparse.Namespace, count: _Count) -> int:
+def _run_bundle(arguments: argparse.Namespace, count: _Count) -> int:
     folder = BundleFolder(arguments.bundle)
     folder.check()
     if arguments.describe:
@@ -103,8 +103,8 @@ def _bundle(arguments: argparse.Namespace, count: _Count) -> int:
     if not folder.path.is_dir():
         raise UsageError(f"{folder.path}: no such folder; `kforge forge --executor bundle:DIR` writes one")
     jobs = OpenJobs(folder)
-    for words in jobs.faults:
-        print(f"kforge.worker: {words}", file=sys.stderr)
+    for fault in jobs.faults:
+        print(f"kforge.worker: {fault}", file=sys.stderr)
     count.whole = len(jobs)
     if not len(jobs):
         print(f"no job waits in {folder.path} ({jobs.answered} have their reports)")

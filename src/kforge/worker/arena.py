@@ -39,7 +39,7 @@ class ArenaLayout:
     def place(self, tensor: torch.Tensor) -> Spec:
         """Room for a tensor like this one, its strides kept where they do not overlap."""
         dense = span(tensor.shape, tensor.stride()) == tensor.numel()
-        stride = tensor.stride() if dense else _contiguous(tensor.shape)
+        stride = tensor.stride() if dense else _contiguous_stride(tensor.shape)
         spec = Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), self.size)
         nbytes = tensor.numel() * tensor.element_size()
         start, self.size = self.size, self.size + -(-(nbytes + _FENCE) // _ALIGN) * _ALIGN
@@ -136,7 +136,7 @@ def span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
     return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     stride: list[int] = []
     step = 1
     for length in reversed(shape):

@@ -95,13 +95,15 @@ class BundleFolder:
                     raise UsageError(f"{self.path} holds other things than a bundle; name a new folder or an empty one")
                 return
             data = json.loads(marker.read_text(encoding="utf-8"))
-            found = data.get("format") if isinstance(data, dict) else None
+            stored_format = data.get("format") if isinstance(data, dict) else None
         except OSError as error:
             raise UsageError(f"{error.filename or self.path}: {error.strerror}") from None
         except ValueError:
             raise UsageError(f"{marker} is damaged; delete it, and it is written again") from None
-        if found != FORMAT:
-            raise UsageError(f"{self.path} is a bundle of format {found}; this KForge reads and writes {FORMAT}")
+        if stored_format != FORMAT:
+            raise UsageError(
+                f"{self.path} is a bundle of format {stored_format}; this KForge reads and writes {FORMAT}"
+            )
 
     def put(self, job: Job) -> None:
         """Leave a job to be carried out; the same job again is the same file."""
@@ -120,7 +122,7 @@ class BundleFolder:
         """Every job, or a sentence about a file that holds none."""
         for path in sorted((self.path / "jobs").glob("*.json")):
             try:
-                yield self._packed(path)
+                yield self._read_job(path)
             except WireError as error:
                 yield f"{path}: {error}; `kforge resume` writes it again once it is deleted"
 
@@ -143,18 +145,18 @@ class BundleFolder:
         except (OSError, UnicodeDecodeError):
             return ""
 
-    def set_error(self, job: Job, words: str) -> None:
-        """Note why a job gave no report; empty words take the note away."""
-        if words:
-            self._write(f"errors/{self.name(job)}.txt", f"{words}\n".encode())
+    def set_error(self, job: Job, reason: str) -> None:
+        """Note why a job gave no report; an empty reason takes the note away."""
+        if reason:
+            self._write(f"errors/{self.name(job)}.txt", f"{reason}\n".encode())
         else:
             self._error_file(self.name(job)).unlink(missing_ok=True)
 
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many jobs have no report."""
-        return sum(isinstance(item, BundledJob) and not self.answered(item.job) for item in self.jobs())
+        return sum(isinstance(item, BundledJob) and not self.has_report(item.job) for item in self.jobs())
 
-    def answered(self, job: Job) -> bool:
+    def has_report(self, job: Job) -> bool:
         """Whether there is a report that counts."""
         try:
             return self.report(job) is not None
@@ -181,12 +183,12 @@ class BundleFolder:
     def _error_file(self, name: str) -> Path:
         return self.path / "errors" / f"{name}.txt"
 
-    def _packed(self, path: Path) -> BundledJob:
+    def _read_job(self, path: Path) -> BundledJob:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            found, python, encoded = data["format"], str(data["python"]), data["job"]
-            if found != FORMAT:
-                raise WireError(f"a job of format {found}; this KForge reads {FORMAT}")
+            stored_format, python, encoded = data["format"], str(data["python"]), data["job"]
+            if stored_format != FORMAT:
+                raise WireError(f"a job of format {stored_format}; this KForge reads {FORMAT}")
             if _identity(encoded) != path.stem:
                 raise WireError("damaged: it does not hold the job that its name says")
         except OSError as error:
@@ -198,8 +200,8 @@ class BundleFolder:
         except WireError as error:
             raise WireError(f"of another version of KForge: {error}") from None
         if job.problem.payload:
-            held = self.path.absolute() / _payload_place(job)
-            job = replace(job, problem=replace(job.problem, payload=str(held)))
+            payload_path = self.path.absolute() / _payload_place(job)
+            job = replace(job, problem=replace(job.problem, payload=str(payload_path)))
         return BundledJob(job, python)
 
     def _machine(self) -> dict[str, dict[str, str]]:

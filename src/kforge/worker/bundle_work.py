@@ -20,10 +20,10 @@ class OpenJobs:
 
     def __init__(self, folder: BundleFolder) -> None:
         self._folder = folder
-        found = list(folder.jobs())
-        self.faults = [item for item in found if isinstance(item, str)]
-        packed = [item for item in found if isinstance(item, BundledJob)]
-        self._open = [item for item in packed if not folder.answered(item.job)]
+        items = list(folder.jobs())
+        self.faults = [item for item in items if isinstance(item, str)]
+        packed = [item for item in items if isinstance(item, BundledJob)]
+        self._open = [item for item in packed if not folder.has_report(item.job)]
         self.answered = len(packed) - len(self._open)
         """How many have a report from before."""
 
@@ -31,7 +31,7 @@ class OpenJobs:
         return len(self._open)
 
     def carry_out(self, tell: Callable[[Done], None], selection: DeviceSelection = DeviceSelection()) -> list[Done]:
-        """Judge them, those of one platform after those of another; each report is in the bundle when it is told."""
+        """Judge the open jobs, one platform after another; each report is in the bundle when `tell` gets it."""
         results: list[Done] = []
 
         def note(done: Done) -> None:
@@ -67,18 +67,18 @@ def describe(folder: BundleFolder) -> tuple[str, ...]:
 
 
 def _judge(jobs: list[Job], out: Path, platform: str, note: Callable[[Done], None], selection: DeviceSelection) -> None:
-    """One judge for one platform; what keeps it from starting is said of each of its jobs."""
-    told: set[str] = set()
+    """Judge the jobs of one platform; what keeps its judge from starting is noted for each of them."""
+    reported: set[str] = set()
 
     def tell(done: Done) -> None:
-        told.add(done.job.id)
+        reported.add(done.job.id)
         note(done)
 
     try:
         run_jobs(jobs, out, platform, tell, builders=selection.builders, devices=selection.devices)
     except KForgeError as error:
         for job in jobs:
-            if job.id not in told:
+            if job.id not in reported:
                 note(Done(job, None, str(error)))
 
 

@@ -79,8 +79,8 @@ def make_current(device: int) -> None:
 # -- blocks of memory --------------------------------------------------------------------------------------------------
 
 
-def created_block(size: int, device: int) -> tuple[int, int]:
-    """(handle, size) of a new block of at least so many bytes, which can be handed over."""
+def create_block(size: int, device: int) -> tuple[int, int]:
+    """Create a block of at least so many bytes, which can be handed over: (handle, size)."""
     properties = _Properties(_PINNED, _POSIX_DESCRIPTOR, _Location(_ON_DEVICE, device), None, _AllocationFlags())
     step, handle = ctypes.c_size_t(), ctypes.c_uint64()
     make_current(device)
@@ -102,8 +102,8 @@ def created_block(size: int, device: int) -> tuple[int, int]:
     return handle.value, size
 
 
-def exported_block(handle: int) -> int:
-    """A descriptor by which another process finds a block."""
+def export_block(handle: int) -> int:
+    """Make a descriptor by which another process finds a block."""
     fd = ctypes.c_int()
     arguments = (ctypes.byref(fd), ctypes.c_uint64(handle), _POSIX_DESCRIPTOR, ctypes.c_uint64(0))
     check(driver().cuMemExportToShareableHandle(*arguments), "cuMemExportToShareableHandle")
@@ -111,8 +111,8 @@ def exported_block(handle: int) -> int:
     return fd.value
 
 
-def imported_block(fd: int) -> int:
-    """The handle of a block behind a descriptor that another process sent."""
+def import_block(fd: int) -> int:
+    """Import the block behind a descriptor that another process sent; its handle."""
     handle = ctypes.c_uint64()
     arguments = (ctypes.byref(handle), ctypes.c_void_p(fd), _POSIX_DESCRIPTOR)
     check(driver().cuMemImportFromShareableHandle(*arguments), "cuMemImportFromShareableHandle")
@@ -126,9 +126,13 @@ def release_block(handle: int) -> None:
 
 def is_on_device(handle: int, device: int) -> bool:
     """Whether a block is ordinary memory of this device."""
-    found = _Properties()
-    status = driver().cuMemGetAllocationPropertiesFromHandle(ctypes.byref(found), ctypes.c_uint64(handle))
-    return not status and (found.type, found.location.type, found.location.id) == (_PINNED, _ON_DEVICE, device)
+    properties = _Properties()
+    status = driver().cuMemGetAllocationPropertiesFromHandle(ctypes.byref(properties), ctypes.c_uint64(handle))
+    return not status and (properties.type, properties.location.type, properties.location.id) == (
+        _PINNED,
+        _ON_DEVICE,
+        device,
+    )
 
 
 def block_at(address: int) -> tuple[int, int, int] | None:
@@ -145,8 +149,8 @@ def block_at(address: int) -> tuple[int, int, int] | None:
     return handle.value, base.value, size.value
 
 
-def reserved_addresses(size: int) -> int:
-    """The first of so many addresses that nothing else gets."""
+def reserve_addresses(size: int) -> int:
+    """Reserve so many addresses, which nothing else gets; the first of them."""
     address, none = ctypes.c_uint64(), ctypes.c_uint64(0)
     arguments = (ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0), none, none)
     check(driver().cuMemAddressReserve(*arguments), "cuMemAddressReserve")

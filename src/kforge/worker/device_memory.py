@@ -69,9 +69,9 @@ class DeviceArena:
     @classmethod
     def create(cls, size: int, device: int = 0) -> DeviceArena:
         """Room for `size` bytes on a device, with a descriptor to hand over."""
-        handle, size = cuda_driver.created_block(size, device)
+        handle, size = cuda_driver.create_block(size, device)
         try:
-            fd = cuda_driver.exported_block(handle)
+            fd = cuda_driver.export_block(handle)
             try:
                 address = _map(handle, size, device, cuda_driver.READ_WRITE)
             except BaseException:
@@ -86,7 +86,7 @@ class DeviceArena:
     def attach(cls, fd: int, size: int, read_only: bool) -> DeviceArena:
         """The block behind a descriptor that another process sent."""
         cuda_driver.make_current(0)
-        handle = cuda_driver.imported_block(fd)
+        handle = cuda_driver.import_block(fd)
         try:
             address = _map(handle, size, 0, cuda_driver.READ if read_only else cuda_driver.READ_WRITE)
         finally:
@@ -137,7 +137,7 @@ def unavailable_reason(device: int = 0) -> str:
 
 
 def _map(handle: int, size: int, device: int, access: int) -> int:
-    address = cuda_driver.reserved_addresses(size)
+    address = cuda_driver.reserve_addresses(size)
     try:
         cuda_driver.map_at(address, handle, size, device, access)
     except BaseException:

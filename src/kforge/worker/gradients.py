@@ -24,7 +24,7 @@ def gradients(
         parameter.requires_grad_()
     with torch.enable_grad():
         outputs = trees.pack(call(trees.unpack(tree, leaves)))[1]
-        drawn = [(output, _drawn(output, seed + number)) for number, output in enumerate(outputs)]
+        drawn = [(output, _draw_gradient(output, seed + number)) for number, output in enumerate(outputs)]
         connected = [(output, given) for output, given in drawn if output.requires_grad]
         if not connected:
             return None
@@ -32,7 +32,7 @@ def gradients(
         return list(torch.autograd.grad(of, [*wanted, *parameters], given, allow_unused=True))
 
 
-def _drawn(output: torch.Tensor, seed: int) -> torch.Tensor:
+def _draw_gradient(output: torch.Tensor, seed: int) -> torch.Tensor:
     """An output's gradient, the same wherever it is drawn."""
     generator = torch.Generator().manual_seed(seed % (1 << 62))
     return torch.randn(output.shape, generator=generator).to(output.device, output.dtype)

@@ -11,17 +11,17 @@ import torch
 def held_tensors(module: torch.nn.Module) -> dict[str, tuple[str, torch.Tensor]]:
     """Name -> (parameter, buffer or attribute; the tensor)."""
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    found = {
+    tensors = {
         name: ("parameter" if name in parameters else "buffer", value)
         for name, value in module.state_dict(keep_vars=True).items()
         if isinstance(value, torch.Tensor)
     }
-    found |= {name: ("buffer", value) for name, value in transient_buffers(module).items()}
+    tensors |= {name: ("buffer", value) for name, value in transient_buffers(module).items()}
     for prefix, part in module.named_modules():
         for name, value in vars(part).items():
             if type(value) is torch.Tensor:
-                found[f"={prefix}.{name}" if prefix else f"={name}"] = ("attribute", value)
-    return found
+                tensors[f"={prefix}.{name}" if prefix else f"={name}"] = ("attribute", value)
+    return tensors
 
 
 def transient_buffers(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -70,7 +70,7 @@ def run_jobs(
     platform: str,
     tell: Callable[[Done], None],
     progress: Any = None,
-    telling: Callable[[float], None] | None = None,
+    tell_busy_share: Callable[[float], None] | None = None,
     builders: int = 0,
     devices: tuple[int, ...] = (),
 ) -> list[Done]:
@@ -78,7 +78,7 @@ def run_jobs(
 
     `builders` programs are in hand at once for each device, so that it need not wait for compilers; 0 for what suits
     the platform. `devices` are the numbers of those to judge on, empty for all.
-    `telling` is told, at the end, which part of the time the devices were held.
+    `tell_busy_share` is called, at the end, with the part of the time in which the devices were held.
     """
     out.mkdir(parents=True, exist_ok=True)
     results: list[Done] = []
@@ -89,13 +89,13 @@ def run_jobs(
             waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
             finished: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
             stopped = threading.Event()
-            for job in [*in_order(jobs, at_once - 1), *[None] * at_once]:
+            for job in [*order_by_problem(jobs, at_once - 1), *[None] * at_once]:
                 waiting.put(job)
 
             def work() -> None:
                 while (job := waiting.get()) is not None and not stopped.is_set():
                     try:
-                        finished.put(_done(judges, job, out, progress))
+                        finished.put(_run_job(judges, job, out, progress))
                     except BaseException as error:
                         # A report that cannot be written: whoever waits for it must not wait for ever.
                         finished.put(error)
@@ -113,8 +113,8 @@ def run_jobs(
                     tell(done)
             finally:
                 stopped.set()
-            if telling is not None:
-                telling(judges.busy_share())
+            if tell_busy_share is not None:
+                tell_busy_share(judges.busy_share())
     finally:
         # A thread that is in the middle of something when the interpreter goes away takes the process with it.
         for worker in workers:
@@ -122,7 +122,7 @@ def run_jobs(
     return results
 
 
-def in_order(jobs: list[Job], ahead: int) -> list[Job]:
+def order_by_problem(jobs: list[Job], ahead: int) -> list[Job]:
     """Jobs of one problem together, but the first of each so many places earlier.
 
     It is the first that has to wait until the problem is read and its baselines are built, and the device has the jobs
@@ -136,12 +136,12 @@ def in_order(jobs: list[Job], ahead: int) -> list[Job]:
     return [together[place][1] for _, place in sorted(places)]
 
 
-def _done(judges: Judges, job: Job, out: Path, progress: Any) -> Done:
-    return _finished(job, out) or _evaluate(judges, job, out, progress)
+def _run_job(judges: Judges, job: Job, out: Path, progress: Any) -> Done:
+    return _earlier_result(job, out) or _evaluate(judges, job, out, progress)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all."""
+    """Write a value as JSON, whole or not at all."""
     write_whole(path, json.dumps(value, indent=1).encode())
 
 
@@ -172,7 +172,7 @@ def read_candidate(path: Path, platform: str) -> Candidate:
         raise UsageError(f"{path}: not UTF-8 text") from None
 
 
-def _finished(job: Job, out: Path) -> Done | None:
+def _earlier_result(job: Job, out: Path) -> Done | None:
     """The report of an earlier run, if it answers this very job."""
     try:
         report = read_report(out / f"{job.id}.json", job)

@@ -32,12 +32,12 @@ def thread_folders(pid: int) -> dict[int, str]:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it started and that were not waited for yet."""
-    found: list[int] = []
+    """Processes that a process started and that were not waited for yet."""
+    pids: list[int] = []
     for folder in thread_folders(pid).values():
         with contextlib.suppress(OSError):
-            found += map(int, content(f"{folder}/children").split())
-    return found
+            pids += map(int, content(f"{folder}/children").split())
+    return pids
 
 
 def thread_states(pid: int) -> dict[int, str]:
@@ -45,15 +45,15 @@ def thread_states(pid: int) -> dict[int, str]:
 
     Those of a process whose first thread has ended included; none of one that is gone.
     """
-    found = {}
+    states = {}
     for thread, folder in thread_folders(pid).items():
         with contextlib.suppress(OSError, IndexError):
-            found[thread] = content(f"{folder}/stat").rpartition(b")")[2].split(maxsplit=1)[0].decode()
-    return found
+            states[thread] = content(f"{folder}/stat").rpartition(b")")[2].split(maxsplit=1)[0].decode()
+    return states
 
 
 def scheduled_ns(folder: str) -> tuple[int, int] | None:
-    """Of a thread, by its folder: nanoseconds it ran so far, and waited for a processor; None where nobody says."""
+    """Nanoseconds that a thread, by its folder, ran so far and waited for a processor; None where nobody says."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         ran, waited = content(f"{folder}/schedstat").split()[:2]
         return int(ran), int(waited)

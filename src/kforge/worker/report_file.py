@@ -25,14 +25,14 @@ def read_report(path: Path, job: Job) -> Report | None:
         report = jsonable.decode(Report, data)
     except WireError as error:
         raise WireError(f"{path} is damaged, or of another version of KForge: {error}") from None
-    reason = _no_answer(report, job)
+    reason = _mismatch(report, job)
     if reason:
         raise WireError(f"{path} does not answer the job: {reason}")
     return report
 
 
-def _no_answer(report: Report, job: Job) -> str:
-    """What a report says of something else than the job asks about; empty if it answers the job."""
+def _mismatch(report: Report, job: Job) -> str:
+    """Where a report is about something else than the job; empty if it answers the job."""
     evidence = report.verdict.evidence
     if report.candidate != job.candidate.id or report.platform != job.candidate.platform:
         return "it is about another program"

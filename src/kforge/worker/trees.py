@@ -87,10 +87,10 @@ def unpack(tree: Tree, tensors: Sequence[Any]) -> Any:
     raise ValueError(f"{tree[1] if len(tree) > 1 else tag} cannot be sent to a runner")
 
 
-def foreign(tree: Tree) -> str:
+def foreign_type(tree: Tree) -> str:
     """The name of the first object in the tree that no tree can hold; empty if there is none."""
     tag = tree[0]
     if tag == "?":
         return str(tree[1])
     children = tree[1] if tag in ("l", "u") else [part for pair in tree[1] for part in pair] if tag == "d" else []
-    return next((name for name in map(foreign, children) if name), "")
+    return next((name for name in map(foreign_type, children) if name), "")

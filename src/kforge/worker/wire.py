@@ -32,15 +32,15 @@ class PeerError(Exception):
 
 
 class PeerGone(PeerError):
-    """It closed its end: the process ended, or closed the descriptor."""
+    """The other side closed its end: the process ended, or closed the descriptor."""
 
 
 class PeerSilent(PeerError):
-    """It did not answer in time."""
+    """The other side did not answer in time."""
 
 
 class PeerBroke(PeerError):
-    """It wrote something that is not a message."""
+    """The other side wrote something that is not a message."""
 
 
 class Channel:
@@ -65,7 +65,7 @@ class Channel:
     def close(self) -> None:
         self._sock.close()
 
-    def untouched(self) -> bool:
+    def is_untouched(self) -> bool:
         """Whether the descriptor is still in the mode this side last put it in: blocking, between messages."""
         return os.get_blocking(self._sock.fileno())
 

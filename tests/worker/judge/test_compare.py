@@ -228,12 +228,12 @@ def test_structures_come_back_as_they_were(value):
     filled = fill(value)
     tree, tensors = trees.pack(filled)
     assert plain(trees.unpack(tree, tensors)) == plain(filled)
-    assert trees.foreign(tree) == ""
+    assert trees.foreign_type(tree) == ""
 
 
 def test_an_object_no_tree_holds_is_named():
     tree, _ = trees.pack([1, {"a": (object(),)}])
-    assert trees.foreign(tree) == "object"
+    assert trees.foreign_type(tree) == "object"
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_several_threads_share_one_device(example: tuple[Problem, str], tmp_path
     told: list[Any] = []
     shares: list[float] = []
     before = threading.active_count()
-    run_jobs(jobs, tmp_path, "cuda", told.append, telling=shares.append, builders=4)
+    run_jobs(jobs, tmp_path, "cuda", told.append, tell_busy_share=shares.append, builders=4)
     assert [done.error for done in told if done.report is None] == []
     assert {done.report.verdict.outcome for done in told} == {Outcome.CORRECT}
     assert len(told) == len(jobs)

@@ -9,7 +9,7 @@ from typing import Any
 from kforge.agents.offline import own_kernels, triton_kernel
 from kforge.agents.offline.expressions import NAMESPACES, Scope, is_view, value_of
 from kforge.agents.offline.interface import DenseLayout, Interface
-from kforge.agents.offline.own_kernels import LibraryCall, Own
+from kforge.agents.offline.own_kernels import LibraryCall, OwnFunction
 from kforge.agents.offline.readable_cpp import divides_integers, short_name
 from kforge.agents.offline.recipe import Unliftable
 from kforge.agents.offline.triton_kernel import TritonKernel
@@ -181,7 +181,7 @@ class _CallTranslator:
 
     def _own_function(
         self, operator: str, tensors: list[ast.expr], result: DenseLayout, options: dict[str, Any]
-    ) -> Own | None:
+    ) -> OwnFunction | None:
         if own_kernels.family_of(operator) not in self._own:
             return None
         layouts = [self.scope.layout_of(tensor) for tensor in tensors]
@@ -189,7 +189,7 @@ class _CallTranslator:
             return None
         return own_kernels.own_function(LibraryCall(operator, tuple(layouts), result, options))
 
-    def _own_call(self, own: Own, tensors: list[ast.expr]) -> None:
+    def _own_call(self, own: OwnFunction, tensors: list[ast.expr]) -> None:
         name = f"{own.family}_{len(self.made.called)}"
         self.made.functions.append(f'extern "C" void {name}({own.parameters}) {{\n{own.body}}}\n')
         self.made.families.add(own.family)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kforge.agents.offline.interface import DenseLayout
-from kforge.agents.offline.loaded_problem import Loaded
+from kforge.agents.offline.loaded_problem import LoadedReference
 from kforge.agents.offline.recipe import Unliftable
 from kforge.worker.held_tensors import transient_buffers
 
@@ -24,7 +24,7 @@ _LARGEST_LITERAL = 4096
 class Maker:
     """Collects the expressions for a program's constants."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedReference) -> None:
         self._loaded = loaded
         self._redrawn: torch.nn.Module | None = None
         self.expressions: dict[str, str] = {}

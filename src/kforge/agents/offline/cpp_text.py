@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kforge.agents.offline import own_kernels, readable_cpp, skeleton
 from kforge.agents.offline.call_translation import CallTranslation
-from kforge.agents.offline.program import Kernels, quoted
+from kforge.agents.offline.program import Kernels, quote
 from kforge.agents.offline.recipe import Unliftable
 from kforge.agents.offline.wrapper import GeneratedKernel
 
@@ -49,7 +49,7 @@ def _source(kernels: tuple[GeneratedKernel, ...], made: CallTranslation, prelude
 def _flags(flags: tuple[str, ...]) -> str:
     lines: list[str] = []
     for flag in (*skeleton.BASE_FLAGS, *flags):
-        lines.append(f"    {quoted(flag)},")
+        lines.append(f"    {quote(flag)},")
     return "FLAGS = [\n" + "\n".join(lines) + "\n]"
 
 
@@ -58,9 +58,9 @@ def _functions(kernels: tuple[GeneratedKernel, ...], made: CallTranslation) -> s
     for kernel in kernels:
         name = readable_cpp.short_name(kernel.name)
         result = ", result=ctypes.c_int" if readable_cpp.divides_integers(kernel) else ""
-        lines.append(f"{name} = function({quoted(name)}, {_kinds(kernel.types)}{result})")
+        lines.append(f"{name} = function({quote(name)}, {_kinds(kernel.types)}{result})")
     for name, count in made.called:
-        lines.append(f"{name} = function({quoted(name)}, {_kinds(('*',) * count)})")
+        lines.append(f"{name} = function({quote(name)}, {_kinds(('*',) * count)})")
     return "\n".join(lines)
 
 

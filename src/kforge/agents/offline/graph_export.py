@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from kforge.agents.offline import constants
 from kforge.agents.offline.interface import DenseLayout, Input, Interface, StateTensor
-from kforge.agents.offline.loaded_problem import Loaded
+from kforge.agents.offline.loaded_problem import LoadedReference
 from kforge.agents.offline.recipe import Unliftable, first_line
 from kforge.worker.held_tensors import module_tensors
 
@@ -30,14 +30,14 @@ _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedGraph:
     """A graph that Inductor can lower, once."""
 
     graph: torch.fx.GraphModule
     interface: Interface
 
 
-def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
+def export(loaded: LoadedReference, apart: tuple[str, ...] = ()) -> ExportedGraph:
     """Trace the module, with what `apart` names taken apart; Unliftable with the tracer's reason where it cannot."""
     try:
         program = _trace(loaded, apart)
@@ -67,13 +67,13 @@ def export(loaded: Loaded, apart: tuple[str, ...] = ()) -> Exported:
         constants=made.expressions,
         constant_layouts=made.layouts,
         result=_result(program.call_spec.out_spec, results),
-        copied=_copied(loaded, results),
+        copied=_copied_outputs(loaded, results),
         definitions=made.definitions,
     )
-    return Exported(graph, interface)
+    return ExportedGraph(graph, interface)
 
 
-def _trace(loaded: Loaded, apart: tuple[str, ...]) -> torch.export.ExportedProgram:
+def _trace(loaded: LoadedReference, apart: tuple[str, ...]) -> torch.export.ExportedProgram:
     from torch._inductor import config
     from torch._inductor.decomposition import select_decomp_table
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -145,7 +145,7 @@ def _keep_mutations_inside(graph: torch.fx.GraphModule, signature: ExportGraphSi
     return kept
 
 
-def _parameters(loaded: Loaded) -> tuple[str, ...]:
+def _parameters(loaded: LoadedReference) -> tuple[str, ...]:
     """Names for forward's arguments: its own where it has them."""
     names: list[str] = []
     for parameter in inspect.signature(loaded.module.forward).parameters.values():
@@ -156,7 +156,7 @@ def _parameters(loaded: Loaded) -> tuple[str, ...]:
 
 
 def _inputs(
-    loaded: Loaded, parameters: tuple[str, ...], signature: ExportGraphSignature, graph: torch.fx.GraphModule
+    loaded: LoadedReference, parameters: tuple[str, ...], signature: ExportGraphSignature, graph: torch.fx.GraphModule
 ) -> tuple[Input, ...]:
     specs = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
     leaves, _ = pytree.tree_flatten_with_path(loaded.inputs)
@@ -220,10 +220,10 @@ def _structure(value: Any) -> str:
     raise Unliftable(f"forward returns a {type(value).__name__}")
 
 
-def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
+def _copied_outputs(loaded: LoadedReference, results: list[Any]) -> tuple[int, ...]:
     """Which outputs are an input of the graph, or may be folded into one, although eager returns fresh memory."""
     places = list(dict.fromkeys(value for value in results if isinstance(value, torch.fx.Node)))
-    shared = _shared(loaded)
+    shared = _shared_outputs(loaded)
     fresh = set()
     for value, taken in zip(results, shared, strict=False):
         if isinstance(value, torch.fx.Node) and not taken:
@@ -231,11 +231,11 @@ def _copied(loaded: Loaded, results: list[Any]) -> tuple[int, ...]:
     return tuple(sorted(fresh))
 
 
-def _shared(loaded: Loaded) -> list[bool]:
+def _shared_outputs(loaded: LoadedReference) -> list[bool]:
     """For each leaf of forward's result, whether it lies in memory that was there before."""
     if loaded.phantoms is not None:
         try:
-            return loaded.phantoms.shared(loaded.module, loaded.inputs)
+            return loaded.phantoms.shared_outputs(loaded.module, loaded.inputs)
         except Exception as error:
             raise Unliftable(f"the reference's forward raises {first_line(error)}") from error
     torch.manual_seed(0)

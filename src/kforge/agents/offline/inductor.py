@@ -34,7 +34,7 @@ _ENOUGH_PROGRAMS = 96
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedCode:
     """What Inductor wrote."""
 
     code: str
@@ -45,7 +45,7 @@ class Generated:
     """What its C++ must be compiled with: the vector instructions it is written for."""
 
 
-class _Written(BaseException):
+class _TextWritten(BaseException):
     """Carries the text out of Inductor before it is compiled; no handler of Exception may catch it."""
 
     def __init__(self, code: str, constants: dict[str, torch.Tensor]) -> None:
@@ -54,7 +54,7 @@ class _Written(BaseException):
         self.constants = constants
 
 
-def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> Generated:
+def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> GeneratedCode:
     """Lower a graph that `graph_export.export` made; Unliftable where Inductor gives up."""
     from torch._guards import TracingContext, tracing
     from torch._inductor import compile_fx, config
@@ -80,10 +80,10 @@ def generate(graph: torch.fx.GraphModule, recipe: Recipe) -> Generated:
             compile_fx._recursive_joint_graph_passes(graph)
             compile_fx.compile_fx_inner(graph, examples, is_inference=True, graph_id=0, static_input_idxs=[])
             raise Unliftable("Inductor compiled the graph without writing it out")
-    except _Written as written:
+    except _TextWritten as written:
         with config.patch(known):
             flags = _vector_flags() if all(value.device.type == "cpu" for value in examples) else ()
-        return Generated(written.code, written.constants, flags)
+        return GeneratedCode(written.code, written.constants, flags)
     except Unliftable:
         raise
     except Exception as error:
@@ -95,7 +95,7 @@ def _stop_before_compiling() -> Iterator[None]:
     from torch._inductor.graph import GraphLowering
 
     def stop(lowering: Any, wrapper: Any) -> Any:
-        raise _Written(wrapper.value, dict(lowering.constants))
+        raise _TextWritten(wrapper.value, dict(lowering.constants))
 
     with _replace_attribute(GraphLowering, "_compile_to_module_lines", stop):
         yield

@@ -18,7 +18,7 @@ def lifted_class(target: Target) -> str:
     return "gpu" if target.name in _ON_THE_GPU and not target.verified_as else "cpu"
 
 
-async def inductor_reference(problem: Problem, target: Target) -> str:
+async def inductor_program(problem: Problem, target: Target) -> str:
     """The lifted default program; UsageError with the reason where there is none."""
     lowering = Lowering()
     try:

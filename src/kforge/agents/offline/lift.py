@@ -10,9 +10,9 @@ from kforge.agents.offline import constants
 from kforge.agents.offline.call_translation import CallTranslation, translate
 from kforge.agents.offline.cpp_text import cpp_kernels
 from kforge.agents.offline.graph_export import export
-from kforge.agents.offline.inductor import Generated, generate
+from kforge.agents.offline.inductor import GeneratedCode, generate
 from kforge.agents.offline.interface import Interface
-from kforge.agents.offline.loaded_problem import Loaded, load
+from kforge.agents.offline.loaded_problem import LoadedReference, load
 from kforge.agents.offline.program import Kernels, Parts, compose
 from kforge.agents.offline.recipe import (
     OWN_FAMILIES,
@@ -66,9 +66,9 @@ def _lift(order: LoweringRequest) -> str:
 
 
 @dataclass(frozen=True)
-class _Lifted:
+class _LoweredModule:
     interface: Interface
-    generated: Generated
+    generated: GeneratedCode
     wrapper: GeneratedModule
     translation: CallTranslation
 
@@ -78,7 +78,7 @@ class _Lifted:
         return bool(self.translation.kernel_calls or self.translation.called)
 
 
-def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
+def _lower(loaded: LoadedReference, recipe: Recipe) -> _LoweredModule:
     exported = export(loaded, recipe.apart)
     generated = generate(exported.graph, recipe)
     maker = constants.Maker(loaded)
@@ -91,17 +91,17 @@ def _lower(loaded: Loaded, recipe: Recipe) -> _Lifted:
     )
     wrapper = take_apart(generated.code)
     translation = translate(wrapper, interface, recipe.own, Tuning(**recipe.tuning))
-    return _Lifted(interface, generated, wrapper, translation)
+    return _LoweredModule(interface, generated, wrapper, translation)
 
 
-def _cpp(lifted: _Lifted, recipe: Recipe) -> Kernels:
+def _cpp(lifted: _LoweredModule, recipe: Recipe) -> Kernels:
     kernels = lifted.wrapper.kernels
     written = tuple(replace(kernel, text=_rewrite(kernel.text, recipe.rewrites)) for kernel in kernels)
     prelude = recipe.prelude if written != kernels else ""
     return cpp_kernels(written, lifted.translation, (*lifted.generated.flags, *recipe.flags), prelude)
 
 
-def _triton(lifted: _Lifted, recipe: Recipe) -> Kernels:
+def _triton(lifted: _LoweredModule, recipe: Recipe) -> Kernels:
     kernels = lifted.wrapper.triton
     return triton_kernels(tuple(replace(kernel, text=_rewrite(kernel.text, recipe.rewrites)) for kernel in kernels))
 

@@ -20,7 +20,7 @@ _SEED = 2357
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedReference:
     """The reference module, ready to be called."""
 
     module: torch.nn.Module
@@ -40,7 +40,7 @@ class Loaded:
         return self.held if self.held is not None else self.module
 
 
-def load(problem: Problem, device_class: str) -> Loaded:
+def load(problem: Problem, device_class: str) -> LoadedReference:
     """The problem's module and one set of inputs; Unliftable if it cannot be run."""
     try:
         if problem.payload:
@@ -57,7 +57,7 @@ def load(problem: Problem, device_class: str) -> Loaded:
     return loaded
 
 
-def _from_file(problem: Problem, device_class: str) -> Loaded:
+def _from_file(problem: Problem, device_class: str) -> LoadedReference:
     source = problem.sized_source(device_class)
     file = f"<problem {problem.name}>"
     # torch.export and inspect read the lines of the classes they trace.
@@ -77,14 +77,14 @@ def _from_file(problem: Problem, device_class: str) -> Loaded:
     if language_of(device_class) == TRITON:
         phantoms = Phantoms()
         inputs = phantoms.inputs(namespace.get_inputs)
-        return Loaded(phantoms.module(module), inputs, source, remake, held=module, phantoms=phantoms)
-    return Loaded(module, tuple(namespace.get_inputs()), source, remake)
+        return LoadedReference(phantoms.module(module), inputs, source, remake, held=module, phantoms=phantoms)
+    return LoadedReference(module, tuple(namespace.get_inputs()), source, remake)
 
 
-def _from_live_module(problem: Problem, device_class: str) -> Loaded:
+def _from_live_module(problem: Problem, device_class: str) -> LoadedReference:
     module, inputs = live_module.restore(problem.payload, problem.payload_hash)
     if language_of(device_class) == TRITON:
         phantoms = Phantoms()
-        return Loaded(phantoms.module(module), phantoms.move(tuple(inputs)), held=module, phantoms=phantoms)
+        return LoadedReference(phantoms.module(module), phantoms.move(tuple(inputs)), held=module, phantoms=phantoms)
     # Two arguments that are one tensor here will not be so in every call.
-    return Loaded(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, inputs)))
+    return LoadedReference(module, tuple(pytree.tree_map_only(torch.Tensor, torch.clone, inputs)))

@@ -31,7 +31,7 @@ class LibraryCall:
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnFunction:
     """A function of our own that does what a library call does."""
 
     family: str
@@ -47,7 +47,7 @@ def header(families: set[str]) -> str:
     return "\n".join((_FOLDER / f"{name}.h").read_text(encoding="utf-8") for name in wanted)
 
 
-def own_function(call: LibraryCall) -> Own | None:
+def own_function(call: LibraryCall) -> OwnFunction | None:
     """Our own function for a call; None where we have none for it."""
     if call.result.dtype not in _C_TYPES:
         return None
@@ -74,7 +74,7 @@ def family_of(operator: str) -> str:
     return "convolution" if operator == "convolution" else ""
 
 
-def _matrix_product(call: LibraryCall) -> Own | None:
+def _matrix_product(call: LibraryCall) -> OwnFunction | None:
     if call.options.get("alpha", 1) != 1 or call.options.get("beta", 1) != 1:
         return None
     kind = _C_TYPES[call.result.dtype]
@@ -103,7 +103,7 @@ def _matrix_product(call: LibraryCall) -> Own | None:
     product = f"gemm<{computed}, {kind}>({operands}, c{offsets[3]}, {strides[3]}, {rows}, {columns}, {depth});"
     body = f"{loop}{indent}    {product}\n" + ("    }\n" if loop else "")
     first = f"const {kind}* bias, " if bias else ""
-    return Own("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
+    return OwnFunction("gemm", f"{first}const {kind}* a, const {kind}* b, {kind}* c", body)
 
 
 def _batch_strides(layout: DenseLayout) -> tuple[int, int, int]:
@@ -120,7 +120,7 @@ def _expand(bias: DenseLayout, result: DenseLayout) -> DenseLayout:
     return DenseLayout(result.shape, steps, bias.dtype)
 
 
-def _scan(call: LibraryCall) -> Own | None:
+def _scan(call: LibraryCall) -> OwnFunction | None:
     source = call.tensors[0]
     if source is None or not source.contiguous or not call.result.contiguous or not source.shape:
         return None
@@ -131,10 +131,10 @@ def _scan(call: LibraryCall) -> Own | None:
     product = "true" if call.operator == "cumprod" else "false"
     outer, inner = math.prod(source.shape[:dim]), math.prod(source.shape[dim + 1 :])
     body = f"    scan<{kind}, double, {product}>(x, y, {outer}, {source.shape[dim]}, {inner});\n"
-    return Own("scan", f"const {kind}* x, {kind}* y", body)
+    return OwnFunction("scan", f"const {kind}* x, {kind}* y", body)
 
 
-def _convolution(call: LibraryCall) -> Own | None:
+def _convolution(call: LibraryCall) -> OwnFunction | None:
     source, weight, bias = (*call.tensors, None)[:3]
     options = call.options
     if source is None or weight is None or options["transposed"] or len(source.shape) != len(weight.shape):
@@ -148,7 +148,7 @@ def _convolution(call: LibraryCall) -> Own | None:
     if lift < 0:
         return None
 
-    def three(values: tuple[int, ...], filler: int) -> str:
+    def pad_to_three(values: tuple[int, ...], filler: int) -> str:
         return "{" + ", ".join(map(str, (filler,) * lift + tuple(values))) + "}"
 
     fields = [
@@ -156,28 +156,28 @@ def _convolution(call: LibraryCall) -> Own | None:
         ("groups", options["groups"]),
         ("in_channels", source.shape[1] // options["groups"]),
         ("out_channels", call.result.shape[1] // options["groups"]),
-        ("in_size", three(source.shape[2:], 1)),
-        ("out_size", three(call.result.shape[2:], 1)),
-        ("kernel", three(weight.shape[2:], 1)),
-        ("step", three(options["stride"], 1)),
-        ("padding", three(options["padding"], 0)),
-        ("dilation", three(options["dilation"], 1)),
+        ("in_size", pad_to_three(source.shape[2:], 1)),
+        ("out_size", pad_to_three(call.result.shape[2:], 1)),
+        ("kernel", pad_to_three(weight.shape[2:], 1)),
+        ("step", pad_to_three(options["stride"], 1)),
+        ("padding", pad_to_three(options["padding"], 0)),
+        ("dilation", pad_to_three(options["dilation"], 1)),
         ("in_batch", source.stride[0]),
         ("in_channel", source.stride[1]),
-        ("in_space", three(source.stride[2:], 0)),
+        ("in_space", pad_to_three(source.stride[2:], 0)),
         ("out_batch", call.result.stride[0]),
         ("out_channel", call.result.stride[1]),
         ("out_point", call.result.stride[-1]),
         ("weight_out", weight.stride[0]),
         ("weight_in", weight.stride[1]),
-        ("weight_space", three(weight.stride[2:], 0)),
+        ("weight_space", pad_to_three(weight.stride[2:], 0)),
     ]
     values = "".join(f"        .{name} = {value},\n" for name, value in fields)
     shift = "bias" if bias else f"static_cast<const {kind}*>(nullptr)"
     body = f"    constexpr Convolution shape = {{\n{values}    }};\n"
     body += f"    convolve<{computed}, {kind}>(x, weight, {shift}, y, shape);\n"
     last = f"const {kind}* bias, " if bias else ""
-    return Own("convolution", f"const {kind}* x, const {kind}* weight, {last}{kind}* y", body)
+    return OwnFunction("convolution", f"const {kind}* x, const {kind}* weight, {last}{kind}* y", body)
 
 
 def _spatial_is_flat(layout: DenseLayout) -> bool:

@@ -60,7 +60,7 @@ class Phantoms:
         made = self.tensor(value)
         return torch.nn.Parameter(made, requires_grad=False) if isinstance(value, torch.nn.Parameter) else made
 
-    def shared(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> list[bool]:
+    def shared_outputs(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> list[bool]:
         """For each tensor that forward returns, whether it lies in memory that was there before."""
         arguments = self.move(inputs)
         before = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]

@@ -115,7 +115,7 @@ def _registrations(interface: Interface) -> list[str]:
     for item in interface.state:
         value = reach(item.tied) if item.tied else _empty(item)
         ending = "" if item.persistent else ", persistent=False"
-        lines.append(f"hold(self, {quoted(item.name)}, {value}, trainable={item.parameter}{ending})")
+        lines.append(f"hold(self, {quote(item.name)}, {value}, trainable={item.parameter}{ending})")
     if interface.definitions:
         lines.append("reference = Model(*arguments)")
     for name, expression in interface.constants.items():
@@ -145,22 +145,22 @@ def _forward(parts: Parts) -> str:
     names = _local_names(parts)
     for item in interface.inputs:
         if item.layout is None:
-            lines.append(f"same({item.access}, {quoted(item.access)}, {item.value})")
+            lines.append(f"same({item.access}, {quote(item.access)}, {item.value})")
         elif item.name in made.used:
             layout = item.layout
-            lines.append(f"{names[item.name]} = expect({item.access}, {quoted(item.access)}, {_layout_text(layout)})")
+            lines.append(f"{names[item.name]} = expect({item.access}, {quote(item.access)}, {_layout_text(layout)})")
     lines += _gradient_lines(interface)
     held = {item.name: item.layout for item in interface.state}
     for name, target in interface.reads.items():
         if name in made.used:
             # A library call into memory that is there takes no tensor that wants a gradient.
             detached = ".detach()" if made.library else ""
-            checked = f"module_tensor({reach(target)}, {quoted(target)}, {_layout_text(held[target])})"
+            checked = f"module_tensor({reach(target)}, {quote(target)}, {_layout_text(held[target])})"
             lines.append(f"{names[name]} = {checked}{detached}")
     for name in interface.constants:
         if name in made.used:
             described = _layout_text(interface.constant_layouts[name])
-            lines.append(f"{names[name]} = module_tensor(self.{name}, {quoted(name)}, {described})")
+            lines.append(f"{names[name]} = module_tensor(self.{name}, {quote(name)}, {described})")
     lines += [_rename(line, names) for line in made.lines]
     outputs = []
     for index, text in enumerate(made.outputs):
@@ -212,6 +212,6 @@ def reach(target: str) -> str:
     return text
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

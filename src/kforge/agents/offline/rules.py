@@ -48,36 +48,38 @@ class RulesAnalyst:
     """Names the next move; the same past gives the same advice."""
 
     async def advise(self, situation: Situation) -> Advice:
-        choices = ranked(situation)
+        choices = ranked_moves(situation)
         if not choices:
             return Advice(None, notes=("no move is left that could help",))
         choice = choices[0]
-        return Advice(Recommendation(VARIANTS[choice.action].words, choice.reading.evidence, choice.action))
+        return Advice(Recommendation(VARIANTS[choice.action].advice, choice.reading.evidence, choice.action))
 
 
-def ranked(situation: Situation) -> tuple[RankedMove, ...]:
+def ranked_moves(situation: Situation) -> tuple[RankedMove, ...]:
     """Every move that could be made from the parent, those against what holds it back first."""
     parent, language = situation.parent, language_of(situation.target.device_class)
     order = [reading.bound for reading in readings(parent, language)] if parent else []
-    choices = possible(situation)
+    choices = possible_moves(situation)
     return tuple(sorted(choices, key=lambda choice: [*order, choice.reading.bound].index(choice.reading.bound)))
 
 
-def possible(situation: Situation) -> tuple[RankedMove, ...]:
+def possible_moves(situation: Situation) -> tuple[RankedMove, ...]:
     """Every move that would change the parent's program and has not failed, in the order of declaration."""
     parent = situation.parent
     if parent is None or parent.candidate is None:
         return ()
     start = variant_history.parent_variant(situation)
-    done = variant_history.spent(situation)
-    bad = _harmful(situation)
+    done = variant_history.spent_names(situation)
+    bad = _harmful_moves(situation)
     language = language_of(situation.target.device_class)
     by_bound = {reading.bound: reading for reading in reversed(readings(parent, language))}
     moves = []
-    for variant in variants.of(language):
+    for variant in variants.for_language(language):
         new = not variant.repair and variant.name not in {*variants.moves_in(start), *bad}
-        if new and variants.combined(start, variant.name) not in done and _fits(variant, parent.candidate.source):
-            moves.append(RankedMove(variant.name, by_bound.get(variant.helps) or Reading("", _untested(variant))))
+        if new and variants.combine(start, variant.name) not in done and _fits(variant, parent.candidate.source):
+            moves.append(
+                RankedMove(variant.name, by_bound.get(variant.helps) or Reading("", _untested_reason(variant)))
+            )
     return tuple(moves)
 
 
@@ -87,10 +89,10 @@ def _fits(variant: Variant, source: str) -> bool:
 
 def readings(parent: Attempt, language: str = CPP) -> tuple[Reading, ...]:
     """What holds the program back, the heaviest first; from the digest, or from the verdict alone."""
-    return _on_cpu(parent) if language == CPP else _on_gpu(parent)
+    return _cpu_readings(parent) if language == CPP else _gpu_readings(parent)
 
 
-def _on_gpu(parent: Attempt) -> tuple[Reading, ...]:
+def _gpu_readings(parent: Attempt) -> tuple[Reading, ...]:
     """The limiter, then what the digest names beside it, then where the program is on the roofline."""
     signals = parent.digest.signals if parent.digest else ()
     result = []
@@ -105,7 +107,7 @@ def _on_gpu(parent: Attempt) -> tuple[Reading, ...]:
     return tuple(result)
 
 
-def _on_cpu(parent: Attempt) -> tuple[Reading, ...]:
+def _cpu_readings(parent: Attempt) -> tuple[Reading, ...]:
     result: list[Reading] = []
     overhead = _signal(parent, "call_overhead_share")
     roofline = _signal(parent, "roofline_share")
@@ -131,11 +133,11 @@ def _on_cpu(parent: Attempt) -> tuple[Reading, ...]:
     return tuple(result)
 
 
-def _harmful(situation: Situation) -> set[str]:
+def _harmful_moves(situation: Situation) -> set[str]:
     """Moves that made a program slower, or wrong, when they were the only change."""
-    parents = {item.attempt.move.step: item for item in variant_history.tried(situation)}
+    parents = {item.attempt.move.step: item for item in variant_history.tried_variants(situation)}
     bad = set()
-    for item in variant_history.tried(situation):
+    for item in variant_history.tried_variants(situation):
         before = parents.get(item.attempt.move.parent or 0)
         if before is None:
             continue
@@ -162,5 +164,5 @@ def _nanoseconds(parent: Attempt) -> float | None:
     return sorted(timing.candidate_ns)[len(timing.candidate_ns) // 2]
 
 
-def _untested(variant: Variant) -> str:
+def _untested_reason(variant: Variant) -> str:
     return f"nothing in the profile speaks against it, and the program has what {variant.name} changes"

@@ -23,26 +23,26 @@ def failed_note(name: str, reason: str) -> str:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedVariant:
     """A variant that has been judged."""
 
     name: str
     attempt: Attempt
 
 
-def tried(situation: Situation) -> tuple[Tried, ...]:
+def tried_variants(situation: Situation) -> tuple[TriedVariant, ...]:
     """Every variant written so far, in order."""
     judged = []
     for attempt in situation.past:
         name = variants.variant_of(attempt.candidate.source) if attempt.candidate else None
         if name is not None:
-            judged.append(Tried(name, attempt))
+            judged.append(TriedVariant(name, attempt))
     return tuple(judged)
 
 
-def spent(situation: Situation) -> set[str]:
+def spent_names(situation: Situation) -> set[str]:
     """Names that need not be written again: tried, or known to change nothing or to be out of reach."""
-    names = {item.name for item in tried(situation)}
+    names = {item.name for item in tried_variants(situation)}
     for attempt in situation.past:
         names |= {match.group(1) for note in attempt.notes if (match := _USELESS.match(note))}
     return names

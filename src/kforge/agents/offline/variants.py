@@ -43,7 +43,7 @@ class Variant:
     """One move."""
 
     name: str
-    words: str
+    advice: str
     """What it changes and why, for a person."""
     recipe: Recipe
     """What it adds to how a program is made."""
@@ -265,7 +265,7 @@ _GPU = (
 VARIANTS = {variant.name: variant for variant in (*_CPU, *_GPU)}
 
 
-def of(language: str) -> tuple[Variant, ...]:
+def for_language(language: str) -> tuple[Variant, ...]:
     """The moves for kernels in a language, in the order in which they are tried where nothing speaks for one."""
     return tuple(variant for variant in VARIANTS.values() if variant.language == language)
 
@@ -273,11 +273,11 @@ def of(language: str) -> tuple[Variant, ...]:
 def repairs(language: str, own_work: bool) -> tuple[str, ...]:
     """Safer variants for a program that failed, in order; `own_work`: it failed because torch did its work."""
     if language == TRITON:
-        names = ("plain", "triton_products", combined("triton_products", "plain"))
+        names = ("plain", "triton_products", combine("triton_products", "plain"))
         return (*names[1:], "plain") if own_work else names
     first = ("own_kernels",) if own_work else ()
-    last = combined("own_kernels", "careful+scalar")
-    return (*first, "careful", combined("careful", "scalar"), "own_kernels", last)
+    last = combine("own_kernels", "careful+scalar")
+    return (*first, "careful", combine("careful", "scalar"), "own_kernels", last)
 
 
 def moves_in(name: str) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ def moves_in(name: str) -> tuple[str, ...]:
     return tuple(variant for variant in VARIANTS if variant in names)
 
 
-def combined(parent: str, action: str) -> str:
+def combine(parent: str, action: str) -> str:
     """The name of a parent's variant with an action's moves added; what those exclude goes."""
     added = moves_in(action)
     kept = [move for move in moves_in(parent) if not any(_clash(move, other) for other in added)]

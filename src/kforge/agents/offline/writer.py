@@ -24,7 +24,7 @@ class OfflineWriter:
         seen = {variant_history.body(attempt.candidate.source) for attempt in situation.past if attempt.candidate}
         notes: list[str] = []
         reason = ""
-        for choice in _wanted(situation):
+        for choice in _untried_choices(situation):
             name = choice.name
             device_class = situation.target.device_class
             order = LoweringRequest(
@@ -61,31 +61,31 @@ def _actual_move(situation: Situation, choice: _Choice, notes: list[str]) -> Rec
         return None
     evidence, advice = choice.move.reading.evidence, situation.recommendation
     if advice is not None:
-        advised = variants.combined(variant_history.parent_variant(situation), advice.action)
+        advised = variants.combine(variant_history.parent_variant(situation), advice.action)
         why = next((note for note in notes if note.startswith(f"{advised} ")), f"{advised} was tried before")
         evidence += f"; the advice, {advice.action}, was not followed: {why}"
-    return Recommendation(variants.VARIANTS[choice.move.action].words, evidence, choice.move.action)
+    return Recommendation(variants.VARIANTS[choice.move.action].advice, evidence, choice.move.action)
 
 
-def _wanted(situation: Situation) -> Iterator[_Choice]:
+def _untried_choices(situation: Situation) -> Iterator[_Choice]:
     """The variants to try for a move, in order, none twice."""
-    done = variant_history.spent(situation)
-    for choice in _candidates(situation):
+    done = variant_history.spent_names(situation)
+    for choice in _possible_choices(situation):
         if choice.name not in done:
             done.add(choice.name)
             yield choice
 
 
-def _candidates(situation: Situation) -> Iterator[_Choice]:
+def _possible_choices(situation: Situation) -> Iterator[_Choice]:
     start = variant_history.parent_variant(situation)
     if situation.move.intent is Intent.OPTIMISE:
         advice = situation.recommendation
         if advice is not None and variants.moves_in(advice.action):
-            yield _Choice(variants.combined(start, advice.action))
+            yield _Choice(variants.combine(start, advice.action))
         # Where the advice changes nothing in this program, or there is none, the next move takes its place.
-        choices = rules.ranked(situation) if advice is not None else rules.possible(situation)
+        choices = rules.ranked_moves(situation) if advice is not None else rules.possible_moves(situation)
         for move in choices:
-            yield _Choice(variants.combined(start, move.action), move)
+            yield _Choice(variants.combine(start, move.action), move)
         return
     if situation.move.intent is Intent.FRESH:
         yield _Choice(variants.DEFAULT)

@@ -54,14 +54,14 @@ class NvidiaGpu(Platform):
 
     def unavailable_reason(self) -> str:
         try:
-            found = driver.gpus()
+            gpus = driver.gpus()
         except driver.NoDriver as error:
             return f"{error} (install NVIDIA's driver; `nvidia-smi` must list the GPU)"
-        if not found:
+        if not gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             hidden = f"CUDA_VISIBLE_DEVICES={visible}: unset it, or name one there; " if visible is not None else ""
             return f"no GPU is visible ({hidden}`nvidia-smi -L` must list one)"
-        reasons = [_unusable_because(gpu) for gpu in found]
+        reasons = [_unusable_because(gpu) for gpu in gpus]
         if all(reasons):
             return reasons[0]
         cuda = _torch_cuda()
@@ -95,13 +95,13 @@ class NvidiaGpu(Platform):
         )
 
     def compilers(self) -> dict[str, str]:
-        found = {}
+        versions = {}
         path = _tool("nvcc")
         if path:
             done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
             version = re.search(r"release ([\d.]+), (V[\d.]+)", done.stdout)
-            found["nvcc"] = version[2] if version else "unknown"
-        return {**found, "driver": monitor.driver_version() or "unknown"}
+            versions["nvcc"] = version[2] if version else "unknown"
+        return {**versions, "driver": monitor.driver_version() or "unknown"}
 
     def folders(self) -> tuple[str, ...]:
         paths = [os.path.realpath(path) for path in map(_tool, _TOOLS) if path]
@@ -116,7 +116,7 @@ class NvidiaGpu(Platform):
     def environment(self, number: int = 0) -> dict[str, str]:
         home = toolkit()
         names = {
-            "CUDA_VISIBLE_DEVICES": _physical(number),
+            "CUDA_VISIBLE_DEVICES": _physical_name(number),
             "CUDA_MODULE_LOADING": "LAZY",
             "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         }
@@ -135,8 +135,8 @@ class NvidiaGpu(Platform):
         try:
             major, minor = torch.cuda.get_device_capability(self.device_name(number))
         except RuntimeError as error:
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PluginAbsent(f"platform {self.name}: torch cannot use the GPU: {said}") from None
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise PluginAbsent(f"platform {self.name}: torch cannot use the GPU: {reason}") from None
         # The tolerance rests on eager in full precision.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         known = torch.cuda.get_arch_list()
@@ -243,7 +243,7 @@ def _unusable_because(gpu: driver.Gpu) -> str:
     return ""
 
 
-def _physical(number: int) -> str:
+def _physical_name(number: int) -> str:
     """How CUDA_VISIBLE_DEVICES names one of the GPUs this process sees."""
     visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if item.strip()]
     if number < len(visible):
@@ -285,11 +285,11 @@ def _tool(name: str) -> str | None:
 
 def _torch_cuda() -> str | None:
     """The CUDA version torch was built for, empty for none; read from its files, since importing takes seconds."""
-    found = importlib.util.find_spec("torch")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
         return None
     try:
-        text = (Path(found.origin).parent / "version.py").read_text(encoding="utf-8")
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
     except OSError:
         return None
     version = re.search(r"^cuda: .*= (?:'([\d.]*)'|None)", text, re.MULTILINE)

@@ -52,25 +52,25 @@ def conditions(uuid: str) -> dict[str, str]:
     handle, library = _handle(uuid), _library()
     if handle is None:
         return {}
-    found: dict[str, str] = {}
+    readings: dict[str, str] = {}
     for name, code in (("sm_clock_mhz", _SM_CLOCK), ("memory_clock_mhz", _MEMORY_CLOCK)):
         value = ctypes.c_uint()
         if library.nvmlDeviceGetClockInfo(handle, code, ctypes.byref(value)) == 0:
-            found[name] = str(value.value)
+            readings[name] = str(value.value)
     degrees, watts = ctypes.c_uint(), ctypes.c_uint()
     if library.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(degrees)) == 0:
-        found["gpu_temperature_c"] = str(degrees.value)
+        readings["gpu_temperature_c"] = str(degrees.value)
     if library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(watts)) == 0:
-        found["power_w"] = f"{watts.value / 1000:.0f}"
+        readings["power_w"] = f"{watts.value / 1000:.0f}"
     reasons = ctypes.c_ulonglong()
     # Drivers before 535 know it by its older name.
     ask = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
         library, "nvmlDeviceGetCurrentClocksThrottleReasons", None
     )
     if ask is not None and ask(handle, ctypes.byref(reasons)) == 0:
-        slowed = [words for bit, words in _REASONS.items() if reasons.value & bit]
-        found["clock_limits"] = ", ".join(slowed) or "none"
-    return found
+        slowed = [reason for bit, reason in _REASONS.items() if reasons.value & bit]
+        readings["clock_limits"] = ", ".join(slowed) or "none"
+    return readings
 
 
 def load_percent(uuid: str) -> int | None:

@@ -114,15 +114,15 @@ N1, 3 has V1, 4 and Grace have V2.
 
 def names_in(cpuinfo: str) -> str:
     """What the cores in a text like /proc/cpuinfo's are called, each kind once; empty where none is Arm's."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     maker = -1
     for line in cpuinfo.splitlines():
         word, _, value = line.partition(":")
         if word.strip() == "CPU implementer":
             maker = _number(value)
         elif word.strip() == "CPU part" and maker >= 0:
-            found[_name(maker, _number(value))] = None
-    return " and ".join(found)
+            names[_name(maker, _number(value))] = None
+    return " and ".join(names)
 
 
 def _name(maker: int, part: int) -> str:

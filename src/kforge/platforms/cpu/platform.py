@@ -56,14 +56,14 @@ class Cpu(Platform):
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def compilers(self) -> dict[str, str]:
-        found = {}
+        versions = {}
         for name in _CXX:
             path = shutil.which(name)
             if path:
                 done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
                 if done.returncode == 0 and done.stdout:
-                    found[name] = done.stdout.splitlines()[0]
-        return found
+                    versions[name] = done.stdout.splitlines()[0]
+        return versions
 
     def folders(self) -> tuple[str, ...]:
         """Compilers that live outside the system's folders bring their installation with them."""
@@ -81,7 +81,7 @@ class Cpu(Platform):
             "processor": _cpu_name(),
             "architecture": platform.machine(),
             "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
-            "vectors": next((words for flag, words in _VECTORS if flag in flags), "unknown"),
+            "vectors": next((description for flag, description in _VECTORS if flag in flags), "unknown"),
             "caches": _caches(),
             "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB",
             "compiler": next(iter(self.compilers().values()), "none"),
@@ -97,7 +97,7 @@ def _cpuinfo_text() -> str:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """Of the first processor."""
+    """The first processor's entries of /proc/cpuinfo."""
     lines = [line.partition(":") for line in _cpuinfo_text().splitlines() if ":" in line]
     return {key.strip(): value.strip() for key, _, value in reversed(lines)}
 
@@ -116,15 +116,15 @@ def _cpu_flags() -> set[str]:
 
 
 def _caches() -> str:
-    found = {}
+    sizes = {}
     for folder in sorted(glob.glob("/sys/devices/system/cpu/cpu0/cache/index*")):
         try:
             level, kind, size = (Path(folder, name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             continue
         if kind != "Instruction":
-            found[f"L{level}"] = size
-    return ", ".join(f"{name} {size}" for name, size in found.items()) or "unknown"
+            sizes[f"L{level}"] = size
+    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "unknown"
 
 
 PLUGIN = Cpu()

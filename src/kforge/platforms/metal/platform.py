@@ -84,7 +84,7 @@ class Metal(Platform):
         import torch
 
         compile_shader = torch.mps.compile_shader
-        torch.mps.compile_shader = lambda source: _Noting(compile_shader(source), self)
+        torch.mps.compile_shader = lambda source: _NotingLibrary(compile_shader(source), self)
 
     def memory_bytes(self, number: int = 0) -> int:
         return int(_sysctl("hw.memsize") or 0)
@@ -103,7 +103,7 @@ class Metal(Platform):
         return int(torch.mps.current_allocated_memory())
 
 
-class _Noting:
+class _NotingLibrary:
     """A library of kernels that notes which are called."""
 
     def __init__(self, library: Any, platform: Platform) -> None:
@@ -168,8 +168,8 @@ def _sysctl(name: str) -> str:
 
 def _gpu_cores() -> str:
     done = subprocess.run(["ioreg", "-rc", "AGXAccelerator"], capture_output=True, text=True, check=False)
-    found = [line.rpartition("=")[2].strip() for line in done.stdout.splitlines() if '"gpu-core-count"' in line]
-    return found[0] if found else ""
+    counts = [line.rpartition("=")[2].strip() for line in done.stdout.splitlines() if '"gpu-core-count"' in line]
+    return counts[0] if counts else ""
 
 
 PLUGIN: Platform = Metal() if sys.platform == "darwin" and platform.machine() == "arm64" else EmulatedMetal()

@@ -102,7 +102,7 @@ def _drivers() -> list[tuple[str, list[Any]]]:
 
 def _devices() -> dict[str, Any]:
     """Every device, named as PYOPENCL_CTX does."""
-    return {f"{row}:{place}": one for row, (_, found) in enumerate(_drivers()) for place, one in enumerate(found)}
+    return {f"{row}:{place}": one for row, (_, devices) in enumerate(_drivers()) for place, one in enumerate(devices)}
 
 
 def _choice() -> str:

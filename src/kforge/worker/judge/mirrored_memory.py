@@ -46,8 +46,8 @@ class MirroredMemory:
         if window not in self._windows:
             if len(self._windows) == _MOST_WINDOWS:
                 raise ValueError("outputs that lie too far apart")
-            self._windows[window] = cuda_driver.reserved_addresses(_WINDOW)
-        handle = cuda_driver.imported_block(fd)
+            self._windows[window] = cuda_driver.reserve_addresses(_WINDOW)
+        handle = cuda_driver.import_block(fd)
         try:
             if not cuda_driver.is_on_device(handle, self._device):
                 raise cuda_driver.NotShareable("a block that is no memory of this device")

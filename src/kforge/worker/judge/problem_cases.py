@@ -86,8 +86,8 @@ class ProblemCases:
         self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
         """How long both sides of a measurement are given to launch a call before the device starts."""
         tree, tensors = trees.pack(first)
-        if trees.foreign(tree):
-            raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign(tree)}"))
+        if trees.foreign_type(tree):
+            raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign_type(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
         self._try_state(arguments, seed, tensors)
         self._note_constants(arguments)

@@ -60,7 +60,7 @@ class Reference:
                 raise ProblemError(f"get_init_inputs() returns a {kind}; it must return a list", path=problem.path)
             self.init_arguments = list(arguments)
             self._module = self._construct(0)
-        packed = trees.foreign(trees.pack(self.init_arguments)[0])
+        packed = trees.foreign_type(trees.pack(self.init_arguments)[0])
         if packed:
             raise ProblemError(
                 f"get_init_inputs() returns a {packed}, which cannot be sent to a runner", path=problem.path
@@ -84,7 +84,7 @@ class Reference:
             )
         tree, tensors = trees.pack(list(values))
         self.refuse_odd_tensors(tensors, "get_inputs()")
-        foreign = trees.foreign(tree)
+        foreign = trees.foreign_type(tree)
         if foreign:
             raise ProblemError(
                 f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path

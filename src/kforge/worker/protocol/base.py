@@ -37,7 +37,7 @@ class PeerRequest(Generic[AnswerT]):
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """It was done, and there is nothing to say of it."""
+    """The request was carried out, and there is nothing to say of it."""
 
 
 class RaisedError(NamedTuple):
@@ -101,8 +101,8 @@ def answer_from_wire(kind: type[AnswerT], message: dict[str, Any]) -> AnswerT | 
 
 def findings_from_wire(message: dict[str, Any]) -> list[RunnerFinding]:
     """What came with an answer, the first of many; WireError where that makes no sense."""
-    found = jsonable.decode(_Findings, message, ignore_unknown=True).findings
-    return [RunnerFinding(rule, what[:_LONGEST_FINDING]) for rule, what in found[:_MOST_FINDINGS]]
+    findings = jsonable.decode(_Findings, message, ignore_unknown=True).findings
+    return [RunnerFinding(rule, what[:_LONGEST_FINDING]) for rule, what in findings[:_MOST_FINDINGS]]
 
 
 @dataclass(frozen=True)

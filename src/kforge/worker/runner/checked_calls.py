@@ -58,14 +58,14 @@ class CheckedCalls:
         self._scripted = kernels.scripted_functions()
 
     def findings(self) -> list[RunnerFinding]:
-        found = []
+        findings = []
         if self._unsettled:
-            found.append(RunnerFinding("unsettled_output", "the output still changed after forward had returned"))
+            findings.append(RunnerFinding("unsettled_output", "the output still changed after forward had returned"))
         if self._out_of_bounds:
-            found.append(RunnerFinding("out_of_bounds", "it wrote outside of a tensor that torch had given it"))
+            findings.append(RunnerFinding("out_of_bounds", "it wrote outside of a tensor that torch had given it"))
         if self._unchecked:
-            found.append(RunnerFinding("introspection", "it switched off the emulator's checked mode"))
-        return found
+            findings.append(RunnerFinding("introspection", "it switched off the emulator's checked mode"))
+        return findings
 
     def forget(self) -> None:
         """Hold no output any more."""
@@ -94,7 +94,7 @@ class CheckedCalls:
                     times.append(spent)
                     description = self._deliver(output, slot, probe=number == probed)
                     if request.poison:
-                        self._shared |= self._shares(output, set_index)
+                        self._shared |= self._shares_memory(output, set_index)
                     if not described or description != described[-1]:
                         described.append(description)
                     which.append(len(described) - 1)
@@ -103,7 +103,7 @@ class CheckedCalls:
                 self._inputs.deliver()
         finally:
             gc.enable()
-        self._out_of_bounds |= poison is not None and poison.crossed()
+        self._out_of_bounds |= poison is not None and poison.is_fence_crossed()
         if request.closely and emulator is not None and emulator.unchecked_launches():
             self._unchecked = True
         return CheckedOutputs(times, described, which, self._reused, self._shared)
@@ -115,12 +115,12 @@ class CheckedCalls:
         output, spent = self._program.stopwatch.time(lambda: self._program.model(*arguments))
         return output, int(spent)
 
-    def _shares(self, output: Any, set_index: int) -> bool:
+    def _shares_memory(self, output: Any, set_index: int) -> bool:
         """Whether an output lies in memory of another, of an input or of a parameter."""
         if self._program.emulator is not None:
             return False
-        given = trees.pack(self._inputs.sets[set_index])[1]
-        return is_shared(trees.pack(output)[1], [*given, *self._program.module.parameters()])
+        inputs = trees.pack(self._inputs.sets[set_index])[1]
+        return is_shared(trees.pack(output)[1], [*inputs, *self._program.module.parameters()])
 
     def _deliver(self, output: Any, slot: int, probe: bool) -> SlotOutput:
         """Copy an output that fits into its slot; describe it either way."""
@@ -171,11 +171,11 @@ class CheckedCalls:
         self._inputs.refresh()
         arguments = self._inputs.sets[request.set]
         with self._program.phase("forward"), torch.no_grad():
-            given = [*(value for _, value in held_tensors(self._program.module).values()), *trees.pack(arguments)[1]]
-            effects.learn(given)
+            inputs = [*(value for _, value in held_tensors(self._program.module).values()), *trees.pack(arguments)[1]]
+            effects.learn(inputs)
             self._platform.launched()
             if emulator is not None:
-                emulator.begin_dataflow_trace(given)
+                emulator.begin_dataflow_trace(inputs)
             with effects:
                 self._program.seed(request.seed)
                 output = self._program.model(*arguments)
@@ -218,7 +218,7 @@ class CheckedCalls:
         self._inputs.refresh()
         arguments, targets = self._inputs.sets[0], self._inputs.slots[0]
         usual: contextlib.AbstractContextManager[list[torch.Tensor]] = contextlib.nullcontext([])
-        change = misuse.changed(self._program.module, request.change) if request.change != "usual" else usual
+        change = misuse.change_tensors(self._program.module, request.change) if request.change != "usual" else usual
         with torch.no_grad(), change as tensors:
             if self._program.emulator is not None:
                 self._program.emulator.mark_on_device(tensors)
@@ -248,12 +248,12 @@ class CheckedCalls:
 
         try:
             parameters = [held[name][1] for name in request.names]
-            found = gradients(call, self._inputs.sets[0], parameters, request.seed)
+            results = gradients(call, self._inputs.sets[0], parameters, request.seed)
             self._program.synchronize()
         except Exception as error:
             return GradientsResult(type(error).__name__, [])
         there: list[bool] = []
-        for spec, gradient in zip(request.specs, found or (), strict=False):
+        for spec, gradient in zip(request.specs, results or (), strict=False):
             place = arena.tensor(spec)
             there.append(gradient is not None and gradient.shape == place.shape)
             if gradient is not None and there[-1]:

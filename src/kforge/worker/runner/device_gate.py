@@ -26,7 +26,7 @@ class DeviceGate:
         self._touched = torch.zeros(32, device="cuda")
 
     @contextlib.contextmanager
-    def closed(self, turn: int) -> Iterator[None]:
+    def hold_closed(self, turn: int) -> Iterator[None]:
         """What is launched in the block waits until the judge opens this turn; its end is told to the judge."""
         stream = self._default_stream()
         self._set_stream(stream)

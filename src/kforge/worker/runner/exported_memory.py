@@ -27,15 +27,15 @@ class ExportedMemory:
             while at < stop:
                 if len(descriptors) == _AT_ONCE:
                     return blocks, descriptors, True
-                found = cuda_driver.block_at(at)
-                if found is None:
+                block = cuda_driver.block_at(at)
+                if block is None:
                     break
-                handle, base, size = found
+                handle, base, size = block
                 if self._sent.get(base) == (handle, size):
                     cuda_driver.release_block(handle)
                 else:
                     try:
-                        descriptors.append(cuda_driver.exported_block(handle))
+                        descriptors.append(cuda_driver.export_block(handle))
                     except cuda_driver.NotShareable:
                         cuda_driver.release_block(handle)
                         break

@@ -62,7 +62,7 @@ def start(request: ForkRunner, fds: list[int], level: str) -> NoReturn:
         private.enter_namespaces()
         child = os.fork()
         if child == 0:
-            private.own_folders(allowance, request.kept)
+            private.mount_own_folders(allowance, request.kept)
             _keep(request, fds, allowance, _Namespace())
         for fd in fds:
             os.close(fd)
@@ -124,27 +124,27 @@ class _Others:
     """Every process of this runner but the keeper."""
 
     def list(self) -> dict[int, str]:
-        """Living ones: process id -> name."""
-        found = {pid: _name_and_state(pid) for pid in self._all()}
-        return {pid: told[0] for pid, told in found.items() if told is not None and told[1] != "Z"}
+        """The living processes: id -> name."""
+        processes = {pid: _name_and_state(pid) for pid in self._pids()}
+        return {pid: process[0] for pid, process in processes.items() if process is not None and process[1] != "Z"}
 
     def kill(self) -> None:
         raise NotImplementedError
 
     def signal(self, number: signal.Signals) -> None:
-        """To every one of them: none that is being made meanwhile is left out."""
+        """Send a signal to every process: none that is being made meanwhile is left out."""
         raise NotImplementedError
 
     def threads(self) -> dict[int, str]:
-        """Thread -> its state, of all of them."""
-        return {thread: state for pid in self._all() for thread, state in thread_states(pid).items()}
+        """Thread -> its state, of all the processes."""
+        return {thread: state for pid in self._pids() for thread, state in thread_states(pid).items()}
 
-    def _all(self) -> Sequence[int]:
+    def _pids(self) -> Sequence[int]:
         raise NotImplementedError
 
 
 class _Namespace(_Others):
-    """In a process namespace of our own everything that exists is ours."""
+    """Every process of a namespace of our own: all that exists in it is ours."""
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -155,26 +155,26 @@ class _Namespace(_Others):
             # In one step for the kernel: a process that is asked to stop cannot make another one any more.
             os.kill(-1, number)
 
-    def _all(self) -> Sequence[int]:
+    def _pids(self) -> Sequence[int]:
         return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and entry != "1"]
 
 
 class _Descendants(_Others):
-    """Without one: our children, and theirs, orphans included since we adopt them."""
+    """Without a namespace of our own: our children, and theirs, orphans included since we adopt them."""
 
     def signal(self, number: signal.Signals) -> None:
-        for pid in self._all():
+        for pid in self._pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
-    def _all(self) -> Sequence[int]:
-        found = []
+    def _pids(self) -> Sequence[int]:
+        pids = []
         todo = [os.getpid()]
         while todo:
             below = children(todo.pop())
             todo += below
-            found += below
-        return found
+            pids += below
+        return pids
 
     def kill(self) -> None:
         for _ in range(50):
@@ -189,7 +189,7 @@ class _Descendants(_Others):
 
 
 def _name_and_state(pid: int) -> tuple[str, str] | None:
-    """Of a process, in the kernel's words; None if it is gone."""
+    """A process's name and state, in the kernel's words; None if it is gone."""
     try:
         text = content(f"/proc/{pid}/stat").decode(errors="replace")
     except OSError:
@@ -311,7 +311,7 @@ class _Keeper:
         self._output += data[:room]
 
     def _poll(self) -> None:
-        """Reap; remember how the runner itself ended."""
+        """Reap what has ended; remember how the runner itself did."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

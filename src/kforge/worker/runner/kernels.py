@@ -75,10 +75,10 @@ def record(
     # By time, so that many small launches cannot push a large one out.
     costliest = sorted(launched.items(), key=lambda item: -item[1])[:_MOST]
     kernels = [(name, whose, round(spent * 1000)) for (name, whose), spent in costliest]
-    return kernels, modes.operators_of(profile), round(1000 * _covered(spans))
+    return kernels, modes.operators_of(profile), round(1000 * _covered_time(spans))
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def _covered_time(spans: list[tuple[float, float]]) -> float:
     """How long at least one of these spans lasted: kernels may run side by side."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):

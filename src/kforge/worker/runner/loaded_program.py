@@ -86,7 +86,7 @@ class LoadedProgram:
             self.module = kind(*arguments)
             if not isinstance(self.module, torch.nn.Module):
                 raise TypeError(f"{request.class_name} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
-        return self._ready(request)
+        return self._prepare_module(request)
 
     def load_pickled(self, request: LoadPickled, fds: list[int]) -> LoadedModule:
         """A trusted, pickled module."""
@@ -95,9 +95,9 @@ class LoadedProgram:
         _allow_tf32(request.tf32)
         with open(fds[0], "rb") as file:
             self.module, _inputs = cloudpickle.load(file)
-        return self._ready(request)
+        return self._prepare_module(request)
 
-    def _ready(self, request: LoadProgram | LoadPickled) -> LoadedModule:
+    def _prepare_module(self, request: LoadProgram | LoadPickled) -> LoadedModule:
         with self.phase("init"):
             if request.training is not None:
                 self.module.train(request.training)
@@ -109,7 +109,7 @@ class LoadedProgram:
                 self.model = torch.compile(self.module, mode=request.compile_mode)
             if self.emulator is not None:
                 self.model = functools.partial(_call_emulated, self.emulator, self.module)
-            return LoadedModule(self._state(), self.layouts(), self._patched())
+            return LoadedModule(self._state(), self.layouts(), self._patched_names())
 
     def _import(self, source: str) -> Any:
         with open(self._file, "w", encoding="utf-8") as file:
@@ -179,10 +179,10 @@ class LoadedProgram:
         return Acknowledged()
 
     def list_patches(self, request: ListPatches, fds: list[int]) -> PatchedNames:
-        return PatchedNames(self._patched())
+        return PatchedNames(self._patched_names())
 
-    def _patched(self) -> list[str]:
-        return self._snapshot.changed()[:20] if self._snapshot is not None else []
+    def _patched_names(self) -> list[str]:
+        return self._snapshot.changed_names()[:20] if self._snapshot is not None else []
 
 
 def type_name(tensor: torch.Tensor) -> str:
@@ -202,5 +202,5 @@ def _call_emulated(emulator: EmulatedRuntime, module: torch.nn.Module, *argument
 
 
 def _allow_tf32(allowed: bool) -> None:
-    """torch's default is TF32 in convolutions and not in products; here it is one or the other, and said."""
+    """Allow TF32 or not: torch's default is yes in convolutions and no in products; here it is the same for both."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed

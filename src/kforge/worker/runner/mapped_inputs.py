@@ -58,12 +58,12 @@ class MappedInputs:
         return placed
 
     def refresh(self) -> None:
-        """Before a row of calls: what the judge wrote since, where it lies on the host."""
+        """Take over what the judge wrote since, where it lies on the host; called before a row of calls."""
         for host, placed in self._copied_in:
             _copy(placed, host)
 
     def deliver(self) -> None:
-        """After a row of calls: the inputs as they are now, so that the judge sees whether they were changed."""
+        """Hand the judge the inputs as they are after a row of calls, so that it sees whether they were changed."""
         if self._writable:
             for host, placed in self._copied_in:
                 _copy(host, placed)

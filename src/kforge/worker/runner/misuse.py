@@ -17,8 +17,8 @@ _ROOM = 4
 
 
 @contextlib.contextmanager
-def changed(module: torch.nn.Module, how: str) -> Iterator[list[torch.Tensor]]:
-    """The module with its floating tensors in another dtype or stride, their values kept; yields what was changed."""
+def change_tensors(module: torch.nn.Module, how: str) -> Iterator[list[torch.Tensor]]:
+    """Put the module's floating tensors in another dtype or stride, their values kept; yields what was changed."""
     tensors = {id(tensor): tensor for _, tensor in module_tensors(module) if tensor.is_floating_point()}
     before = [(tensor, tensor.data) for tensor in tensors.values() if tensor.numel()]
     for tensor, old in before:

@@ -72,7 +72,7 @@ def record_operators(call: Any) -> tuple[list[tuple[str, str, int, int]], int]:
 
 def operators_of(profile: Any) -> list[tuple[str, str, int, int]]:
     """The operators in a profile, in the form of `record_operators`."""
-    found: list[tuple[str, str, int, int]] = []
+    operators: list[tuple[str, str, int, int]] = []
     for event in profile.function_events:
         if not event.name.startswith("aten::"):
             continue
@@ -84,8 +84,8 @@ def operators_of(profile: Any) -> list[tuple[str, str, int, int]]:
         elements = max((_numel(shape) for shape in event.input_shapes or []), default=0)
         spent = int(event.cpu_time_total * 1000) if outermost else 0
         if kind == "compute" or outermost:
-            found.append((f"aten.{name}", kind, elements, spent))
-    return found
+            operators.append((f"aten.{name}", kind, elements, spent))
+    return operators
 
 
 def _has_aten_above(event: Any) -> bool:
@@ -128,11 +128,11 @@ class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
         output = func(*args, **(kwargs or {}))
         if func.overloadpacket.__name__ in _ALLOCATIONS and isinstance(output, torch.Tensor):
             if output.device.type == self._device:
-                output = self._fenced(output)
+                output = self._fence_in(output)
             poison(output)
         return output
 
-    def _fenced(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _fence_in(self, tensor: torch.Tensor) -> torch.Tensor:
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor
         if not tensor.numel() or span(tuple(tensor.shape), tensor.stride()) != tensor.numel():
@@ -143,7 +143,7 @@ class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inside = whole[_FENCE : _FENCE + size].view(tensor.dtype)
         return inside.as_strided(tensor.shape, tensor.stride(), inside.storage_offset())
 
-    def crossed(self) -> bool:
+    def is_fence_crossed(self) -> bool:
         """Whether something was written to a fence."""
         return any(bool((fence != _FENCE_BYTE).any()) for fence in self._fences)
 
@@ -174,12 +174,12 @@ class Effects(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: dict[int, int] = {}
 
     def learn(self, tensors: list[torch.Tensor]) -> None:
-        """These exist before the call."""
+        """Note tensors that exist before the call."""
         for tensor in tensors:
             self._remember(tensor)
 
     def conclude(self, tensors: list[torch.Tensor]) -> None:
-        """These are the result."""
+        """Look at the tensors of the result."""
         for tensor in tensors:
             self._notice(tensor, small_counts=True)
 

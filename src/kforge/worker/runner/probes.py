@@ -31,7 +31,7 @@ class Probes:
         self._modules: dict[str, types.ModuleType] = {}
 
     def prepare(self, source: str, home: str) -> None:
-        """Before the program is imported; a probe need not care."""
+        """Let a probe get ready before the program is imported; it need not have anything to do then."""
         function = getattr(self._module(source), "prepare", None)
         if function is not None:
             function(home, {})

@@ -14,14 +14,14 @@ WAITING = "[waiting]"
 
 def files_at(processes: Iterable[int]) -> Counter[str]:
     """Mapped file -> how many threads are in it; an empty name for memory that belongs to no file."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for pid in processes:
         with contextlib.suppress(OSError, ValueError, IndexError):
             starts, ends, names = _mappings(pid)
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    found[_file_at(pid, thread, starts, ends, names)] += 1
-    return found
+                    counts[_file_at(pid, thread, starts, ends, names)] += 1
+    return counts
 
 
 def _file_at(pid: int, thread: str, starts: list[int], ends: list[int], names: list[str]) -> str:

@@ -87,9 +87,9 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
         except ProgramFailed as error:
             answer = error.failure
         findings = runner.findings()
-        if not channel.untouched():
+        if not channel.is_untouched():
             findings.append(RunnerFinding("protocol", "it changed the judge's channel"))
-        descriptors = runner.taken_descriptors()
+        descriptors = runner.take_descriptors()
         channel.send(answer_to_wire(answer, findings), tuple(descriptors))
         for fd in descriptors:
             os.close(fd)
@@ -136,10 +136,10 @@ class _Runner:
         """The record that the request's class names."""
         return self._handlers[type(request)](request, fds)
 
-    def taken_descriptors(self) -> list[int]:
+    def take_descriptors(self) -> list[int]:
         """Descriptors that go with the answer."""
-        taken, self._descriptors = self._descriptors, []
-        return taken
+        descriptors, self._descriptors = self._descriptors, []
+        return descriptors
 
     def findings(self) -> list[RunnerFinding]:
         watch = self._program.watch
@@ -196,7 +196,7 @@ class _Runner:
         calls, sets = request.rows(), self._inputs.sets
         # Behind a gate nothing may be waited for: it opens when this has answered.
         turn = request.turn
-        gate = self._gate.closed(turn) if turn and self._gate is not None else contextlib.nullcontext()
+        gate = self._gate.hold_closed(turn) if turn and self._gate is not None else contextlib.nullcontext()
         gc.disable()
         try:
             with self._program.phase("forward"), torch.no_grad():
@@ -205,11 +205,11 @@ class _Runner:
                     if request.idle:
                         self._timed.repeat(calls)
                     elif request.copies:
-                        self._timed.run_copied(self._program.model, sets, calls, self._inputs.slots)
+                        self._timed.run_and_copy(self._program.model, sets, calls, self._inputs.slots)
                     else:
                         self._timed.run(self._program.model, sets, calls, request.rounds)
                     # What is only computed when it is looked at is part of the call.
-                    described = self._timed.described(type_name, self._program.device_of)
+                    described = self._timed.describe_outputs(type_name, self._program.device_of)
                 if not turn:
                     self._program.synchronize()
                     self._program.stopwatch.restore()
@@ -231,12 +231,12 @@ class _Runner:
         turns = itertools.cycle(range(len(sets))) if sets else iter(())
         self._inputs.refresh()
         subject = probes.Subject(
-            lambda: self._untimed(next(turns), request.seed), self._program.module, sets, self._program.home
+            lambda: self._call_untimed(next(turns), request.seed), self._program.module, sets, self._program.home
         )
         with self._program.phase("probe"), torch.no_grad():
             return ProbeAnswer(self._probes.look(request.source, subject, request.request))
 
-    def _untimed(self, set_index: int, seed: int | None) -> Any:
+    def _call_untimed(self, set_index: int, seed: int | None) -> Any:
         """A call as a user makes it, with nothing around it, seen to its end."""
         if seed is not None:
             self._program.seed(seed)

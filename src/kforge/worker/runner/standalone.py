@@ -40,13 +40,13 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
     arguments = sets[0] if sets else []
     tree, tensors = trees.pack(arguments)
     torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
-    told = {
+    order = {
         **{name: getattr(request, name) for name in ("class_name", "arguments", "seed", "training", "only_load")},
         "platform": platform,
         "inputs": tree,
         "tensors": [[dtype_name(t.dtype), list(t.shape), list(t.stride())] for t in tensors],
     }
-    _write(os.path.join(folder, "order.json"), json.dumps(told))
+    _write(os.path.join(folder, "order.json"), json.dumps(order))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standalone_program.py")
     root = os.path.abspath(os.path.join(os.path.dirname(program), "..", "..", ".."))
     command = [word.replace("{home}", folder) for word in request.command]
@@ -119,7 +119,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
 
 def _collect(folder: str, patterns: Sequence[str]) -> dict[str, str]:
     """Plain files below the folder, and no way out of it: neither a link to a file nor one to a folder on the way."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     room, inside = _MOST_FILES, os.path.realpath(folder) + os.sep
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.join(folder, pattern))):
@@ -129,8 +129,8 @@ def _collect(folder: str, patterns: Sequence[str]) -> dict[str, str]:
             if size <= room:
                 room -= size
                 with open(path, "rb") as file:
-                    found[os.path.relpath(path, folder)] = base64.b64encode(file.read()).decode()
-    return found
+                    files[os.path.relpath(path, folder)] = base64.b64encode(file.read()).decode()
+    return files
 
 
 def _tail(file: Any, limit: int) -> str:

@@ -35,7 +35,7 @@ def main(root: str, folder: str) -> int:
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order = json.load(file)
     _keep_cubins(folder)
-    with _watched(folder) if order["only_load"] else contextlib.nullcontext():
+    with _watch_build(folder) if order["only_load"] else contextlib.nullcontext():
         module = _load(torch, trees, folder, order)
     if not order["only_load"]:
         platform: Platform = registry.load("platforms", order["platform"])
@@ -51,7 +51,7 @@ def main(root: str, folder: str) -> int:
             tensors.append(made)
         arguments = trees.unpack(order["inputs"], tensors)
         with torch.no_grad():
-            _calls(platform, module, arguments)
+            _make_calls(platform, module, arguments)
     _gather(folder)
     with open(os.path.join(folder, FINISHED), "w") as file:
         file.write("every call was made\n")
@@ -59,19 +59,19 @@ def main(root: str, folder: str) -> int:
 
 
 @contextlib.contextmanager
-def _watched(folder: str) -> Iterator[None]:
+def _watch_build(folder: str) -> Iterator[None]:
     """Write down what a program does while it is built: a library whose bytes it wrote itself was not compiled."""
     from kforge.worker.runner.watch import Watch
 
     home = os.path.dirname(folder)
-    seen = Watch(home)
-    seen.install()
+    watch = Watch(home)
+    watch.install()
     try:
         yield
     finally:
-        found = [*seen.findings, *seen.written_libraries(os.path.join(home, "torch_extensions"))]
+        findings = [*watch.findings, *watch.written_libraries(os.path.join(home, "torch_extensions"))]
         with open(os.path.join(folder, "findings.json"), "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(findings, file)
 
 
 def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
@@ -91,7 +91,7 @@ def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
     return module
 
 
-def _calls(platform: Platform, module: Any, arguments: list[Any]) -> None:
+def _make_calls(platform: Platform, module: Any, arguments: list[Any]) -> None:
     for _ in range(_WARM_CALLS):
         module(*arguments)
     platform.synchronize()

@@ -43,46 +43,46 @@ class Snapshot:
     """
 
     def __init__(self) -> None:
-        self._places = (*_WATCHED, *_our_own())
+        self._places = (*_WATCHED, *_own_places())
         self._before = {name: id(value) for name, value in _contents(self._places).items() if _is_code(value)}
 
-    def changed(self) -> list[str]:
+    def changed_names(self) -> list[str]:
         """Names whose object is another one now, or gone; what torch itself replaced does not count."""
         now = _contents(self._places)
         odd = [name for name, identity in self._before.items() if id(now.get(name)) != identity]
-        return sorted(name for name in odd if name not in _VOLATILE and not _by_torch(now.get(name)))
+        return sorted(name for name in odd if name not in _VOLATILE and not _is_torchs_own(now.get(name)))
 
 
-def _our_own() -> list[tuple[str, Any]]:
+def _own_places() -> list[tuple[str, Any]]:
     """Every module of KForge in this process, the classes defined in them, and triton's timer."""
-    found: list[tuple[str, Any]] = []
+    places: list[tuple[str, Any]] = []
     for name, module in list(sys.modules.items()):
         if name == "triton.testing":
-            found.append((name, module))
+            places.append((name, module))
         elif name.startswith("kforge.") and module is not None:
-            found.append((name, module))
-            found += [
+            places.append((name, module))
+            places += [
                 (f"{name}.{key}", value)
                 for key, value in list(vars(module).items())
                 if isinstance(value, type) and value.__module__ == name
             ]
-    return found
+    return places
 
 
 def _contents(places: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     """Every name of the watched places, a class's inherited ones included, as it resolves now."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for prefix, holder in places:
         for owner in reversed(holder.__mro__[:-1]) if isinstance(holder, type) else (holder,):
-            found.update((f"{prefix}.{name}", value) for name, value in vars(owner).items())
-    return found
+            values.update((f"{prefix}.{name}", value) for name, value in vars(owner).items())
+    return values
 
 
 def _is_code(value: Any) -> bool:
     return callable(value) or isinstance(value, (staticmethod, classmethod, property))
 
 
-def _by_torch(value: Any) -> bool:
-    """torch wraps a few of its functions when its compiler is first imported; that code lies in torch's folder."""
+def _is_torchs_own(value: Any) -> bool:
+    """Whether torch put a function there: it wraps a few when its compiler is first imported, by code in its folder."""
     code = getattr(value, "__code__", None)
     return type(value) is types.FunctionType and code is not None and code.co_filename.startswith(_TORCH)

@@ -19,7 +19,7 @@ from kforge.worker.protocol.records import HeldLeaf, HeldOutput
 _copy = torch.Tensor.copy_
 
 
-class _Packed(NamedTuple):
+class _PackedOutput(NamedTuple):
     """An output that was taken apart when it came back: what it is then counts, whatever it becomes."""
 
     tree: Any
@@ -36,7 +36,7 @@ class TimedCalls:
         self._held: list[Any] = []
 
     def begin(self, first: bool) -> None:
-        """A group of calls; the outputs of those before it are held on, but for the first of a block."""
+        """Begin a group of calls; the outputs of those before it are held on, but for the first of a block."""
         self._earlier = [] if first else [*self._earlier, *self._held]
         if not first:
             self._held = []
@@ -50,22 +50,22 @@ class TimedCalls:
                     self._seed(seed)
                 held.append(model(*sets[number]))
 
-    def run_copied(
+    def run_and_copy(
         self, model: Callable[..., Any], sets: list[list[Any]], calls: list[CallRow], slots: list[list[torch.Tensor]]
     ) -> None:
-        """The same for a module that gives the same memory every time: each output is copied before the next call."""
+        """Call a model that gives the same memory every time: each output is copied before the next call."""
         self._held = held = []
         for number, slot, seed in calls:
             if seed is not None:
                 self._seed(seed)
-            packed = _Packed(*trees.pack(model(*sets[number])))
+            packed = _PackedOutput(*trees.pack(model(*sets[number])))
             for tensor, target in zip(packed.tensors, slots[slot], strict=False):
                 if tensor.shape == target.shape and tensor.dtype == target.dtype:
                     _copy(target, tensor)
             held.append(packed)
 
     def repeat(self, calls: list[CallRow]) -> None:
-        """All but the calls: what it costs to be asked, to hold outputs and to say where they are."""
+        """Do all but the calls: what it costs to get a request, to hold outputs and to say where they are."""
         before, self._held = self._held, []
         for number, (_, _, seed) in enumerate(calls):
             if seed is not None:
@@ -75,18 +75,20 @@ class TimedCalls:
     def forget(self) -> None:
         self._held = self._earlier = []
 
-    def described(self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]) -> TimedOutputs:
+    def describe_outputs(
+        self, kind_of: Callable[[torch.Tensor], str], where: Callable[[torch.Tensor], str]
+    ) -> TimedOutputs:
         """What came back: each distinct structure once, which one each call gave, and the addresses of its tensors."""
         distinct: list[HeldOutput] = []
         which: list[int] = []
         addresses: list[int] = []
         last: Any = None
         for output in self._held:
-            if type(output) is torch.Tensor and last is not None and _alike(output, last):
+            if type(output) is torch.Tensor and last is not None and _have_same_layout(output, last):
                 which.append(len(distinct) - 1)
                 addresses.append(_address(output))
                 continue
-            tree, tensors = output if type(output) is _Packed else trees.pack(output)
+            tree, tensors = output if type(output) is _PackedOutput else trees.pack(output)
             leaves = tuple(
                 HeldLeaf(kind_of(tensor), dtype_name(tensor.dtype), tuple(tensor.shape), where(tensor), _stride(tensor))
                 for tensor in tensors
@@ -99,7 +101,7 @@ class TimedCalls:
         return TimedOutputs(distinct, which, addresses)
 
 
-def _alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+def _have_same_layout(one: torch.Tensor, two: torch.Tensor) -> bool:
     return (
         one.dtype == two.dtype
         and one.shape == two.shape

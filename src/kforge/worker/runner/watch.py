@@ -24,9 +24,9 @@ _LOADS = ("ctypes.dlopen", "import")
 _FILE_EVENTS = frozenset(("open", "shutil.copyfile", *_LISTINGS, *_CHANGES, *_LOADS))
 _MAX_FINDINGS = 20
 _COMPILERS = tuple(
-    os.path.dirname(found.origin) + os.sep
+    os.path.dirname(spec.origin) + os.sep
     for name in ("triton",)
-    if (found := importlib.util.find_spec(name)) is not None and found.origin
+    if (spec := importlib.util.find_spec(name)) is not None and spec.origin
 )
 """Folders of compilers that write native code themselves."""
 _EMULATOR = str(Path(__file__).parents[2] / "emulation") + os.sep
@@ -76,7 +76,7 @@ class Watch:
         if event in _FILE_EVENTS:
             self._busy = True
             try:
-                self._file_event(event, arguments)
+                self._check_file_event(event, arguments)
             finally:
                 self._busy = False
         elif event in _NETWORK:
@@ -85,16 +85,16 @@ class Watch:
         elif event in _INTROSPECTION:
             self._note("introspection", event)
 
-    def _file_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _check_file_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
-            self._opened(arguments)
+            self._check_open(arguments)
         elif event in _LOADS:
-            self._loaded(arguments[1] if event == "import" else arguments[0])
+            self._check_load(arguments[1] if event == "import" else arguments[0])
         else:
-            self._touched(event, arguments)
+            self._check_change(event, arguments)
 
-    def _loaded(self, name: Any) -> None:
-        """Native code is loaded: a compiler must have made it."""
+    def _check_load(self, name: Any) -> None:
+        """Note native code that is loaded and that no compiler made."""
         path = _absolute(name)
         if path is not None and path in self._written and path not in self._copies:
             self._note("embedded_binary", f"loaded {path}, whose bytes the program itself wrote")
@@ -105,25 +105,25 @@ class Watch:
 
     def _is_brought(self, name: str, path: str) -> bool:
         """Whether a library is one that the program made. A name without a folder is one of the system's."""
-        if os.sep not in name or not self._own(path) or any(cache in path for cache in _LIBRARY_CACHES):
+        if os.sep not in name or not self._is_own(path) or any(cache in path for cache in _LIBRARY_CACHES):
             return False
         return not _called_from((_EMULATOR,), (_CTYPES,))
 
-    def _opened(self, arguments: tuple[Any, ...]) -> None:
+    def _check_open(self, arguments: tuple[Any, ...]) -> None:
         name, mode, flags = arguments
         path = _absolute(name)
         if path is None:
             return
         wants_write = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         wants_write = wants_write or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
-        if wants_write and not _by_compiler():
+        if wants_write and not _comes_from_compiler():
             self._written.add(path)
-        if wants_write and not self._own(path):
+        if wants_write and not self._is_own(path):
             self._note("foreign_files", f"opened {path} for writing")
-        elif self._private(path):
+        elif self._is_private(path):
             self._note("foreign_files", f"opened {path}")
 
-    def _touched(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _check_change(self, event: str, arguments: tuple[Any, ...]) -> None:
         path = _absolute(arguments[0] if arguments else None)
         if path is None:
             return
@@ -138,15 +138,15 @@ class Watch:
             if target is not None and path not in self._written:
                 # The copy is opened for writing next, and is as good as what it copies.
                 self._copies[target] = path
-        if (event in _CHANGES and not self._own(path)) or self._private(path):
+        if (event in _CHANGES and not self._is_own(path)) or self._is_private(path):
             self._note("foreign_files", f"{event} {path}")
 
-    def _own(self, path: str) -> bool:
+    def _is_own(self, path: str) -> bool:
         return (path + "/").startswith(self._writable) or path.startswith(f"/proc/{os.getpid()}/")
 
-    def _private(self, path: str) -> bool:
-        """A place of the user's, or of another process."""
-        if (path + "/").startswith(self._readable) or self._own(path):
+    def _is_private(self, path: str) -> bool:
+        """Whether a path is a place of the user's, or of another process."""
+        if (path + "/").startswith(self._readable) or self._is_own(path):
             return False
         if path.startswith(("/root", "/home/", "/Users/", "/var/", "/mnt/", "/srv/", "/run/", "/etc/shadow")):
             return True
@@ -158,7 +158,7 @@ class Watch:
             self.findings.append(RunnerFinding(rule, what))
 
 
-def _by_compiler() -> bool:
+def _comes_from_compiler() -> bool:
     """Whether the write is made by a compiler written in Python, which puts what it has built into its cache."""
     return _called_from(_COMPILERS)
 

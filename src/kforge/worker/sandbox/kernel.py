@@ -82,7 +82,7 @@ def _prctl(option: int, value: int) -> int:
 
 
 def set_dumpable(on: bool) -> None:
-    """Off: no process of the same user may read this one's memory, environment or descriptors."""
+    """Set whether other processes of the user may read this one's memory, environment and descriptors."""
     _prctl(_PR_SET_DUMPABLE, int(on))
 
 

@@ -43,8 +43,8 @@ def enter_namespaces() -> None:
     rootfs.map_user(_RUNNER_UID, uid, _RUNNER_UID, gid)
 
 
-def own_folders(allowance: Allowance, kept: tuple[str, ...] = ()) -> None:
-    """A /proc that shows only this runner's processes, and empty temporary folders. Called as process 1.
+def mount_own_folders(allowance: Allowance, kept: tuple[str, ...] = ()) -> None:
+    """Mount a /proc that shows only this runner's processes, and empty temporary folders. Called as process 1.
 
     `kept` are folders below a temporary one that must stay visible: a Python installed under /tmp, say.
     """

@@ -65,9 +65,9 @@ def deny_what_wakes() -> bool:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
-    described = Program(len(program), ctypes.addressof(buffer))
+    header = Program(len(program), ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.byref(described), 0, 0) == 0)
+    return bool(libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), ctypes.byref(header), 0, 0) == 0)
 
 
 def make_filter(machine: str) -> list[Instruction]:

@@ -41,7 +41,7 @@ def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()
             real = os.path.realpath(path)
             if real != path:
                 shown.setdefault(real, real)
-    kept = {inside: outside for inside, outside in shown.items() if not _inside_another(inside, shown)}
+    kept = {inside: outside for inside, outside in shown.items() if not _is_inside_another(inside, shown)}
     ordered = sorted(kept.items(), key=lambda item: item[0].count("/"))
     return FileSystemView(
         shown=(*((outside, inside) for inside, outside in ordered), (str(stage), str(stage))),
@@ -53,16 +53,16 @@ def make_view(stage: Path, extra: tuple[str, ...], devices: tuple[str, ...] = ()
 
 def _python_folders() -> list[str]:
     """Python itself and everything it imports from; on a system Python, /usr already holds them."""
-    found = [sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-    found += [path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))]
-    found += site.getsitepackages()
+    folders = [sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+    folders += [path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))]
+    folders += site.getsitepackages()
     torch = importlib.util.find_spec("torch")
     if torch and torch.origin:
-        found.append(str(Path(torch.origin).parent.parent))
-    return [path for path in dict.fromkeys(map(os.path.abspath, found)) if path not in ("/", os.path.expanduser("~"))]
+        folders.append(str(Path(torch.origin).parent.parent))
+    return [path for path in dict.fromkeys(map(os.path.abspath, folders)) if path not in ("/", os.path.expanduser("~"))]
 
 
-def _inside_another(path: str, shown: dict[str, str]) -> bool:
+def _is_inside_another(path: str, shown: dict[str, str]) -> bool:
     return any(path != other and path.startswith(other.rstrip("/") + "/") for other in shown)
 
 

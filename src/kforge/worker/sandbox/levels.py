@@ -8,27 +8,16 @@ import shutil
 import subprocess
 import sys
 
-from kforge.errors import SandboxUnavailable
+from kforge.errors import HarnessError, SandboxUnavailable
+from kforge.worker.sandbox import namespace_probe
 
 LEVELS = ("bubblewrap", "unshare", "process")
 """Strongest first."""
 
-_PROBE = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from kforge.worker.sandbox import kernel, private
-private.enter_namespaces()
-child = os.fork()
-if child == 0:
-    try:
-        private.own_folders(private.Allowance(1 << 30, 1 << 20, 64))
-    except OSError as error:
-        print(error, file=sys.stderr)
-        os._exit(1)
-    os._exit(0)
-_, status = os.waitpid(child, 0)
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
+_PROBE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from kforge.worker.sandbox import namespace_probe; "
+    "sys.exit(namespace_probe.main())"
+)
 
 
 @functools.cache
@@ -47,7 +36,7 @@ def unavailable_reason(level: str) -> str:
         reason = _failure(trial)
         if reason:
             return f"bwrap cannot make a sandbox here: {reason}"
-    reason = _failure([sys.executable, "-I", "-c", _PROBE, _package_root()])
+    reason = _refusal()
     if reason:
         return f"namespaces for each runner are refused: {reason} (sysctl kernel.unprivileged_userns_clone=1 may help)"
     return ""
@@ -82,8 +71,26 @@ def _failure(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0:
-        return ""
+    return "" if done.returncode == 0 else _last_line(done)
+
+
+def _refusal() -> str:
+    """Why the kernel refuses namespaces; empty if it does not.
+
+    HarnessError where the trial itself is at fault: that must not pass for a machine without namespaces, on which
+    programs run less well confined.
+    """
+    command = [sys.executable, "-I", "-c", _PROBE, _package_root()]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired as error:
+        return str(error)
+    if done.returncode not in (0, namespace_probe.REFUSED):
+        raise HarnessError(f"the trial of the sandbox failed (a fault of KForge's):\n{done.stderr.strip()}")
+    return "" if done.returncode == 0 else _last_line(done)
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit status {done.returncode}"
 

@@ -349,8 +349,8 @@ def test_torchs_own_traces_have_the_calls_where_they_are_looked_for(tmp_path):
     assert _trace_probe._CALL == _trace_events.CALL
     assert len(_trace_events.calls(events)) == 2
     relu = next(item for item in events if item["name"] == "aten::relu")
-    assert _trace_events._Operators(events).around({"ts": relu["ts"], "dur": 0.0, "tid": relu["tid"]})
-    assert not _trace_events._Operators(events).around({"ts": 0.0, "dur": 0.0, "tid": relu["tid"]})
+    assert _trace_events._Operators(events).is_inside_operator({"ts": relu["ts"], "dur": 0.0, "tid": relu["tid"]})
+    assert not _trace_events._Operators(events).is_inside_operator({"ts": 0.0, "dur": 0.0, "tid": relu["tid"]})
 
 
 @pytest.mark.pure

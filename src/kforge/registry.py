@@ -176,8 +176,9 @@ def _load_error(title: str, error: Exception) -> KForgeError:
     return UnknownPlugin(f"{title} cannot be loaded: {type(error).__name__}: {error}")
 
 
+@functools.cache
 def _built_in(kind: KindName) -> dict[str, bool]:
-    """Name -> is it a package."""
+    """Name -> is it a package. Read once: the loop asks many times per iteration, and KForge's own files stay."""
     if kind not in _KINDS:
         raise UnknownPlugin(f"no such kind of plug-in: {kind!r}; there are: {', '.join(KINDS)}")
     package = importlib.import_module(_KINDS[kind].package)

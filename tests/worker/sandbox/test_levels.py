@@ -27,6 +27,11 @@ def test_what_the_kernel_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch) ->
     assert levels.choose("auto") == "process"
 
 
+def test_a_filter_that_kills_is_a_refusal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGSYS)")
+    assert "a filter of system calls" in levels.unavailable_reason("unshare")
+
+
 @pytest.mark.parametrize("fault", ["private.mount_nothing()", "import sys; sys.exit(1)", "import os; os.abort()"])
 def test_a_broken_trial_never_passes_for_a_machine_without_namespaces(
     fault: str, monkeypatch: pytest.MonkeyPatch
@@ -38,4 +43,5 @@ def test_a_broken_trial_never_passes_for_a_machine_without_namespaces(
 
 def test_the_trial_itself_is_sound() -> None:
     """Namespaces, or a refusal: a fault in it would raise."""
-    assert isinstance(levels.unavailable_reason("unshare"), str)
+    reason = levels.unavailable_reason("unshare")
+    assert not reason or reason.startswith("namespaces for each runner are refused: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -85,6 +86,8 @@ def _refusal() -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except subprocess.TimeoutExpired as error:
         return str(error)
+    if done.returncode == -signal.SIGSYS:
+        return "a filter of system calls kills whoever asks for them"
     if done.returncode not in (0, namespace_probe.REFUSED):
         raise HarnessError(f"the trial of the sandbox failed (a fault of KForge's):\n{done.stderr.strip()}")
     return "" if done.returncode == 0 else _last_line(done)

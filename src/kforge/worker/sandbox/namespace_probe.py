@@ -14,9 +14,9 @@ REFUSED = 3
 def main() -> int:
     try:
         private.enter_namespaces()
+        child = os.fork()
     except OSError as error:
         return _refuse(error)
-    child = os.fork()
     if child == 0:
         # Never back into the caller's stack: what is left there to clean up is the parent's.
         status = 1
@@ -30,6 +30,9 @@ def main() -> int:
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        # To end as the child did: a filter of system calls may kill whom it refuses something.
+        os.kill(os.getpid(), os.WTERMSIG(status))
     return os.waitstatus_to_exitcode(status)
 
 

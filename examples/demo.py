@@ -36,8 +36,8 @@ def main() -> None:
     problems = [problem for name in PROBLEMS for problem in find(f"bundled:{name}")]
     console.print(
         f"[bold]KForge forges[/] {len(problems)} bundled problems on this CPU: write, judge, profile, advise, again.\n"
-        "No key, no network, no language model: the offline agents lift kernels that PyTorch's compiler writes,\n"
-        "and every one of them goes through the judge. Speedups are against eager PyTorch, with the judge's interval;\n"
+        "No key, no network, no language model: the offline agents lift kernels that PyTorch's compiler writes, "
+        "and every one of them goes through the judge. Speedups are against eager PyTorch, with the judge's interval; "
         "`vs best` is against the faster of eager and torch.compile.\n",
         highlight=False,
     )

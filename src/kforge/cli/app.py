@@ -30,6 +30,7 @@ class BaselineChoice(enum.StrEnum):
     eager = "eager"
     tf32 = "tf32"
     compile = "compile"
+    compile_tf32 = "compile_tf32"
     autotune = "autotune"
     best = "best"
 

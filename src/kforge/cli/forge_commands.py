@@ -78,7 +78,7 @@ def forge(
         ),
     ] = "",
     baseline: Annotated[
-        str, typer.Option(help="What speedup means: eager, tf32, compile, autotune or best.")
+        str, typer.Option(help="What speedup means: eager, tf32, compile, compile_tf32, autotune or best.")
     ] = "eager",
     compile_baseline: Annotated[bool, typer.Option(help="Build and time torch.compile too.")] = True,
     autotune_baseline: Annotated[

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.colours import colour_of
-from kforge.types import Outcome, Report
+from kforge.types import BaselineTime, Outcome, Report
 from kforge.worker.jobs import Done
 
 
@@ -29,6 +29,7 @@ def flat(report: Report) -> dict[str, Any]:
         "interval": list(verdict.interval) if verdict.interval else None,
         "baseline": timing.baseline if timing else None,
         "baselines": {item.name: item.ratio for item in timing.baselines} if timing else None,
+        "lower_precision": [item.name for item in timing.baselines if item.precision] if timing else None,
         "degenerate": list(verdict.degenerate),
         "counts": verdict.counts,
         "emulated": verdict.emulated,
@@ -65,10 +66,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append((f"speedup vs {timing.baseline}", f"{timing.speedup:.3f}  (95 %: {low:.3f} to {high:.3f})"))
         best = "not measured" if timing.speedup_vs_best is None else f"{timing.speedup_vs_best:.3f}"
         facts.append(("speedup vs best", best))
-        named = [
-            f"{item.name} {item.ratio:.2f}" if item.ratio else f"{item.name}: {item.note}" for item in timing.baselines
-        ]
-        facts.append(("baselines (eager = 1)", ", ".join(named)))
+        facts.append(("baselines (eager = 1)", ", ".join(map(_baseline, timing.baselines))))
         blocks = len(timing.candidate_ns)
         facts.append(
             ("measured", f"{blocks} blocks of {timing.calls_per_block} calls; {timing.checked_calls} calls verified")
@@ -86,6 +84,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts += [("note", note) for note in verdict.notes]
     facts += [("flag", flag) for flag in (timing.flags if timing else ())]
     return facts
+
+
+def _baseline(item: BaselineTime) -> str:
+    if not item.ratio:
+        return f"{item.name}: {item.note}"
+    return f"{item.name} {item.ratio:.2f}" + (" (lower precision)" if item.precision else "")
 
 
 def print_batch_line(console: Console, done: Done, number: int, total: int, width: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from kforge.metrics.problem_results import flaws
 from kforge.reports import number_format
 from kforge.reports.changes import edits
-from kforge.types import Attempt, Outcome, Study, Trial, Verdict
+from kforge.types import Attempt, BaselineTime, Outcome, Study, Trial, Verdict
 from kforge.visible_text import visible
 
 _LONGEST = 20_000
@@ -100,6 +100,12 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
     }
 
 
+def _baseline(item: BaselineTime) -> str:
+    if not item.ratio:
+        return f"{item.name}: {item.note}"
+    return f"{item.name} {number_format.times(item.ratio)}" + (" (lower precision)" if item.precision else "")
+
+
 def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
     facts = []
     if confirmed:
@@ -113,11 +119,8 @@ def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
             [f"speedup against {timing.baseline}", f"{number_format.times(timing.speedup)} (95 %: {low} to {high})"]
         )
         facts.append(["speedup against the best baseline", number_format.times(timing.speedup_vs_best)])
-        named = (
-            f"{item.name} {number_format.times(item.ratio)}" if item.ratio else f"{item.name}: {item.note}"
-            for item in timing.baselines
-        )
-        facts.append(["baselines (eager = 1)", ", ".join(named) or number_format.NONE])
+        named = ", ".join(map(_baseline, timing.baselines))
+        facts.append(["baselines (eager = 1)", named or number_format.NONE])
         calls = f"{len(timing.candidate_ns)} blocks of {timing.calls_per_block} calls, {timing.checked_calls} verified"
         facts.append(["measured", calls])
     elif verdict.emulated and verdict.outcome is Outcome.CORRECT:

@@ -159,7 +159,7 @@ class Candidate:
         return text_hash(self.source)
 
 
-BaselineName = Literal["eager", "tf32", "compile", "autotune", "best"]
+BaselineName = Literal["eager", "tf32", "compile", "compile_tf32", "autotune", "best"]
 Policy = Literal["strict", "hybrid", "any"]
 SandboxChoice = Literal["auto", "bubblewrap", "unshare", "process"]
 
@@ -262,11 +262,13 @@ class BaselineTime:
     """One way of running the reference, timed against eager in the same run."""
 
     name: str
-    """eager, tf32, compile or autotune."""
+    """eager, tf32, compile, compile_tf32 or autotune."""
     ratio: float | None
     """How many times faster than eager; None where it could not be built."""
     note: str = ""
     """Why it is missing, or what is odd about it."""
+    precision: str = ""
+    """The precision a verdict must allow for its results to be accepted; empty: the problem's own."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,8 @@ class Timing:
     interval: tuple[float, float]
     """95 % interval of that median, widened by what the same program against itself showed."""
     speedup_vs_best: float | None
-    """Against the fastest baseline; None where torch.compile was left out."""
+    """Against the fastest baseline whose results would be accepted of a candidate; None where torch.compile was left
+    out."""
     candidate_ns: tuple[float, ...]
     """Mean time of a call, one sample per block."""
     baseline_ns: tuple[float, ...]

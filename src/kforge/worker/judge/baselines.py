@@ -28,16 +28,23 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.timed_inputs import TimedInputs
+from kforge.worker.matrix_precision import allows
 from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
 _COMPILE_SECONDS = 600.0
-_MODES = {"compile": "default", "autotune": "max-autotune"}
+_MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-autotune"}
 """Baseline -> torch.compile's mode."""
+_IN_TF32 = ("tf32", "compile_tf32")
 _MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
 """Parts of names of operators that multiply matrices."""
 _LEAST_DEVIATION = 0.005
 """By how much the same work may differ from one process to the next on a GPU."""
-_LABELS = {"compile": "torch.compile", "autotune": "torch.compile with max-autotune", "tf32": "eager with TF32"}
+_LABELS = {
+    "compile": "torch.compile",
+    "autotune": "torch.compile with max-autotune",
+    "tf32": "eager with TF32",
+    "compile_tf32": "torch.compile with TF32",
+}
 
 
 def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
@@ -45,8 +52,11 @@ def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
     wanted = ["eager"]
     if "tf32" in platform.baselines:
         wanted.append("tf32")
-    if settings.compile_baseline or settings.baseline in ("compile", "best"):
+    if settings.compile_baseline or settings.baseline in ("compile", "compile_tf32", "best"):
         wanted.append("compile")
+        if "tf32" in wanted and (settings.baseline == "compile_tf32" or allows(settings.precision, "tf32")):
+            # What its user could have had in the precision that a candidate may use.
+            wanted.append("compile_tf32")
     if settings.autotune_baseline or settings.baseline == "autotune":
         wanted.append("autotune")
     return tuple(wanted)
@@ -104,7 +114,7 @@ class Baselines:
         return lane
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
-        training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name == "tf32"
+        training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name in _IN_TF32
         if self._cases.problem.payload:
             with open(self._cases.problem.payload, "rb") as file:
                 runner.ask(LoadPickled(training, mode, tf32), 60, (file.fileno(),))
@@ -184,14 +194,18 @@ class Baselines:
 
     def _measure(self, name: str) -> BaselineTime:
         label = _LABELS[name]
-        if name == "tf32" and not self._has_matrix_work():
-            return BaselineTime(name, 1.0, "no float32 matrix product in it: the same as eager")
+        if name in _IN_TF32 and not self._has_matrix_work():
+            usual = "eager" if name == "tf32" else "compile"
+            ratio = self.ratios((usual,))[usual].ratio
+            return BaselineTime(name, ratio, f"no float32 matrix product in it: the same as {usual}")
+        precision = "tf32" if name in _IN_TF32 and not self._cases.accepts_tf32 else ""
         try:
             other, eager = self.lane(name), self.lane("eager")
-            limits = Tolerance(self._cases.problem.tolerances, "tf32" if name == "tf32" else "")
+            limits = Tolerance(self._cases.problem.tolerances, precision)
             samples = self._run_timer(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
-            self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()))
+            note = f"lower precision: counts as a baseline with --precision {precision}" if precision else ""
+            self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()), note, precision)
             if self._cases.device.has_own_memory:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)
@@ -216,7 +230,7 @@ class Baselines:
 
     def _has_matrix_work(self) -> bool:
         names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
-        return any(word in name for name in names for word in _MATRIX_WORK)
+        return self._cases.accepts_tf32 is not None and any(word in name for name in names for word in _MATRIX_WORK)
 
     def _run_timer(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
         with self._cases.limit_threads():

@@ -15,6 +15,7 @@ from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused, refuse_nonsense
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.session import ProblemSession
+from kforge.worker.matrix_precision import allows
 from kforge.worker.protocol.calls import MeasurePeakMemory
 
 _IMPLAUSIBLE = 20.0
@@ -117,7 +118,7 @@ class Measurement:
         if outside:
             self._findings.notes.append("calls cannot be launched ahead: launching is part of the time, on both sides")
         ratio = baselines[name].ratio or 1.0
-        best = max((item.ratio for item in baselines.values() if item.ratio), default=1.0)
+        best = max((item.ratio for item in self._matched(baselines) if item.ratio), default=1.0)
         if samples.copied_because:
             self._findings.notes.append(
                 f"{samples.copied_because}; what it takes to copy it out in time is charged to it"
@@ -170,13 +171,17 @@ class Measurement:
     def _choose_baseline(self, baselines: dict[str, BaselineTime]) -> str:
         wanted = self._settings.baseline
         if wanted == "best":
-            return max(baselines.values(), key=lambda item: item.ratio or 0.0).name
+            return max(self._matched(baselines), key=lambda item: item.ratio or 0.0).name
         known = baselines.get(wanted)
         if known is None or known.ratio is None:
             reason = known.note if known is not None else f"platform {self._device.platform.name} has none"
             self._findings.notes.append(f"baseline {wanted} is not available ({reason}); eager was used")
             return "eager"
         return wanted
+
+    def _matched(self, baselines: dict[str, BaselineTime]) -> list[BaselineTime]:
+        """The baselines whose results would be accepted of the candidate, in the precision it is allowed."""
+        return [item for item in baselines.values() if allows(self._settings.precision, item.precision)]
 
     def _peaks(self, lane: Lane, baseline: Lane, before: tuple[int, int]) -> tuple[int, int]:
         """The most memory that either side took for its calls."""

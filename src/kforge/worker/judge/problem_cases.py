@@ -17,7 +17,7 @@ from kforge.types import Problem
 from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import audit, distributions
-from kforge.worker.judge.compare import Expected, make_leaf
+from kforge.worker.judge.compare import Expected, Tolerance, compare, make_leaf
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.in_pieces import Inseparable, run_in_pieces
 from kforge.worker.judge.reference import Reference, State
@@ -62,6 +62,9 @@ class ProblemCases:
         self._kept: dict[tuple[int, str], Case] = {}
         self._usable: list[str] = []
         """Distributions of which a case was made."""
+        self.accepts_tf32: bool | None = None
+        """Whether what eager gives with TF32 would be accepted of a candidate, as far as cases were made; None where
+        the device or the problem has no use for it."""
         self._prepare()
 
     def derive(self, purpose: str, index: int) -> int:
@@ -89,6 +92,9 @@ class ProblemCases:
         if trees.foreign_type(tree):
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign_type(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
+        if "tf32" in self.device.platform.baselines:
+            given = (*trees.pack(arguments)[1], *self.initial_state.values())
+            self.accepts_tf32 = True if any(tensor.dtype == torch.float32 for tensor in given) else None
         self._try_state(arguments, seed, tensors)
         self._note_constants(arguments)
         self.stochastic = not all(map(_are_same, tensors, trees.pack(other)[1]))
@@ -272,6 +278,8 @@ class ProblemCases:
             return None
         if name not in self._usable:
             self._usable.append(name)
+        if self.accepts_tf32 and name != distributions.EXTREMES:
+            self.accepts_tf32 = self._accepts_tf32(expected, arguments, state, seed)
         return Case(name, seed, arguments, state, expected)
 
     def _state(self, index: int) -> State:
@@ -282,6 +290,13 @@ class ProblemCases:
         if index == _NUDGED:
             return self.reference.nudge_state(self._state(index - 1), self.derive("nudge", index))
         return self.reference.randomise_state(self.initial_state, self.derive("state", index))
+
+    def _accepts_tf32(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
+        outputs = trees.pack(self.reference.run_in_tf32(arguments, state, seed))[1]
+        tolerance = Tolerance(self.problem.tolerances)
+        return not any(
+            compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)
+        )
 
     def _is_sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         """Whether torch itself leaves no doubt where NaN and infinity belong."""

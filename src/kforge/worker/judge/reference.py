@@ -24,6 +24,7 @@ from kforge.worker.gradients import gradients
 from kforge.worker.held_tensors import load_whole_state, whole_state
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.rounding_noise import RoundingNoise
+from kforge.worker.matrix_precision import allow_tf32
 
 State = dict[str, torch.Tensor]
 _seeding = threading.RLock()
@@ -172,6 +173,16 @@ class Reference:
         """The output with attention in separate steps: fused, it treats infinities in ways of its own."""
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
+
+    def run_in_tf32(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The output with matrices multiplied in TF32, on a device that has it."""
+        with _seeding:
+            # Nobody else runs a reference meanwhile.
+            allow_tf32(True)
+            try:
+                return self.run(arguments, state, seed)
+            finally:
+                allow_tf32(False)
 
     def run_with_noise(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output with arguments and the results of all operators up to a last place off."""

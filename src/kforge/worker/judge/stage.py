@@ -18,6 +18,7 @@ _WORKER_FILES = (
     "device_memory.py",
     "gradients.py",
     "held_tensors.py",
+    "matrix_precision.py",
     "memory_overlap.py",
     "process_files.py",
     "trees.py",

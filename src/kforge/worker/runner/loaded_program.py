@@ -19,6 +19,7 @@ from kforge.platforms.base import Platform
 from kforge.worker import trees
 from kforge.worker.arena import Arena, dtype_name, tensor_hash
 from kforge.worker.held_tensors import held_tensors, module_tensors
+from kforge.worker.matrix_precision import allow_tf32
 from kforge.worker.memory_overlap import overlaps_itself
 from kforge.worker.protocol.base import Acknowledged
 from kforge.worker.protocol.program import (
@@ -71,7 +72,7 @@ class LoadedProgram:
         arguments = trees.unpack(request.arguments, tensors)
         if request.archive_bytes:
             standalone.unpack(self.home, fds[-1], request.archive_bytes)
-        _allow_tf32(request.tf32)
+        allow_tf32(request.tf32)
         if request.watched:
             self.emulator = self._device_emulator
             self._snapshot = tamper.Snapshot()
@@ -92,7 +93,7 @@ class LoadedProgram:
         """A trusted, pickled module."""
         import cloudpickle
 
-        _allow_tf32(request.tf32)
+        allow_tf32(request.tf32)
         with open(fds[0], "rb") as file:
             self.module, _inputs = cloudpickle.load(file)
         return self._prepare_module(request)
@@ -199,8 +200,3 @@ def _call_emulated(emulator: EmulatedRuntime, module: torch.nn.Module, *argument
     emulator.mark_on_device(trees.pack(arguments)[1])
     with emulator.surroundings():
         return module(*arguments)
-
-
-def _allow_tf32(allowed: bool) -> None:
-    """Allow TF32 or not: torch's default is yes in convolutions and no in products; here it is the same for both."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed

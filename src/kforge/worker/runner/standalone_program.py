@@ -28,10 +28,11 @@ def main(root: str, folder: str) -> int:
     from kforge import registry
     from kforge.worker import trees
     from kforge.worker.arena import named_dtype
+    from kforge.worker.matrix_precision import allow_tf32
     from kforge.worker.wire import FINISHED
 
     # As in the runners that judged it.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    allow_tf32(False)
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order = json.load(file)
     _keep_cubins(folder)

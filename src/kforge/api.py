@@ -29,7 +29,7 @@ from kforge.spec.run_options import RunOptions
 from kforge.spec.run_spec import ResumeOptions, make_spec, one_problem
 from kforge.store.experiments import Experiments
 from kforge.store.store import Store, open_store
-from kforge.types import Attempt, Candidate, Experiment, Problem, RunSpec, Settings, Study, Verdict
+from kforge.types import Attempt, Candidate, Experiment, Problem, ProblemForm, RunSpec, Settings, Study, Verdict
 from kforge.types.evaluation import BaselineName, Limits, Policy, SandboxChoice
 from kforge.worker.jobs import read_candidate
 from kforge.worker.judge.judge import Judge
@@ -137,8 +137,10 @@ def rows(study: Study) -> list[dict[str, Any]]:
 
 
 class EvaluateOptions(TypedDict, total=False):
-    """How a candidate is judged: the fields of kforge.Settings."""
+    """How a candidate is judged: the fields of kforge.Settings, and those of kforge.ProblemForm for the problem."""
 
+    dtype: str
+    backward: bool
     baseline: BaselineName
     compile_baseline: bool
     autotune_baseline: bool
@@ -166,8 +168,10 @@ def evaluate(
     """
     if not isinstance(problem, Problem):
         problem = one_problem(problem)
+    options: dict[str, Any] = dict(settings)
     try:
-        wanted = Settings(**settings)
+        problem = problem.in_form(ProblemForm(options.pop("dtype", ""), options.pop("backward", False)))
+        wanted = Settings(**options)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     return shared_judge(platform).evaluate(problem, _as_candidate(candidate, platform), wanted)

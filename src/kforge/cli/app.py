@@ -13,6 +13,7 @@ import typer
 from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
 from kforge.cli.completion import platform_names
 from kforge.cli.option_groups import GroupedCommand
+from kforge.cli.shared_options import BACKWARD, DTYPE
 from kforge.errors import KForgeError
 from kforge.visible_text import visible
 
@@ -72,6 +73,8 @@ def evaluate(
     ] = None,
     candidate: Annotated[Optional[Path], typer.Argument(help="Candidate file: defines class ModelNew.")] = None,  # noqa: UP045
     platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to judge on.")] = "cpu",
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     baseline: Annotated[
         BaselineChoice, typer.Option(help="What `speedup` is measured against.")
     ] = BaselineChoice.eager,
@@ -130,11 +133,13 @@ def evaluate(
     not, 3 it cannot be told from these times.
     """
     from kforge.cli import evaluate as command
-    from kforge.types import Limits, Settings
+    from kforge.types import Limits, ProblemForm, Settings
     from kforge.worker.device_selection import DeviceSelection, device_numbers
 
+    show = command.VerdictOutput(as_json, evidence)
     limits = Limits(build_seconds=build_timeout, call_seconds=call_timeout, memory_bytes=int(memory * (1 << 30)))
     try:
+        form = ProblemForm(dtype, backward)
         settings = Settings(
             baseline=baseline.value,
             compile_baseline=compile_baseline,
@@ -149,18 +154,17 @@ def evaluate(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    show = command.VerdictOutput(as_json, evidence)
     selection = DeviceSelection(device_numbers(devices), builders)
     if replay is not None:
         code = command.replay(replay, show, selection)
     elif jobs is not None:
         if out is None:
             raise typer.BadParameter("--jobs needs --out DIR")
-        code = command.batch(jobs, out, platform, settings, show, selection)
+        code = command.batch(jobs, out, platform, settings, show, selection, form)
     elif problem is None or candidate is None:
         raise typer.BadParameter("name a problem and a candidate, or --jobs FILE --out DIR, or --replay FILE")
     else:
-        code = command.single(problem, candidate, platform, settings, show, selection)
+        code = command.single(problem, candidate, platform, settings, show, selection, form)
     raise typer.Exit(code)
 
 
@@ -184,6 +188,8 @@ app.add_typer(platform_commands.app, name="platform")
 def audit(
     place: Annotated[str, typer.Argument(help="Problem file, folder of them, or 'bundled'.")],
     platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Whose sizes to use.")] = "cpu",
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per problem.")] = False,
 ) -> None:
     """Is the problem itself sound? Names what is degenerate about it.
@@ -191,8 +197,13 @@ def audit(
     Exit status: 0 all sound, 1 some degenerate, 2 a problem that cannot be used.
     """
     from kforge.cli import audit as command
+    from kforge.types import ProblemForm
 
-    raise typer.Exit(command.run(place, platform, as_json))
+    try:
+        form = ProblemForm(dtype, backward)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(command.run(place, platform, as_json, form))
 
 
 @app.command()

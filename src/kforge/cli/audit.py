@@ -10,13 +10,13 @@ from rich.markup import escape
 from kforge.cli.screen import Screen
 from kforge.errors import KForgeError
 from kforge.problems import find
-from kforge.types import Settings
+from kforge.types import ProblemForm, Settings
 from kforge.worker.judge.judge import Judge
 
 
-def run(place: str, platform: str, as_json: bool) -> int:
+def run(place: str, platform: str, as_json: bool, form: ProblemForm = ProblemForm()) -> int:
     console, worst = Screen(), 0
-    problems = find(place)
+    problems = [problem.in_form(form) for problem in find(place)]
     with Judge(platform) as judge:
         for problem in problems:
             name = problem.key

@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from kforge.cli.completion import platform_names
-from kforge.cli.shared_options import CACHE, CONCURRENCY, PER_MINUTE, STORE
+from kforge.cli.shared_options import BACKWARD, CACHE, CONCURRENCY, DTYPE, PER_MINUTE, STORE
 
 _NAMES = (
     "An experiment: its name, its id, the beginning of its id, or 'last'; runs of kforge forge may be named as well."
@@ -46,6 +46,8 @@ def bench(
         list[str],
         typer.Option(help="Who writes; the matrix is taken over all that are named. Default: builtin (offline)."),
     ] = [],  # noqa: B006
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     preset: Annotated[
         list[str], typer.Option(help="Configurations with a name; --presets lists them. Default: iterative.")
     ] = [],  # noqa: B006
@@ -111,6 +113,8 @@ def bench(
             "reference": reference or None,
             "profiling": profiling.value if profiling else None,
             "style": style or None,
+            "dtype": dtype or None,
+            "backward": backward or None,
         }
         options = ExperimentOptions(
             places=tuple(suite),
@@ -144,6 +148,7 @@ def _typed_options(context: typer.Context) -> list[str]:
     names = (
         *("suite", "levels", "only", "without", "platform", "model", "preset", "seeds", "budget", "budget_tokens"),
         *("confirm", "name", "executor", "setting", "iterations", "samples", "reference", "profiling", "style"),
+        *("dtype", "backward"),
     )
     used = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     return ["set" if name == "setting" else name for name in used]

@@ -16,7 +16,7 @@ from kforge.cli.evidence_file import load_evidence, save_evidence
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.problems import find
-from kforge.types import Job, Outcome, Report, Settings
+from kforge.types import Job, Outcome, ProblemForm, Report, Settings
 from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
@@ -45,8 +45,9 @@ def single(
     settings: Settings,
     show: VerdictOutput,
     selection: DeviceSelection = DeviceSelection(),
+    form: ProblemForm = ProblemForm(),
 ) -> int:
-    problems = find(problem_name)
+    problems = [problem.in_form(form) for problem in find(problem_name)]
     if len(problems) != 1:
         raise UsageError(f"{problem_name} holds {len(problems)} problems; name one, or use --jobs")
     candidate = read_candidate(candidate_path, platform)
@@ -71,8 +72,9 @@ def batch(
     settings: Settings,
     show: VerdictOutput,
     selection: DeviceSelection = DeviceSelection(),
+    form: ProblemForm = ProblemForm(),
 ) -> int:
-    jobs = read_jobs(jobs_path, settings, platform)
+    jobs = read_jobs(jobs_path, settings, platform, form)
     if not jobs:
         raise UsageError(f"{jobs_path}: no job in it")
     console = Screen()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kforge.cli.completion import platform_names, profiler_names
-from kforge.cli.shared_options import CACHE, CONCURRENCY, PER_MINUTE, STORE
+from kforge.cli.shared_options import BACKWARD, CACHE, CONCURRENCY, DTYPE, PER_MINUTE, STORE
 
 _JSON = typer.Option("--json", help="Print one JSON object.")
 _RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
@@ -77,6 +77,8 @@ def forge(
             help="Address of a server of your own, for ANY:NAME; OpenAI-compatible unless ANY says otherwise.",
         ),
     ] = "",
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     baseline: Annotated[
         str, typer.Option(help="What speedup means: eager, tf32, compile, compile_tf32, autotune or best.")
     ] = "eager",
@@ -131,6 +133,8 @@ def forge(
         "max_output_tokens": max_output_tokens,
         "timeout_seconds": model_timeout,
         "base_url": base_url,
+        "dtype": dtype,
+        "backward": backward,
         "baseline": baseline,
         "compile_baseline": compile_baseline,
         "autotune_baseline": autotune_baseline,
@@ -242,6 +246,8 @@ def export(
 def prompt(
     problem: Annotated[str, typer.Argument(help="Problem file, or bundled:level1/1.")],
     platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to write for.")] = "cpu",
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"
@@ -255,7 +261,14 @@ def prompt(
     from kforge.cli import prompt as command
     from kforge.spec.run_spec import make_spec
 
-    options = {"reference": reference, "style": style, "prompts": prompts, "prompt_tokens": prompt_tokens}
+    options = {
+        "dtype": dtype,
+        "backward": backward,
+        "reference": reference,
+        "style": style,
+        "prompts": prompts,
+        "prompt_tokens": prompt_tokens,
+    }
     raise typer.Exit(command.run(make_spec(problem, platform, "prompt-only", options), store, as_json))
 
 

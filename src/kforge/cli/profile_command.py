@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 from kforge.cli.completion import platform_names, profiler_names
+from kforge.cli.shared_options import BACKWARD, DTYPE
 
 
 def profile(
     problem: Annotated[str, typer.Argument(help="Problem file (KernelBench format), or bundled:level1/1.")],
     candidate: Annotated[Path, typer.Argument(help="Candidate file: defines class ModelNew.")],
     platform: Annotated[str, typer.Option(autocompletion=platform_names, help="Platform to run on.")] = "cpu",
+    dtype: Annotated[str, DTYPE] = "",
+    backward: Annotated[bool, BACKWARD] = False,
     profiler: Annotated[
         list[str],
         typer.Option(
@@ -39,6 +42,8 @@ def profile(
 
     # The speedup is not the question here: a short measurement, for the shares.
     options = {
+        "dtype": dtype,
+        "backward": backward,
         "compile_baseline": False,
         "timing_seconds": 0.2,
         "seeds": 2,

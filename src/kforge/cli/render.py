@@ -50,7 +50,9 @@ def print_verdict(console: Console, report: Report) -> None:
     verdict = report.verdict
     colour = colour_of(verdict.outcome)
     rule = f" ({verdict.rule})" if verdict.rule else " (emulated)" if verdict.emulated else ""
-    console.print(f"[bold {colour}]{verdict.outcome.value}[/]{rule}  {escape(report.problem)}", highlight=False)
+    evidence = verdict.evidence
+    form = f" ({evidence.problem.form})" if evidence is not None and str(evidence.problem.form) else ""
+    console.print(f"[bold {colour}]{verdict.outcome.value}[/]{rule}  {escape(report.problem)}{form}", highlight=False)
     console.print(escape(verdict.detail), highlight=False)
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(report):

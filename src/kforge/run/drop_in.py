@@ -16,7 +16,8 @@ from kforge.cache_folder import cache_folder
 from kforge.errors import UsageError
 from kforge.types import Problem, text_hash
 from kforge.whole_file import write_whole
-from kforge.worker.arena import tensor_hash
+from kforge.worker.arena import named_dtype, tensor_hash
+from kforge.worker.floating_dtype import cast_module, cast_tensor
 from kforge.worker.held_tensors import held_tensors, whole_state
 from kforge.worker.judge import parameters
 from kforge.worker.judge.reference import State
@@ -42,11 +43,11 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
         arguments: list[Any] = []
     else:
         namespace = _import(problem.sized_source(device_class))
-        arguments = namespace.get_init_inputs()
+        arguments = [_cast_argument(value, problem) for value in namespace.get_init_inputs()]
         torch.manual_seed(_SEED)
-        original = namespace.Model(*arguments)
+        original = _cast(namespace.Model(*arguments), problem)
     torch.manual_seed(_SEED)
-    module = kind(*arguments)
+    module = _cast(kind(*arguments), problem)
     module.train(original.training)
     state = whole_state(original)
     matches, lost = parameters.match(state, _held_records(module))
@@ -60,7 +61,18 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
                 if problem.payload or not _is_same(match.source, state, values):
                     own[match.name][1].copy_(match.value(values))
         module.train(weights.training)
-    return module  # type: ignore[no-any-return]
+    return module
+
+
+def _cast(module: torch.nn.Module, problem: Problem) -> torch.nn.Module:
+    """A module in the dtype that the problem is wanted in."""
+    dtype = problem.form.dtype
+    return cast_module(module, named_dtype(dtype)) if dtype else module
+
+
+def _cast_argument(value: Any, problem: Problem) -> Any:
+    dtype = problem.form.dtype
+    return cast_tensor(value, named_dtype(dtype)) if dtype and isinstance(value, torch.Tensor) else value
 
 
 def _is_same(name: str, original: State, values: State) -> bool:

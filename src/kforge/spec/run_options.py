@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from kforge.spec.profiling_modes import ProfilingMode
-from kforge.types import BaselineName, Budget, Limits, ModelSettings, Plan, Policy, SandboxChoice, Settings
+from kforge.types import BaselineName, Budget, Limits, ModelSettings, Plan, Policy, ProblemForm, SandboxChoice, Settings
 
 T = TypeVar("T")
 
@@ -47,6 +47,10 @@ class RunOptions(TypedDict, total=False):
     timeout_seconds: float
     base_url: str
     model_settings: ModelSettings
+    dtype: str
+    """The problem in this dtype: float16, bfloat16, float32 or float64."""
+    backward: bool
+    """The problem with its gradients: a call is forward and backward."""
     baseline: BaselineName
     compile_baseline: bool
     autotune_baseline: bool
@@ -62,21 +66,23 @@ class RunOptions(TypedDict, total=False):
 
 OPTIONS: dict[str, Any] = typing.get_type_hints(RunOptions)
 """Every option's name and type."""
+_OF_THE_PROBLEM = tuple(field.name for field in fields(ProblemForm))
 _RECORDS: dict[str, type] = {"plan": Plan, "settings": Settings, "model_settings": ModelSettings}
 
 
 def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a RunSpec that known options stand for; ValueError for values that no record takes.
 
-    `profiling` is left out: what it means depends on the platform.
+    `profiling` is left out, since what it means depends on the platform, and so is what is said of the problem.
     """
     # A list is what a file or a store has for a tuple.
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
-    left = {name: value for name, value in plain.items() if name != "profiling"}
+    left = {name: value for name, value in plain.items() if name not in ("profiling", *_OF_THE_PROBLEM)}
     # Both Settings and RunSpec have profilers; the option is the run's, None being the platform's own.
     values: dict[str, Any] = {"profilers": left.pop("profilers", None)}
+    problem_form(options)
     for name, kind in _RECORDS.items():
         whole = left.pop(name, None)
         doubled = {field.name for field in fields(kind)} & set(left) if whole is not None else set()
@@ -90,6 +96,11 @@ def spec_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     if "reference" in left:
         values["reference"] = str(left.pop("reference"))
     return values | left
+
+
+def problem_form(options: Mapping[str, Any]) -> ProblemForm:
+    """The form in which the options want the problem; ValueError if there is none such."""
+    return ProblemForm(options.get("dtype") or "", options.get("backward") is True)
 
 
 def _record(kind: type[T], options: dict[str, Any]) -> T:

@@ -13,7 +13,7 @@ from kforge.execution.executor_names import LOCAL, judges_here, whole_name
 from kforge.spec.judging_platform import judging_platform
 from kforge.spec.mistakes import Mistake, raise_if_any
 from kforge.spec.profiling_modes import profilers_for
-from kforge.spec.run_options import spec_fields
+from kforge.spec.run_options import problem_form, spec_fields
 from kforge.spec.validation import model_mistakes, option_mistakes, place_mistakes
 from kforge.types import Problem, RunSpec
 from kforge.types.run import BUILTIN
@@ -37,6 +37,8 @@ def make_spec(
     mistakes = [*place_mistakes(platform, executor), *model_mistakes(names, options), *option_mistakes(options)]
     try:
         problem = problem if isinstance(problem, Problem) else one_problem(problem)
+        if not mistakes:
+            problem = problem.in_form(problem_form(options))
     except KForgeError as error:
         mistakes.insert(0, Mistake(("problem",), str(error), error))
     raise_if_any(mistakes)

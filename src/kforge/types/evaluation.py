@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ from kforge.errors import ProblemError
 from kforge.visible_text import visible
 
 EVIDENCE_VERSION = 1
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+"""What a problem's floating tensors may be."""
 
 
 def text_hash(text: str) -> str:
@@ -42,6 +44,23 @@ def _length(source: str) -> str:
 
 
 @dataclass(frozen=True)
+class ProblemForm:
+    """In which form a problem is wanted, beside what its file says."""
+
+    dtype: str = ""
+    """The dtype of floating inputs, parameters and buffers; empty: whatever the problem itself gives them."""
+    backward: bool = False
+    """Whether gradients are part of it: a call is then forward and backward."""
+
+    def __post_init__(self) -> None:
+        if self.dtype and self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}")
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.dtype, "with gradients" if self.backward else "")))
+
+
+@dataclass(frozen=True)
 class Problem:
     """A PyTorch module to make faster, in KernelBench's file format or captured live."""
 
@@ -61,6 +80,8 @@ class Problem:
     """Input distributions it can take."""
     tolerances: dict[str, float] = field(default_factory=dict)
     """Relative tolerance per dtype name, where the default is not right for it."""
+    form: ProblemForm = ProblemForm()
+    """In what it differs from its file."""
     payload: str = field(default="", compare=False)
     """For a live module: the file that holds the pickled module and example inputs. Its hash says what is in it; where
     it lies makes no other problem."""
@@ -68,11 +89,24 @@ class Problem:
     """SHA-256 of that file."""
 
     def __repr__(self) -> str:
-        return f"<Problem {self.key} ({self.id}), {_length(self.source)}>"
+        form = f", {self.form}" if str(self.form) else ""
+        return f"<Problem {self.key} ({self.id}{form}), {_length(self.source)}>"
+
+    def __post_init__(self) -> None:
+        dtype = self.form.dtype
+        if dtype and self.payload_hash:
+            raise ProblemError(
+                f"a live module has the dtypes it has: make the problem of one in {dtype}, as in "
+                f"kforge.Problem.from_module(module.to(torch.{dtype}), [its arguments])"
+            )
 
     @property
     def id(self) -> str:
-        return text_hash(self.source + self.payload_hash)
+        return text_hash(self.source + self.payload_hash + str(self.form))
+
+    def in_form(self, form: ProblemForm) -> Problem:
+        """The same problem in another dtype, or with its gradients; what is not asked for stays as it is."""
+        return replace(self, form=ProblemForm(form.dtype or self.form.dtype, form.backward or self.form.backward))
 
     @property
     def key(self) -> str:

@@ -4,7 +4,8 @@ A line names a problem and a candidate, as paths (relative to the jobs file) or 
 
     {"id": "relu-1", "problem": "relu.py", "candidate": "kernels/relu_1.py", "settings": {"baseline": "best"}}
 
-Everything but problem and candidate may be left out.
+Everything but problem and candidate may be left out. `"dtype": "bfloat16"` and `"backward": true` ask for the problem
+in another form.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import Any
 
 from kforge import jsonable
 from kforge.errors import KForgeError, UsageError, WireError
-from kforge.types import Candidate, Job, Problem, Report, Settings
+from kforge.types import Candidate, Job, Problem, ProblemForm, Report, Settings
 from kforge.whole_file import write_whole
 from kforge.worker.judges import Judges, usual_builders
 from kforge.worker.report_file import read_report
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LETTING_GO_SECONDS = 5.0
+_FIELDS = ("id", "problem", "candidate", "settings", "dtype", "backward")
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Done:
     """Whether the report was there from an earlier run."""
 
 
-def read_jobs(path: Path, defaults: Settings, platform: str) -> list[Job]:
-    """The jobs of a file; UsageError names the line that is wrong."""
+def read_jobs(path: Path, defaults: Settings, platform: str, form: ProblemForm = ProblemForm()) -> list[Job]:
+    """The jobs of a file; UsageError names the line that is wrong. What a line does not say is as given here."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -53,7 +55,7 @@ def read_jobs(path: Path, defaults: Settings, platform: str) -> list[Job]:
         if not line.strip():
             continue
         try:
-            job = _read_job(json.loads(line), number, path.parent, defaults, platform)
+            job = _read_job(json.loads(line), number, path.parent, defaults, platform, form)
         except (json.JSONDecodeError, KForgeError, KeyError, TypeError, ValueError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise UsageError(f"{path}:{number}: {what}") from None
@@ -145,14 +147,15 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=1).encode())
 
 
-def _read_job(data: Any, number: int, folder: Path, defaults: Settings, platform: str) -> Job:
+def _read_job(data: Any, number: int, folder: Path, defaults: Settings, platform: str, form: ProblemForm) -> Job:
     if not isinstance(data, dict):
         raise UsageError("a job is a JSON object")
-    unknown = sorted(set(data) - {"id", "problem", "candidate", "settings"})
+    unknown = sorted(set(data) - set(_FIELDS))
     if unknown:
-        raise UsageError(f"a job has no field {unknown[0]!r}; known: id, problem, candidate, settings")
+        raise UsageError(f"a job has no field {unknown[0]!r}; known: {', '.join(_FIELDS)}")
     problem, candidate = data["problem"], data["candidate"]
     problem = Problem.from_file(folder / problem) if isinstance(problem, str) else jsonable.decode(Problem, problem)
+    problem = problem.in_form(ProblemForm(data.get("dtype", form.dtype), data.get("backward", form.backward)))
     if isinstance(candidate, str):
         candidate = read_candidate(folder / candidate, platform)
     else:

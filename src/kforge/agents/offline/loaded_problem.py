@@ -15,6 +15,8 @@ from kforge import live_module
 from kforge.agents.offline.phantoms import Phantoms
 from kforge.agents.offline.recipe import TRITON, Unliftable, language_of
 from kforge.types import Problem
+from kforge.worker.arena import named_dtype
+from kforge.worker.floating_dtype import cast_module, cast_tensor
 
 _SEED = 2357
 
@@ -66,19 +68,25 @@ def _from_file(problem: Problem, device_class: str) -> LoadedReference:
     namespace.__file__ = problem.path or file
     exec(compile(source, file, "exec"), namespace.__dict__)
 
+    dtype = named_dtype(problem.form.dtype) if problem.form.dtype else None
+
     def remake(seed: int) -> torch.nn.Module:
         torch.manual_seed(seed)
         module = namespace.Model(*namespace.get_init_inputs())
         if not isinstance(module, torch.nn.Module):
             raise TypeError("Model is no torch.nn.Module")
-        return module
+        return module if dtype is None else cast_module(module, dtype)
+
+    def inputs() -> list[Any]:
+        drawn = list(namespace.get_inputs())
+        return drawn if dtype is None else pytree.tree_map_only(torch.Tensor, lambda x: cast_tensor(x, dtype), drawn)
 
     module = remake(_SEED)
     if language_of(device_class) == TRITON:
         phantoms = Phantoms()
-        inputs = phantoms.inputs(namespace.get_inputs)
-        return LoadedReference(phantoms.module(module), inputs, source, remake, held=module, phantoms=phantoms)
-    return LoadedReference(module, tuple(namespace.get_inputs()), source, remake)
+        given = phantoms.inputs(inputs)
+        return LoadedReference(phantoms.module(module), given, source, remake, held=module, phantoms=phantoms)
+    return LoadedReference(module, tuple(inputs()), source, remake)
 
 
 def _from_live_module(problem: Problem, device_class: str) -> LoadedReference:

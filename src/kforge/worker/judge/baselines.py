@@ -126,6 +126,7 @@ class Baselines:
                 training=training,
                 compile_mode=mode,
                 tf32=tf32,
+                dtype=self._cases.problem.form.dtype,
             )
             send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 

@@ -326,8 +326,8 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
 
     def _load(self, runner: RunnerHandle) -> None:
-        training = self._cases.reference.training
-        request = LoadProgram(self._candidate.source, "ModelNew", watched=True, training=training)
+        training, dtype = self._cases.reference.training, self._cases.problem.form.dtype
+        request = LoadProgram(self._candidate.source, "ModelNew", watched=True, training=training, dtype=dtype)
         seconds = self._settings.limits.build_seconds
         loaded = send_load(
             runner, request, self._cases.reference.init_arguments, self._cases.init_seed, seconds, self._build

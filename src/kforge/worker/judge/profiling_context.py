@@ -165,7 +165,8 @@ class CandidateContext:
 
     def _load(self, runner: RunnerHandle) -> None:
         cases = self.session.cases
-        request = LoadProgram(self.candidate.source, "ModelNew", watched=False, training=cases.reference.training)
+        training, dtype = cases.reference.training, cases.problem.form.dtype
+        request = LoadProgram(self.candidate.source, "ModelNew", watched=False, training=training, dtype=dtype)
         seconds = self.settings.limits.build_seconds
         loaded = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
         parameters.check_held_tensors(loaded.state)

@@ -20,6 +20,8 @@ from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.visible_text import visible
 from kforge.worker import trees
+from kforge.worker.arena import named_dtype
+from kforge.worker.floating_dtype import cast_module, cast_tensor
 from kforge.worker.gradients import gradients
 from kforge.worker.held_tensors import load_whole_state, whole_state
 from kforge.worker.judge.device import Device
@@ -49,6 +51,7 @@ class Reference:
         self.keeps_buffers = False
         """Whether its constant buffers must stay as they are."""
         self._file = f"<problem {problem.name} {problem.id}>"
+        self._dtype = named_dtype(problem.form.dtype) if problem.form.dtype else None
         if problem.payload:
             self.init_arguments: list[Any] = []
             module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
@@ -59,7 +62,7 @@ class Reference:
             if not isinstance(arguments, (list, tuple)):
                 kind = type(arguments).__name__
                 raise ProblemError(f"get_init_inputs() returns a {kind}; it must return a list", path=problem.path)
-            self.init_arguments = list(arguments)
+            self.init_arguments = list(_map_tensors(list(arguments), self._cast))
             self._module = self._construct(0)
         packed = trees.foreign_type(trees.pack(self.init_arguments)[0])
         if packed:
@@ -93,7 +96,10 @@ class Reference:
         return list(_map_tensors(list(values), self._to_device))
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.device.torch_device)
+        return self._cast(tensor.to(self.device.torch_device))
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self._dtype is None else cast_tensor(tensor, self._dtype)
 
     def initial_state(self, seed: int) -> State:
         """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
@@ -316,7 +322,8 @@ class Reference:
             raise self._fault("Model(*get_init_inputs())", error) from error
         if not isinstance(module, torch.nn.Module):
             raise ProblemError("class `Model` must derive from torch.nn.Module", path=self.problem.path)
-        return module.to(self.device.torch_device)
+        module = module.to(self.device.torch_device)
+        return module if self._dtype is None else cast_module(module, self._dtype)
 
     def _fault(self, what: str, error: BaseException) -> ProblemError:
         if isinstance(error, torch.OutOfMemoryError):
@@ -333,7 +340,8 @@ class Reference:
 
     def fault_in_forward(self, error: BaseException) -> ProblemError:
         """The error that says the reference itself cannot run."""
-        return self._fault("the reference's forward", error)
+        form = f" in {self.problem.form.dtype}" if self.problem.form.dtype else ""
+        return self._fault(f"the reference's forward{form}", error)
 
 
 def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -16,6 +16,7 @@ _WORKER_FILES = (
     "arena.py",
     "cuda_driver.py",
     "device_memory.py",
+    "floating_dtype.py",
     "gradients.py",
     "held_tensors.py",
     "matrix_precision.py",

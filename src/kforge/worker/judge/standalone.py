@@ -47,6 +47,7 @@ def run_standalone(
         arguments=tree,
         seed=cases.init_seed,
         training=cases.reference.training,
+        dtype=cases.problem.form.dtype,
         environment=environment,
     )
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes)
@@ -65,6 +66,7 @@ def standalone_request(
     arguments: Any = None,
     seed: int = 0,
     training: bool | None = None,
+    dtype: str = "",
     only_load: bool = False,
     environment: dict[str, str] | None = None,
 ) -> RunStandalone:
@@ -78,6 +80,7 @@ def standalone_request(
         arguments=arguments if arguments is not None else trees.pack([])[0],
         seed=seed,
         training=training,
+        dtype=dtype,
         only_load=only_load,
         environment=environment or {},
     )

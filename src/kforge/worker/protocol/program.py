@@ -36,6 +36,8 @@ class LoadProgram(PeerRequest[LoadedModule], operation="load"):
     """Of torch.compile; empty to run the module as it is."""
     tf32: bool = False
     """Whether products and convolutions on a GPU may round their operands to TF32."""
+    dtype: str = ""
+    """Of the module's floating parameters and buffers; empty leaves them as they are."""
     seed: int = 0
     arguments: Any = None
     """The constructor's, as `worker/trees.py` packs them."""
@@ -136,6 +138,8 @@ class RunStandalone(PeerRequest[StandaloneAnswer], operation="run_standalone"):
     """The constructor's, as `worker/trees.py` packs them; no tensors."""
     seed: int
     training: bool | None
+    dtype: str
+    """Of the module's floating parameters and buffers; empty leaves them as they are."""
     only_load: bool
     """Whether it is only imported: to build, and to see what it does meanwhile."""
     environment: dict[str, str]

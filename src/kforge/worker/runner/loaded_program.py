@@ -17,7 +17,8 @@ from kforge.platforms._emulated_runtime import EmulatedRuntime
 from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.worker import trees
-from kforge.worker.arena import Arena, dtype_name, tensor_hash
+from kforge.worker.arena import Arena, dtype_name, named_dtype, tensor_hash
+from kforge.worker.floating_dtype import cast_module
 from kforge.worker.held_tensors import held_tensors, module_tensors
 from kforge.worker.matrix_precision import allow_tf32
 from kforge.worker.memory_overlap import overlaps_itself
@@ -87,6 +88,8 @@ class LoadedProgram:
             self.module = kind(*arguments)
             if not isinstance(self.module, torch.nn.Module):
                 raise TypeError(f"{request.class_name} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
+            if request.dtype:
+                self.module = cast_module(self.module, named_dtype(request.dtype))
         return self._prepare_module(request)
 
     def load_pickled(self, request: LoadPickled, fds: list[int]) -> LoadedModule:

@@ -26,6 +26,7 @@ from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 
 _MOST_OUTPUT, _MOST_FILES, _ERRORS = 8 << 20, 12 << 20, 20_000
 _SAMPLE = 1 << 16
+_SENT = ("class_name", "arguments", "seed", "training", "dtype", "only_load")
 _BUILT = ("torch_extensions",)
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
 
@@ -41,7 +42,7 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
     tree, tensors = trees.pack(arguments)
     torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
     order = {
-        **{name: getattr(request, name) for name in ("class_name", "arguments", "seed", "training", "only_load")},
+        **{name: getattr(request, name) for name in _SENT},
         "platform": platform,
         "inputs": tree,
         "tensors": [[dtype_name(t.dtype), list(t.shape), list(t.stride())] for t in tensors],

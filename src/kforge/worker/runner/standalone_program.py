@@ -89,6 +89,10 @@ def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
     module = getattr(candidate, order["class_name"])(*trees.unpack(order["arguments"], []))
     if order["training"] is not None:
         module.train(order["training"])
+    if order["dtype"]:
+        from kforge.worker.floating_dtype import cast_module
+
+        module = cast_module(module, getattr(torch, order["dtype"]))
     return module
 
 

@@ -43,7 +43,7 @@ def test_every_option_is_named_whole_at_80_columns(name: str) -> None:
 def test_the_options_of_a_long_command_stand_in_groups() -> None:
     lines = kforge("forge", "-h").stdout.splitlines()
     titles = [line.rstrip(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["Arguments", "Search", "Models", "Prompts and profiling", "Judging", "Options"]
+    assert titles == ["Arguments", "Problems", "Search", "Models", "Prompts and profiling", "Judging", "Options"]
     assert len(lines) < 120
 
 

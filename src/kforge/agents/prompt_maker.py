@@ -177,6 +177,8 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "problem_source": _problem_text(problem, target.device_class),
         "verified_sizes": _verified_sizes(problem, target),
         "live": bool(problem.payload),
+        "dtype": problem.form.dtype,
+        "short": problem.form.dtype in ("float16", "bfloat16"),
         "platform": target.name,
         "guide": target.guide,
         "example_reference": target.example[0],

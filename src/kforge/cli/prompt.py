@@ -16,7 +16,7 @@ from kforge.visible_text import visible
 
 
 def run(spec: RunSpec, store: str, as_json: bool) -> int:
-    target = target_of(spec.platform, spec.executor)
+    target = target_of(spec.platform, spec.executor, spec.problem.form)
     spec = asyncio.run(with_donor(spec, target, store))
     situation = Situation(spec.problem, target, Move(0, 1, Intent.FRESH), donor=spec.donor)
     prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed)

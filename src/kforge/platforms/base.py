@@ -223,12 +223,18 @@ class Platform:
         text = (self.home() / "guide.md").read_text(encoding="utf-8")
         return string.Template(text).safe_substitute(self.facts())
 
-    def example(self) -> tuple[str, str]:
-        """The single-shot pair: a reference module and the same module on this platform."""
+    def example(self, *kinds: str) -> tuple[str, str]:
+        """The single-shot pair: a reference module and the same module on this platform.
+
+        Of the first of these kinds that there is one of; a platform needs no other than the usual one. `half` is in
+        float16 or bfloat16.
+        """
         folder = self.home() / "example"
+        prefixes = [f"{kind}_" for kind in kinds if (folder / f"{kind}_candidate.py").exists()]
+        prefix = prefixes[0] if prefixes else ""
         return (
-            (folder / "reference.py").read_text(encoding="utf-8"),
-            (folder / "candidate.py").read_text(encoding="utf-8"),
+            (folder / f"{prefix}reference.py").read_text(encoding="utf-8"),
+            (folder / f"{prefix}candidate.py").read_text(encoding="utf-8"),
         )
 
     def home(self) -> Path:

@@ -139,7 +139,7 @@ def check_ready(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> tuple[Ta
     check_style(spec.style, spec.prompts)
     for name in spec.profilers or ():
         profiler_names.find(name)
-    target = target_of(spec.platform, spec.executor)
+    target = target_of(spec.platform, spec.executor, spec.problem.form)
     models = open_models(spec, access, pool)
     if BUILTIN in spec.models:
         pool.offline(target)

@@ -24,5 +24,5 @@ class ForgeResult(RunResult):
         NotFasterWarning says so where it is not surely faster than eager.
         """
         self.warn_unless_faster(stacklevel=2)
-        target = target_of(self.spec.platform, self.spec.executor)
+        target = target_of(self.spec.platform, self.spec.executor, self.spec.problem.form)
         return drop_in.load(self.spec.problem, self.guarded_source, target.device_class, weights)

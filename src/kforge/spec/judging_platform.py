@@ -8,6 +8,7 @@ from kforge import registry
 from kforge.agents.base import Target
 from kforge.execution.executor_names import LOCAL, check_executor, parse_executor
 from kforge.platforms.base import Platform
+from kforge.types import ProblemForm
 from kforge.worker.bundle_folder import EMULATED
 
 _UNKNOWN = (
@@ -25,13 +26,20 @@ def judging_platform(platform: str, executor: str = LOCAL) -> Platform:
     return _on_another_machine(plugin if EMULATED in facts else plugin.hardware(), facts)
 
 
-def target_of(platform: str, executor: str = LOCAL) -> Target:
-    """What agents are told of a platform, with the facts of the machine that judges."""
+def target_of(platform: str, executor: str = LOCAL, form: ProblemForm = ProblemForm()) -> Target:
+    """What agents are told of a platform, with the facts of the machine that judges, for problems in a form."""
     plugin, (judge, argument) = judging_platform(platform, executor), parse_executor(executor)
     is_known = judge.judges_here or judge.facts(argument, platform)
     guide = plugin.guide() if is_known else plugin.guide() + _UNKNOWN
     verified_as = plugin.device_class if plugin.emulated else ""
-    return Target(plugin.name, guide, plugin.example(), plugin.hardware().device_class, verified_as)
+    return Target(
+        plugin.name, guide, plugin.example(*_example_kinds(form)), plugin.hardware().device_class, verified_as
+    )
+
+
+def _example_kinds(form: ProblemForm) -> tuple[str, ...]:
+    """Which of a platform's examples show most of what such a problem needs, the best first."""
+    return ("half",) if form.dtype in ("float16", "bfloat16") else ()
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:

@@ -5,6 +5,7 @@
     python benchmarks/gpu.py jobs       32 NVRTC candidates of 8 problems as a batch
     python benchmarks/gpu.py aa         20 problems, each against itself
     python benchmarks/gpu.py offline    the offline agents on the bundled suite
+    python benchmarks/gpu.py first      the first verdict of each pair of --problems and --programs, seconds by phase
     python benchmarks/gpu.py turns      how processes take turns on the device, which the judge's clock rests on
     python benchmarks/gpu.py            all of them
     --platform and --limit are for trying the script where there is no GPU
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import cProfile
 import json
 import os
 import statistics
@@ -109,6 +111,68 @@ def _spent(judge: Judge, problem: Problem, candidate: Candidate) -> tuple[float,
     if verdict.outcome.value != "correct":
         raise SystemExit(f"{candidate.platform}: {verdict.outcome.value}: {verdict.detail}")
     return time.perf_counter() - began, verdict
+
+
+def first() -> None:
+    """The first verdict on each of many problems, one program each, without torch.compile: what a new problem costs.
+
+    A program is named after its problem, as in level2_19_Name.py; what is in --out already is not judged again.
+    """
+    rows = []
+    out = Path(_asked.out or tempfile.mkdtemp())
+    out.mkdir(parents=True, exist_ok=True)
+    with Judge(_asked.platform) as judge:
+        for program in sorted(Path(_asked.programs).glob("level*.py"))[: _asked.limit or None]:
+            record = out / f"{program.stem}.json"
+            if not record.exists():
+                level, name = program.stem.split("_", 1)
+                problem = Problem.from_file(Path(_asked.problems) / level / f"{name}.py")
+                candidate = Candidate(program.read_text(encoding="utf-8"), _asked.platform, name=program.stem)
+                record.write_text(json.dumps(_first_verdict(judge, problem, candidate, out)))
+            rows.append((program.stem, json.loads(record.read_text(encoding="utf-8"))))
+            print(_first_row(*rows[-1]), flush=True)
+    seconds = [row["seconds"] for _, row in rows]
+    correct = [row for _, row in rows if row["outcome"] == "correct"]
+    print(
+        f"{len(rows)} problems, {len(correct)} correct: first verdict {statistics.mean(seconds):.2f} s on average, p50 "
+        f"{statistics.median(seconds):.2f} s, slowest {max(seconds):.2f} s",
+        flush=True,
+    )
+
+
+def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Path) -> dict[str, Any]:
+    settings = Settings(compile_baseline=False, seeds=5)
+    profile = cProfile.Profile()
+    began = time.perf_counter()
+    if _asked.profile:
+        profile.enable()
+    try:
+        judge.session(problem, settings)
+        opened = time.perf_counter()
+        verdict = judge.evaluate(problem, candidate, settings)
+        ended = time.perf_counter()
+    finally:
+        profile.disable()
+    if _asked.profile:
+        profile.dump_stats(out / f"{candidate.name}.prof")
+    evidence = verdict.evidence
+    phases = {"open": opened - began, **(evidence.seconds if evidence else {})}
+    return {
+        "outcome": verdict.outcome.value,
+        "detail": verdict.detail[:300],
+        "speedup": verdict.speedup,
+        "interval": verdict.interval,
+        "seconds": ended - began,
+        "phases": phases,
+        "unchecked": evidence.unchecked if evidence else (),
+    }
+
+
+def _first_row(name: str, row: dict[str, Any]) -> str:
+    low, high = row["interval"] or (0.0, 0.0)
+    speed = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f})" if row["speedup"] else row["detail"].splitlines()[0][:80]
+    phases = ", ".join(f"{phase} {spent:.2f}" for phase, spent in row["phases"].items() if spent >= 0.005)
+    return f"| {name} | {row['outcome']} | {speed} | {row['seconds']:.2f} | {phases} |"
 
 
 def jobs() -> None:
@@ -331,8 +395,18 @@ def _answer_times(word: Any) -> list[float]:
     return sorted(times)
 
 
-_asked = argparse.Namespace(platform="cuda", limit=0, seconds=0.0, iterations=3)
-_ALL = {"relu": relu, "load_inline": load_inline, "jobs": jobs, "aa": aa, "offline": offline, "turns": turns}
+_asked = argparse.Namespace(
+    platform="cuda", limit=0, seconds=0.0, iterations=3, problems="", programs="", out="", profile=False
+)
+_ALL = {
+    "relu": relu,
+    "load_inline": load_inline,
+    "jobs": jobs,
+    "aa": aa,
+    "offline": offline,
+    "first": first,
+    "turns": turns,
+}
 
 
 def main() -> None:
@@ -342,6 +416,14 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.0, help="for offline: stop after this long")
     parser.add_argument("--iterations", type=int, default=3, help="for offline: programs for each problem")
+    parser.add_argument("--problems", default="", help="for first: a folder with level1, level2, ... of problems")
+    parser.add_argument("--programs", default="", help="for first: a folder of programs, level1_1_Name.py and so on")
+    parser.add_argument(
+        "--out", default="", help="for first: where verdicts are kept; what is there is not judged again"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="for first: keep a profile of the judge for each problem"
+    )
     asked = parser.parse_args(namespace=_asked)
     facts = registry.load("platforms", asked.platform).facts()
     print(json.dumps({name: facts.get(name) for name in ("processor", "driver", "toolkit")}), flush=True)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from kforge import problems, registry
+from kforge.errors import KForgeError
 from kforge.types import Candidate, Job, Problem, Settings
 from kforge.worker.jobs import Done, run_jobs
 from kforge.worker.judge.judge import Judge
@@ -151,6 +152,9 @@ def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Pa
         opened = time.perf_counter()
         verdict = judge.evaluate(problem, candidate, settings)
         ended = time.perf_counter()
+    except KForgeError as error:
+        spent = time.perf_counter() - began
+        return {"outcome": "error", "detail": str(error)[:300], "speedup": None, "seconds": spent, "phases": {}}
     finally:
         profile.disable()
     if _asked.profile:
@@ -169,7 +173,7 @@ def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Pa
 
 
 def _first_row(name: str, row: dict[str, Any]) -> str:
-    low, high = row["interval"] or (0.0, 0.0)
+    low, high = row.get("interval") or (0.0, 0.0)
     speed = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f})" if row["speedup"] else row["detail"].splitlines()[0][:80]
     phases = ", ".join(f"{phase} {spent:.2f}" for phase, spent in row["phases"].items() if spent >= 0.005)
     return f"| {name} | {row['outcome']} | {speed} | {row['seconds']:.2f} | {phases} |"

@@ -294,9 +294,12 @@ class ProblemCases:
     def _accepts_tf32(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         outputs = trees.pack(self.reference.run_in_tf32(arguments, state, seed))[1]
         tolerance = Tolerance(self.problem.tolerances)
-        return not any(
+        wrong = any(
             compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)
         )
+        del outputs
+        self.device.give_back(self.set_bytes)
+        return not wrong
 
     def _is_sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         """Whether torch itself leaves no doubt where NaN and infinity belong."""

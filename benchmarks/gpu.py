@@ -79,6 +79,7 @@ def relu() -> None:
             rounds = [_spent(judge, problem, Candidate(source, platform)) for _ in range(_ROUNDS)]
             seconds = sorted(item[0] for item in rounds)
             verdict = rounds[-1][1]
+            phases = verdict.evidence.seconds if verdict.evidence else {}
             print(
                 f"{platform}: p50 {statistics.median(seconds):.2f} s, slowest {seconds[-1]:.2f} s of {_ROUNDS}; "
                 f"the first, which also measures the baselines, {first[0]:.1f} s; {verdict.detail}; "
@@ -86,6 +87,7 @@ def relu() -> None:
                 "distributions",
                 flush=True,
             )
+            print(", ".join(f"{phase} {spent:.2f} s" for phase, spent in phases.items()), flush=True)
 
 
 def load_inline() -> None:
@@ -163,7 +165,7 @@ def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Pa
     phases = {"open": opened - began, **(evidence.seconds if evidence else {})}
     return {
         "outcome": verdict.outcome.value,
-        "detail": verdict.detail[:300],
+        "detail": verdict.detail[:1500],
         "speedup": verdict.speedup,
         "interval": verdict.interval,
         "seconds": ended - began,

@@ -35,8 +35,6 @@ _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-autotune"}
 """Baseline -> torch.compile's mode."""
 _IN_TF32 = ("tf32", "compile_tf32")
-_MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
-"""Parts of names of operators that multiply matrices."""
 _LEAST_DEVIATION = 0.005
 """By how much the same work may differ from one process to the next on a GPU."""
 _LABELS = {
@@ -89,14 +87,17 @@ class Baselines:
             return self._lanes[name]
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:
-        """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.
+        """Start the processes of baselines that are yet to be measured, torch.compile's work included, before the device
+        is held.
 
         What fails here fails again when it is measured, and is said then.
         """
         if self._cases.device.is_scarce(self._cases.set_bytes):
             return
-        for name in wanted:
-            if name in _MODES and name not in self._ratios:
+        twin = ("eager twin",) if self._self_deviation is None else ()
+        skipped = _IN_TF32 if self._cases.accepts_tf32 is None else ()
+        for name in ("eager", *twin, *wanted):
+            if name not in self._ratios and name not in skipped:
                 with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError):
                     self.lane(name)
 
@@ -195,7 +196,7 @@ class Baselines:
 
     def _measure(self, name: str) -> BaselineTime:
         label = _LABELS[name]
-        if name in _IN_TF32 and not self._has_matrix_work():
+        if name in _IN_TF32 and self._cases.accepts_tf32 is None:
             usual = "eager" if name == "tf32" else "compile"
             ratio = self.ratios((usual,))[usual].ratio
             return BaselineTime(name, ratio, f"no float32 matrix product in it: the same as {usual}")
@@ -228,10 +229,6 @@ class Baselines:
     def _runner_of(self, name: str) -> RunnerHandle | None:
         lane = self._lanes.get(name)
         return lane.runner if lane is not None else None
-
-    def _has_matrix_work(self) -> bool:
-        names = [operator.name.removeprefix("aten.") for operator in self.observation().operators]
-        return self._cases.accepts_tf32 is not None and any(word in name for name in names for word in _MATRIX_WORK)
 
     def _run_timer(self, candidate: Lane, baseline: Lane, limits: Tolerance | None = None) -> Samples:
         with self._cases.limit_threads():

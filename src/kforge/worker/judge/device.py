@@ -81,6 +81,11 @@ class Device:
         if self.is_scarce(size) and self.platform.free_bytes(self.number) < 3 * size:
             self.platform.empty_cache()
 
+    def give_back_all(self, size: int) -> None:
+        """Return all memory that this process keeps for later, where things of this size are a good part of it."""
+        if self.is_scarce(size):
+            self.platform.empty_cache()
+
     def free_bytes(self) -> int:
         """What could still be allocated on the device; its whole memory where that is the host's."""
         if not self.has_own_memory:

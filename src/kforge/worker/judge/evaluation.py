@@ -227,6 +227,8 @@ class Evaluation:
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
                 self._check(runner, case, closely=self._platform.emulated and number == 0)
                 del case
+        # Now others need the device's memory.
+        self._cases.device.give_back_all(self._cases.set_bytes)
         self._mark("observe")
         self._run_beside_baselines(runner, "an observed call", self._observe)
         self._mark("time")
@@ -253,6 +255,7 @@ class Evaluation:
             except (RunnerLost, ProgramError) as error:
                 # Not the candidate's: `_explain_failures` lets only those through.
                 self._baselines.forget(error.runner)
+                self._cases.device.give_back_all(self._cases.set_bytes)
                 if isinstance(error, ProgramError):
                     self._timed_inputs.keep_to_what_is_given()
                 if attempt == 2:

@@ -99,17 +99,33 @@ class Judge:
                 evaluation.prepare()
                 return self._conclude(evaluation)
         try:
-            evaluation.build()
-            with self._device.background.work():
-                evaluation.prepare()
-                if not evaluation.is_refused and settings.timing_seconds > 0:
+            with self._prepare_baselines(session, settings) as baselines:
+                evaluation.build()
+                with self._device.background.work():
+                    evaluation.prepare()
+                if not evaluation.is_refused and baselines.is_alive():
                     progress("building the baselines")
-                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation)
         finally:
             evaluation.abandon()
+
+    @contextlib.contextmanager
+    def _prepare_baselines(self, session: ProblemSession, settings: Settings) -> Iterator[threading.Thread]:
+        """Start the baselines' processes beside the block; they are there when it ends."""
+
+        def work() -> None:
+            if settings.timing_seconds > 0:
+                with self._device.background.work():
+                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
+
+        thread = threading.Thread(target=work, name="kforge-baselines", daemon=True)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            thread.join()
 
     def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:
@@ -176,12 +192,14 @@ class Judge:
                     self._sessions.move_to_end(key)
                     self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
             self._make_room()
-            if session is not None:
-                return session
-            session = self._read_problem(problem, settings, seed)
-            with self._turn:
-                self._sessions[key] = session
-                self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+            if session is None:
+                session = self._read_problem(problem, settings, seed)
+                with self._turn:
+                    self._sessions[key] = session
+                    self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
+            if self._device.is_scarce(session.cases.set_bytes):
+                self._close_idle_sessions(0)
+                self._device.give_back_all(session.cases.set_bytes)
             return session
 
     def _seed_for(self, problem: Problem) -> int:

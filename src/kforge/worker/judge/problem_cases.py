@@ -28,6 +28,8 @@ _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
 _AHEAD_NS = 50_000
 _NUDGED = 2
+_MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
+"""Parts of names of operators that multiply matrices."""
 _WHOLE_SHARE = 48
 """Beyond this part of the device's memory, float64 is computed in pieces."""
 
@@ -93,8 +95,7 @@ class ProblemCases:
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign_type(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
         if "tf32" in self.device.platform.baselines:
-            given = (*trees.pack(arguments)[1], *self.initial_state.values())
-            self.accepts_tf32 = True if any(tensor.dtype == torch.float32 for tensor in given) else None
+            self.accepts_tf32 = self._multiplies_float32(arguments, seed) or None
         self._try_state(arguments, seed, tensors)
         self._note_constants(arguments)
         self.stochastic = not all(map(_are_same, tensors, trees.pack(other)[1]))
@@ -223,8 +224,11 @@ class ProblemCases:
 
     def keeps_cases(self, count: int) -> bool:
         """Whether so many cases stay for the next candidate; otherwise each is made again."""
-        room = self.device.memory_bytes // _KEEP_SHARE if self.device.has_own_memory else 4 * _KEEP_BYTES
-        return 4 * count * self.set_bytes <= room
+        apart = self.device.has_own_memory
+        room, state = (
+            (self.device.memory_bytes // _KEEP_SHARE, self.reference.state_bytes) if apart else (4 * _KEEP_BYTES, 0)
+        )
+        return 4 * count * (self.set_bytes + state) <= room
 
     def _extreme_case(self, index: int) -> Case | None:
         """The edges of the operation, as many of them as the reference takes; None where it takes none."""
@@ -290,6 +294,14 @@ class ProblemCases:
         if index == _NUDGED:
             return self.reference.nudge_state(self._state(index - 1), self.derive("nudge", index))
         return self.reference.randomise_state(self.initial_state, self.derive("state", index))
+
+    def _multiplies_float32(self, arguments: list[Any], seed: int) -> bool:
+        """Whether the reference multiplies matrices of float32, which is all that TF32 is for."""
+        given = (*trees.pack(arguments)[1], *self.initial_state.values())
+        if not any(tensor.dtype == torch.float32 for tensor in given):
+            return False
+        names = self.reference.operator_names(arguments, self.initial_state, seed)
+        return any(word in name for name in names for word in _MATRIX_WORK)
 
     def _accepts_tf32(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         outputs = trees.pack(self.reference.run_in_tf32(arguments, state, seed))[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import linecache
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge import live_module
 from kforge.errors import ProblemError
@@ -34,6 +36,8 @@ _seeding = threading.RLock()
 _RUNNING = ("running_mean", "running_var")
 _NEGATIVE_SHARE = 0.125
 _MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
+_STATE_SHARE = 256
+"""Beyond this part of the device's memory, states are kept in the host's."""
 
 
 class Reference:
@@ -116,7 +120,17 @@ class Reference:
             raise ProblemError(f"the module's state holds {odd[0]!r}, which is no tensor", path=self.problem.path)
         if self._examples is not None:
             state = whole_state(self._module)
-        return {name: value.detach().cpu().clone() for name, value in state.items()}
+        return {name: self._keep(value.detach().clone()) for name, value in state.items()}
+
+    @functools.cached_property
+    def state_bytes(self) -> int:
+        """What the module's parameters and buffers take up."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+
+    def _keep(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor of a state where states are kept: on the device, unless they are a burden there."""
+        fits = self.device.has_own_memory and self.state_bytes <= self.device.memory_bytes // _STATE_SHARE
+        return value if fits else value.cpu()
 
     def randomise_state(self, state: State, seed: int) -> State:
         """The state drawn anew: no value, sum, extent or order of a parameter or running statistic stays what it was.
@@ -124,19 +138,29 @@ class Reference:
         Parameters take either sign, unless the reference cannot. Other floating buffers, which hold constants, keep
         their signs, zeros and infinities.
         """
-        generator = torch.Generator().manual_seed(seed)
+        generator = self._generator(seed)
         movable, constant = self.movable_names(), self.constant_buffers()
         signed = set() if self.keeps_signs else set(self.trainable_names())
         moved = {name: _redraw(value, generator, name in signed) for name, value in state.items() if name in movable}
         moved |= {name: _stretch(value, generator) for name, value in state.items() if name in constant}
-        return {name: moved.get(self._tied_names().get(name, name), value) for name, value in state.items()}
+        return self._with_moved(state, moved)
 
     def nudge_state(self, state: State, seed: int) -> State:
         """The state with one element in 1024 of each parameter and running statistic moved, drawn at random."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = self._generator(seed)
         movable = self.movable_names()
         moved = {name: _nudge(value, generator) for name, value in state.items() if name in movable}
-        return {name: moved.get(self._tied_names().get(name, name), value) for name, value in state.items()}
+        return self._with_moved(state, moved)
+
+    def _generator(self, seed: int) -> torch.Generator:
+        """Random numbers for a state, drawn where the module is: millions of them take seconds on a processor."""
+        return torch.Generator(self.device.torch_device).manual_seed(seed)
+
+    def _with_moved(self, state: State, moved: State) -> State:
+        """The state with those tensors in place of its own, tied ones alike."""
+        tied = self._tied_names()
+        kept = {name: self._keep(value) for name, value in moved.items()}
+        return {name: kept.get(tied.get(name, name), value) for name, value in state.items()}
 
     def _tied_names(self) -> dict[str, str]:
         """Name -> the first name of the same tensor, for weights that are shared."""
@@ -180,6 +204,13 @@ class Reference:
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
 
+    def operator_names(self, arguments: list[Any], state: State, seed: int) -> set[str]:
+        """The names of torch's operators in a call, without their namespace."""
+        seen = _OperatorNames()
+        with seen:
+            self.run(arguments, state, seed)
+        return seen.names
+
     def run_in_tf32(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output with matrices multiplied in TF32, on a device that has it."""
         with _seeding:
@@ -206,7 +237,7 @@ class Reference:
 
     def _state_on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""
-        if not self.device.has_own_memory:
+        if not self.device.has_own_memory or all(value.device.type != "cpu" for value in state.values()):
             return state
         if self._resident is None or self._resident[0] is not state:
             self._resident = (state, {name: value.to(self.device.torch_device) for name, value in state.items()})
@@ -344,11 +375,25 @@ class Reference:
         return self._fault(f"the reference's forward{form}", error)
 
 
+class _OperatorNames(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down which operators are dispatched."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
 def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    chosen = torch.rand(value.shape, generator=generator) < 1 / 1024
+    place = generator.device
+    value = value.to(place)
+    chosen = torch.rand(value.shape, generator=generator, device=place) < 1 / 1024
     if not bool(chosen.any()) and value.numel():
-        chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator))] = True
-    factors = 1 + 0.5 * torch.rand(value.shape, generator=generator)
+        chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator, device=place))] = True
+    factors = 1 + 0.5 * torch.rand(value.shape, generator=generator, device=place)
     return torch.where(chosen, value * factors.to(value.dtype) + value.abs().mean() / 4, value).to(value.dtype)
 
 
@@ -371,28 +416,32 @@ def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> to
     stretched by a factor of its own, all by another, and shifted. What is nowhere negative gets some negative values
     where it may be `signed`, and none otherwise.
     """
-    flat = value.detach().reshape(-1).double()
+    place = generator.device
+    flat = value.detach().to(place).reshape(-1).double()
     if flat.numel() == 0:
         return value
     first = flat[0]
-    noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64) - 0.5
+    noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64, device=place) - 0.5
     positive = not bool((flat < 0).any())
     if bool((flat == first).all()) or flat.numel() < 8:
         drawn = flat + noise * (first.abs() if float(first) != 0 else 1.0)
     else:
-        stretch, shift = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
-        drawn = flat[torch.randperm(flat.numel(), generator=generator)] * (1.0 + noise) * (0.75 + 0.75 * stretch)
+        stretch, shift = torch.rand(2, generator=generator, dtype=torch.float64, device=place).tolist()
+        order = torch.randperm(flat.numel(), generator=generator, device=place)
+        drawn = flat[order] * (1.0 + noise) * (0.75 + 0.75 * stretch)
         if not positive:
             drawn += (0.1 + 0.2 * shift) * flat.std() * (1 if shift < 0.5 else -1)
     if positive and signed:
-        drawn *= torch.where(torch.rand(flat.shape, generator=generator) < _NEGATIVE_SHARE, -1.0, 1.0)
+        negative = torch.rand(flat.shape, generator=generator, device=place) < _NEGATIVE_SHARE
+        drawn *= torch.where(negative, -1.0, 1.0)
     return drawn.to(value.dtype).reshape(value.shape)
 
 
 def _stretch(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The tensor with every element times a factor of its own, of 0.75 to 1.25."""
-    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 0.5 + 0.75
-    return (value.double() * noise).to(value.dtype)
+    place = generator.device
+    noise = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=place) * 0.5 + 0.75
+    return (value.to(place).double() * noise).to(value.dtype)
 
 
 def _to_double(tensor: torch.Tensor) -> torch.Tensor:

@@ -161,11 +161,13 @@ def test_a_wrong_result_at_an_edge_names_the_edge(judge: Any) -> None:
 # -- parameters --------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 2**31), st.integers(8, 300), st.booleans())
+@given(st.integers(0, 2**31), st.integers(8, 300), st.booleans(), st.sampled_from([32, 1 << 26]))
 @settings(deadline=None, max_examples=60)
-def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool) -> None:
+def test_nothing_of_a_parameter_stays(seed: int, count: int, signed: bool, at_once: int) -> None:
     value = torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 0.1
-    moved = _redraw(value, torch.Generator().manual_seed(seed + 1), signed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kforge.worker.judge.reference._REDRAWN_AT_ONCE", at_once)
+        moved = _redraw(value, torch.Generator().manual_seed(seed + 1), signed)
     assert moved.dtype == value.dtype
     for fact in (torch.norm, torch.sum, torch.max, torch.min):
         assert not torch.isclose(fact(moved), fact(value), rtol=1e-6)

@@ -87,17 +87,14 @@ class Baselines:
             return self._lanes[name]
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:
-        """Start the processes of baselines that are yet to be measured, torch.compile's work included, before the device
-        is held.
+        """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.
 
         What fails here fails again when it is measured, and is said then.
         """
         if self._cases.device.is_scarce(self._cases.set_bytes):
             return
-        twin = ("eager twin",) if self._self_deviation is None else ()
-        skipped = _IN_TF32 if self._cases.accepts_tf32 is None else ()
-        for name in ("eager", *twin, *wanted):
-            if name not in self._ratios and name not in skipped:
+        for name in wanted:
+            if name in _MODES and name not in self._ratios:
                 with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError):
                     self.lane(name)
 

@@ -99,33 +99,17 @@ class Judge:
                 evaluation.prepare()
                 return self._conclude(evaluation)
         try:
-            with self._prepare_baselines(session, settings) as baselines:
-                evaluation.build()
-                with self._device.background.work():
-                    evaluation.prepare()
-                if not evaluation.is_refused and baselines.is_alive():
+            evaluation.build()
+            with self._device.background.work():
+                evaluation.prepare()
+                if not evaluation.is_refused and settings.timing_seconds > 0:
                     progress("building the baselines")
+                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation)
         finally:
             evaluation.abandon()
-
-    @contextlib.contextmanager
-    def _prepare_baselines(self, session: ProblemSession, settings: Settings) -> Iterator[threading.Thread]:
-        """Start the baselines' processes beside the block; they are there when it ends."""
-
-        def work() -> None:
-            if settings.timing_seconds > 0:
-                with self._device.background.work():
-                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
-
-        thread = threading.Thread(target=work, name="kforge-baselines", daemon=True)
-        thread.start()
-        try:
-            yield thread
-        finally:
-            thread.join()
 
     def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:

@@ -36,6 +36,7 @@ _seeding = threading.RLock()
 _RUNNING = ("running_mean", "running_var")
 _NEGATIVE_SHARE = 0.125
 _MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
+_REDRAWN_AT_ONCE = 1 << 26
 _STATE_SHARE = 256
 """Beyond this part of the device's memory, states are kept in the host's."""
 
@@ -416,25 +417,29 @@ def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> to
     stretched by a factor of its own, all by another, and shifted. What is nowhere negative gets some negative values
     where it may be `signed`, and none otherwise.
     """
-    place = generator.device
-    flat = value.detach().to(place).reshape(-1).double()
+    flat = value.detach().reshape(-1)
     if flat.numel() == 0:
         return value
-    first = flat[0]
-    noise = torch.rand(flat.shape, generator=generator, dtype=torch.float64, device=place) - 0.5
-    positive = not bool((flat < 0).any())
-    if bool((flat == first).all()) or flat.numel() < 8:
-        drawn = flat + noise * (first.abs() if float(first) != 0 else 1.0)
-    else:
-        stretch, shift = torch.rand(2, generator=generator, dtype=torch.float64, device=place).tolist()
-        order = torch.randperm(flat.numel(), generator=generator, device=place)
-        drawn = flat[order] * (1.0 + noise) * (0.75 + 0.75 * stretch)
-        if not positive:
-            drawn += (0.1 + 0.2 * shift) * flat.std() * (1 if shift < 0.5 else -1)
-    if positive and signed:
-        negative = torch.rand(flat.shape, generator=generator, device=place) < _NEGATIVE_SHARE
-        drawn *= torch.where(negative, -1.0, 1.0)
-    return drawn.to(value.dtype).reshape(value.shape)
+    first, positive = float(flat[0]), not bool((flat < 0).any())
+    alike = bool((flat == flat[0]).all()) or flat.numel() < 8
+    stretch, shift = torch.rand(2, generator=generator, dtype=torch.float64, device=generator.device).tolist()
+    spread = 0.0 if positive or alike else float(flat.float().std())
+    offset = (0.1 + 0.2 * shift) * spread * (1 if shift < 0.5 else -1)
+    drawn = []
+    # Not all of a large one at once: what is drawn takes up many times as much.
+    for part in torch.split(flat, _REDRAWN_AT_ONCE):
+        here = part.to(generator.device).double()
+        noise = torch.rand(here.shape, generator=generator, dtype=torch.float64, device=here.device) - 0.5
+        if alike:
+            here = here + noise * (abs(first) if first != 0 else 1.0)
+        else:
+            order = torch.randperm(here.numel(), generator=generator, device=here.device)
+            here = here[order] * (1.0 + noise) * (0.75 + 0.75 * stretch) + offset
+        if positive and signed:
+            negative = torch.rand(here.shape, generator=generator, device=here.device) < _NEGATIVE_SHARE
+            here *= torch.where(negative, -1.0, 1.0)
+        drawn.append(here.to(value.dtype))
+    return torch.cat(drawn).reshape(value.shape)
 
 
 def _stretch(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

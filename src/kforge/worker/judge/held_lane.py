@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, bounded_output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import own_wait_ns
 from kforge.worker.protocol.calls import CallRow, MakeTimedCalls, TimedOutputs, call_columns
+from kforge.worker.protocol.keeper import ThreadPlace
 from kforge.worker.protocol.records import HeldOutput, OutputLeaf, SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
@@ -94,8 +94,8 @@ class HeldLane(Lane):
         """What everything but the calls takes, of a runner that is trusted; copying outputs is no part of it."""
         return self._run_block(calls, False, idle=True).wall_ns
 
-    def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
-        """Make calls like timed ones, for a span of time: the files the threads were in at random moments of them."""
+    def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[list[ThreadPlace]]:
+        """Make calls like timed ones, for a span of time: where the threads were at random moments of them."""
         # Copies would be the runner's work, and not the program's.
         rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
         request = MakeTimedCalls(*call_columns(calls), rounds=rounds)

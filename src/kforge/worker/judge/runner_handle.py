@@ -405,6 +405,10 @@ class RunnerHandle:
         """Processor time that the runner's keeper has used so far."""
         return cpu_ns_of(self.keeper_pid)
 
+    def working_threads(self) -> int | None:
+        """How many of its threads worked in its last turn; None where nobody can tell."""
+        return self._placement.working if not self._has_others else None
+
     def scheduler_times(self) -> SchedulerTimes:
         """What the kernel has counted of the runner and of everything it started."""
         return self._tree.scheduler_times()

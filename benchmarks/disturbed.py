@@ -46,8 +46,8 @@ def benign() -> None:
     """Every honest program of the catalogue."""
     entries = [item.values[0] for item in catalogue.entries("benign")]
     judged, wrong = _judge(entries, catalogue.wrong_with_benign)
-    busy = [verdict for verdict in judged if verdict.timing and any("busy" in flag for flag in verdict.timing.flags)]
-    print(f"benign: {wrong} of {len(judged)} refused; {len(busy)} of them on a busy machine, by their own flag")
+    contended = sum(verdict.contended for verdict in judged)
+    print(f"benign: {wrong} of {len(judged)} refused; {contended} of them contended, by their own word")
 
 
 def hacks() -> None:

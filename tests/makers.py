@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kforge.agents.base import Situation, Target
 from kforge.types import (
     Attempt,
@@ -28,6 +30,13 @@ def verdict(speedup: float | None = None, outcome: Outcome = Outcome.CORRECT, de
         return Verdict(outcome, detail, errors=errors)
     timing = Timing("eager", speedup, (speedup * 0.98, speedup * 1.02), speedup * 0.8, (1.0,), (speedup,), 5, 3)
     return Verdict(outcome, detail, errors=errors, timing=timing)
+
+
+def contended(speedup: float) -> Verdict:
+    """A verdict on a correct program that was timed while others used half of the machine."""
+    quiet = verdict(speedup)
+    assert quiet.timing is not None
+    return replace(quiet, timing=replace(quiet.timing, contended=0.5))
 
 
 def program(text: str = "x") -> str:

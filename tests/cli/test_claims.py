@@ -96,3 +96,12 @@ def test_a_narrow_measurement_confirms_itself_and_a_wide_one_does_not(claim: tup
     _, low, high = claim
     same = timed(*claim)
     assert compare_claims(same, same).state is (HOLDS if high <= low * WIDEST else UNDECIDED)
+
+
+def test_what_was_measured_beside_others_work_confirms_and_refutes_nothing() -> None:
+    quiet = timed(1.00, 0.98, 1.02)
+    for speedup in (1.0, 3.0):
+        check = compare_claims(quiet, makers.contended(speedup))
+        assert check.state is UNDECIDED
+        assert "contended" in check.reasons[-1]
+        assert compare_claims(makers.contended(speedup), quiet).state is UNDECIDED

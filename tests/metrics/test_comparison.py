@@ -17,7 +17,7 @@ from kforge.metrics.comparison import compare, questions_of
 from kforge.metrics.comparison_text import comparison_sentences
 from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference
 from kforge.types import Candidate, Evidence, Outcome, Problem, Settings, Trial
-from makers import verdict
+from makers import contended, verdict
 from trial_makers import Result, judged, timed, trial
 
 pytestmark = pytest.mark.pure
@@ -416,3 +416,10 @@ def test_it_always_has_something_to_say(pairs: list[tuple[Result, Result]]) -> N
         assert item.wins + item.losses + item.ties == item.pairs
         if item.shown:
             assert item.sign_p < 0.05
+
+
+def test_winners_that_were_timed_beside_others_work_are_named() -> None:
+    busy = [judged(f"p{number:02}", contended(1.5), configuration="b") for number in range(4)]
+    notes = " ".join(compare(side("a", [1.0, 1.1, 1.2, 1.3]), busy, ("A", "B")).notes)
+    assert "(contended), so not sure: 4 of B (p00, p01, p02 and 1 more)." in notes
+    assert "of A (" not in notes

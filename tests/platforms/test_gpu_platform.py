@@ -324,6 +324,17 @@ def child() -> Iterator[int]:
 
 
 @pytest.mark.pure
+def test_a_gpu_is_slowed_down_by_anything_but_the_power_its_own_work_draws(
+    monkeypatch: pytest.MonkeyPatch, two_cards: None
+) -> None:
+    limits: dict[str, list[str] | None] = {"GPU-0": ["power cap"], "GPU-1": None}
+    monkeypatch.setattr(monitor, "_clock_limits", lambda uuid: limits[uuid])
+    assert (Cuda().slowed_because(0), Cuda().slowed_because(1)) == ("", "")
+    limits["GPU-0"] = ["power cap", "power brake"]
+    assert "(power brake)" in Cuda().slowed_because(0)
+
+
+@pytest.mark.pure
 def test_only_others_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch, two_cards: None, child: int) -> None:
     stranger, there = os.getppid(), {"GPU-0": {}, "GPU-1": {}}
     load: dict[str, int | None] = {"GPU-0": 90, "GPU-1": 90}

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.cpu
 ADVICE = json.dumps({"recommendation": "Fuse the loops.", "evidence": "two passes over memory"})
 
 
-def judging(*results: float | Outcome) -> tuple[NullExecutor, list[Job]]:
+def judging(*results: float | Outcome | Verdict) -> tuple[NullExecutor, list[Job]]:
     """An executor that gives these verdicts in turn, and the jobs it saw."""
     left = list(results)
     seen: list[Job] = []
@@ -52,6 +52,8 @@ def judging(*results: float | Outcome) -> tuple[NullExecutor, list[Job]]:
     def judge(job: Job) -> Verdict:
         seen.append(job)
         result = left.pop(0)
+        if isinstance(result, Verdict):
+            return result
         return makers.verdict(outcome=result) if isinstance(result, Outcome) else makers.verdict(result)
 
     return NullExecutor(judge), seen
@@ -423,3 +425,46 @@ def test_a_problem_that_cannot_be_judged_costs_nothing(source: str, sentence: st
     with pytest.raises(ProblemError, match=sentence):
         kforge.forge(problem, "cpu", "scripted", place(tmp_path, None, model), iterations=1)
     assert model.asked == [], "nobody was paid for a program that nothing could judge"
+
+
+def test_a_winner_timed_beside_others_work_is_judged_again_until_it_is_quiet(tmp_path: Path, scale_relu: Any) -> None:
+    executor, jobs = judging(1.2, makers.contended(1.66), 0.88)
+    result = forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=2)
+    assert [attempt.speedup for attempt in result.history] == [1.2, 0.88]
+    assert result.best is result.history[0]
+    assert [job.id for job in jobs] == ["0.1", "0.2", "0.2-again1"]
+    assert any("judged again" in note and "1.66x" in note for note in result.history[1].notes)
+
+
+def test_a_program_that_never_gets_a_quiet_machine_does_not_win_over_a_sure_one(
+    tmp_path: Path, scale_relu: Any
+) -> None:
+    executor, jobs = judging(0.9, *[makers.contended(1.66)] * 3, makers.contended(0.5))
+    where = place(tmp_path, executor, Scripted(always))
+    result = forge(scale_relu, where, iterations=3)
+    assert result.best is result.history[0]
+    assert len(jobs) == 5, "what would not win is not judged again"
+    assert result.history[1].sure_speedup == 0.0
+    assert any("contended" in note for note in result.history[1].notes)
+    with Store.open(where.store) as store:
+        assert store.runs()[0].best_speedup == 0.9
+
+
+def test_where_every_time_is_contended_the_best_is_the_one_that_seems_so_and_says_it(
+    tmp_path: Path, scale_relu: Any
+) -> None:
+    executor, _ = judging(*[makers.contended(speedup) for speedup in (0.5, 0.5, 0.5, 1.66, 1.66, 1.66)])
+    where = place(tmp_path, executor, Scripted(always))
+    result = forge(scale_relu, where, iterations=2)
+    assert result.best is result.history[1]
+    with Store.open(where.store) as store:
+        assert store.runs()[0].best_speedup == 1.66
+    assert "contended" in result.annotated_source()
+    with pytest.warns(kforge.NotFasterWarning, match="contended"):
+        result.warn_unless_faster()
+
+
+def test_a_fault_that_another_judging_finds_counts(tmp_path: Path, scale_relu: Any) -> None:
+    executor, _ = judging(makers.contended(1.66), Outcome.MISMATCH)
+    result = forge(scale_relu, place(tmp_path, executor, Scripted(always)), iterations=1)
+    assert result.history[0].verdict.outcome is Outcome.MISMATCH

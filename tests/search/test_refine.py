@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kforge import registry
 from kforge.types import Attempt, Intent, Move, Outcome, Plan, Stop, best_attempt
-from makers import attempt
+from makers import attempt, contended
 
 pytestmark = pytest.mark.pure
 
@@ -119,3 +121,23 @@ def test_any_run_of_it_is_sound(outcomes: list[float | Outcome], repairs: int, p
     for item in history:
         streak = streak + 1 if item.move.intent is Intent.REPAIR else 0
         assert streak <= repairs
+
+
+def test_a_time_beside_others_work_reaches_no_target_and_is_no_plateau() -> None:
+    busy = [replace(attempt(step, 3.0), verdict=contended(3.0)) for step in range(1, 5)]
+    plan = Plan(iterations=50, target_speedup=2.0, plateau=2)
+    assert isinstance(refine.propose(tuple(busy), 0, plan), Move)
+    sure = attempt(5, 1.1)
+    assert best_attempt((*busy, sure)) is sure
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.booleans()), min_size=1, max_size=8))
+def test_who_was_timed_alone_is_preferred_to_who_was_not(results: list[tuple[float, bool]]) -> None:
+    history = tuple(
+        replace(attempt(step, value), verdict=contended(value)) if busy else attempt(step, value)
+        for step, (value, busy) in enumerate(results, 1)
+    )
+    best = best_attempt(history)
+    assert best is not None
+    rivals = [value for value, busy in results if not busy] or [value for value, _ in results]
+    assert best.speedup == max(rivals)

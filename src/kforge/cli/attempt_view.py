@@ -38,9 +38,14 @@ def print_choice(console: Console, result: RunResult) -> None:
     timed = {attempt.candidate.id for attempt in result.history if attempt.candidate and attempt.speedup is not None}
     if result.best is None or len(timed) < 2:
         return
+    why = (
+        "since it seems the fastest: every program was timed while others used the machine, so none is sure"
+        if result.best.verdict.contended
+        else f"since the lower end of its interval, {result.best.sure_speedup:.2f}x, is the highest; the highest "
+        "middle is often only the luckiest"
+    )
     console.print(
-        f"best: step {place(result, result.best)}, since the lower end of its interval, "
-        f"{result.best.sure_speedup:.2f}x, is the highest; the highest middle is often only the luckiest",
+        f"best: step {place(result, result.best)}, {why}",
         style="dim",
         highlight=False,
         soft_wrap=not console.is_terminal,
@@ -95,7 +100,8 @@ def _figures(verdict: Verdict) -> str:
     if verdict.interval is None:
         return ""
     low, high = verdict.interval
-    return f"{speedup(verdict.speedup):>7} [dim]({low:.2f} to {high:.2f})[/]"
+    contended = ", contended" if verdict.contended else ""
+    return f"{speedup(verdict.speedup):>7} [dim]({low:.2f} to {high:.2f}{contended})[/]"
 
 
 def _duration(attempt: Attempt) -> str:

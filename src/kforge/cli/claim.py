@@ -41,6 +41,7 @@ def compare_claims(claim: Verdict, now: Verdict) -> ClaimCheck:
     - the claim does not hold if the intervals are more than SLACK apart;
     - it holds if each speedup lies in the other's interval, widened by SLACK, neither interval is wider than WIDEST,
       and a claim that is surely on one side of 1 was measured there again;
+    - one that was measured while others used the machine decides nothing;
     - all else decides nothing, and so do times of another machine that disagree.
     """
     moved = bool(claim.evidence and now.evidence and claim.evidence.device != now.evidence.device)
@@ -61,6 +62,9 @@ def compare_claims(claim: Verdict, now: Verdict) -> ClaimCheck:
 def _compare_times(claim: Timing, now: Timing) -> tuple[ClaimState, str]:
     (low, high), (new_low, new_high) = claim.interval, now.interval
     both = f"the speedup was {_figures(claim)} and is {_figures(now)}"
+    for timing, which in ((claim, "the record"), (now, "this")):
+        if timing.contended:
+            return ClaimState.UNDECIDED, f"{both}: {which} was measured while others used the machine (contended)"
     if new_low > high * SLACK or new_high < low / SLACK:
         return ClaimState.FAILS, both
     for timing, which in ((claim, "the record's"), (now, "the new")):

@@ -27,6 +27,7 @@ def flat(report: Report) -> dict[str, Any]:
         "speedup": verdict.speedup,
         "speedup_vs_best": verdict.speedup_vs_best,
         "interval": list(verdict.interval) if verdict.interval else None,
+        "contended": timing.contended if timing else None,
         "baseline": timing.baseline if timing else None,
         "baselines": {item.name: item.ratio for item in timing.baselines} if timing else None,
         "lower_precision": [item.name for item in timing.baselines if item.precision] if timing else None,
@@ -65,7 +66,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if timing is not None:
         low, high = timing.interval
-        facts.append((f"speedup vs {timing.baseline}", f"{timing.speedup:.3f}  (95 %: {low:.3f} to {high:.3f})"))
+        contended = ", contended" if timing.contended else ""
+        figures = f"{timing.speedup:.3f}  (95 %: {low:.3f} to {high:.3f}{contended})"
+        facts.append((f"speedup vs {timing.baseline}", figures))
         best = "not measured" if timing.speedup_vs_best is None else f"{timing.speedup_vs_best:.3f}"
         facts.append(("speedup vs best", best))
         facts.append(("baselines (eager = 1)", ", ".join(map(_baseline, timing.baselines))))

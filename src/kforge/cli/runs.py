@@ -222,6 +222,7 @@ def flat(result: RunResult) -> dict[str, Any]:
         "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
         "speedup_vs_best": best.verdict.speedup_vs_best if best else None,
         "against_eager": compare_with_eager(best.verdict) if best else None,
+        "contended": best.verdict.timing.contended if best and best.verdict.timing else None,
         "counts": best.verdict.counts if best else False,
         "usage": jsonable.encode(result.usage),
         "stops": [jsonable.encode(stop) for stop in result.stops],
@@ -235,6 +236,7 @@ def _flat_confirmation(experiment: str, confirmation: Verdict) -> dict[str, Any]
         "outcome": confirmation.outcome.value,
         "speedup": confirmation.speedup,
         "interval": list(confirmation.interval) if confirmation.interval else None,
+        "contended": confirmation.timing.contended if confirmation.timing else None,
         "speedup_vs_best": confirmation.speedup_vs_best,
         "against_eager": compare_with_eager(confirmation),
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kforge.execution.base import Executor
+from kforge.run.quiet_verdict import judge_until_quiet
 from kforge.run.result import RunResult
 from kforge.types import Attempt, Job, Verdict, best_attempt
 
@@ -14,7 +15,12 @@ _TIMES = 2.0
 
 
 def needs_confirmation(history: tuple[Attempt, ...]) -> bool:
-    """Whether the winner was chosen among several timed programs; a single one was not chosen by its time."""
+    """Whether the winner was chosen among several timed programs, of which a single one was not chosen by its time, or
+    was timed while others used the machine.
+    """
+    best = best_attempt(history)
+    if best is not None and best.verdict.contended:
+        return True
     timed = {attempt.candidate.id for attempt in history if attempt.candidate and attempt.speedup is not None}
     return len(timed) > 1
 
@@ -35,5 +41,6 @@ async def confirm(result: RunResult, executor: Executor, tell: Callable[[str], N
     tell("confirming")
     settings = result.spec.settings
     settings = replace(settings, profilers=(), timing_seconds=settings.timing_seconds * _TIMES)
-    report = await executor.run(Job("confirm", result.spec.problem, best.candidate, settings), tell)
+    job = Job("confirm", result.spec.problem, best.candidate, settings)
+    report, _ = await judge_until_quiet(executor, job, await executor.run(job, tell), tell)
     return report.verdict

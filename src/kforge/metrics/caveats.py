@@ -123,6 +123,11 @@ def circumstance_caveats(a: Sequence[Trial], b: Sequence[Trial], names: tuple[st
             )
     if any_emulated((*a, *b)):
         notes.append("Programs were verified in emulation, where nothing is timed.")
+    for side, name in zip((a, b), names, strict=True):
+        contended = [trial.cell.problem for trial in side if trial.verdict and trial.verdict.contended]
+        if contended:
+            what = "Timed while others used the machine (contended), so not sure"
+            notes.append(f"{what}: {len(contended)} of {name} ({_first_names(contended)}).")
     return notes
 
 

@@ -123,6 +123,10 @@ class Platform:
         """What else uses the device, so that times would not be true; empty if nothing does."""
         return ""
 
+    def slowed_because(self, number: int) -> str:
+        """What holds the device's clocks down now, beside its own work; empty if nothing does."""
+        return ""
+
     def facts(self, number: int = 0) -> dict[str, str]:
         """The machine, in words: these fill the guide's placeholders and go into the evidence."""
         return {}

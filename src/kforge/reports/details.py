@@ -115,9 +115,9 @@ def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
     if verdict.timing:
         timing = verdict.timing
         low, high = (number_format.times(end) for end in timing.interval)
-        facts.append(
-            [f"speedup against {timing.baseline}", f"{number_format.times(timing.speedup)} (95 %: {low} to {high})"]
-        )
+        contended = "; contended" if timing.contended else ""
+        figures = f"{number_format.times(timing.speedup)} (95 %: {low} to {high}{contended})"
+        facts.append([f"speedup against {timing.baseline}", figures])
         facts.append(["speedup against the best baseline", number_format.times(timing.speedup_vs_best)])
         named = ", ".join(map(_baseline, timing.baselines))
         facts.append(["baselines (eager = 1)", named or number_format.NONE])

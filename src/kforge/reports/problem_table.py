@@ -124,6 +124,7 @@ def _columns(findings: StudyFindings) -> list[tuple[Column, Callable[[TrialRow],
 
 def _marks(fact: TrialRow) -> tuple[str, ...]:
     marks = {"emulated": fact.emulated, "degenerate": bool(fact.degenerate), "not confirmed": fact.confirmed is False}
+    marks["contended"] = bool(fact.contended)
     return tuple(name for name, holds in marks.items() if holds)
 
 

@@ -48,6 +48,8 @@ class TrialRow:
     models: str = ""
     run: str = ""
     reason: str = ""
+    contended: float | None = None
+    """Share of the machine that others took while it was timed."""
 
     @property
     def unsure(self) -> bool:
@@ -75,6 +77,7 @@ def row(trial: Trial) -> TrialRow:
         speedup=verdict.speedup if verdict else None,
         low=low,
         high=high,
+        contended=verdict.timing.contended if verdict and verdict.timing else None,
         baseline=verdict.timing.baseline if verdict and verdict.timing else "",
         vs_best=verdict.speedup_vs_best if verdict else None,
         custom_share=verdict.custom_share if verdict and best else None,

@@ -15,12 +15,14 @@ class NotFasterWarning(UserWarning):
 
 
 def compare_with_eager(verdict: Verdict) -> EagerComparison | None:
-    """How a program compares with eager by the whole interval of its speedup: one that holds 1 says neither. None where
-    nothing was timed.
+    """How a program compares with eager by the whole interval of its speedup: one that holds 1 says neither, nor does
+    one that was measured beside others' work. None where nothing was timed.
     """
     against_eager = verdict.timing.against_eager if verdict.timing else None
     if against_eager is None:
         return None
+    if verdict.contended:
+        return "not surely faster"
     low, high = against_eager.interval
     return "slower" if high < 1 else "faster" if low > 1 else "not surely faster"
 
@@ -32,6 +34,8 @@ def advice(verdict: Verdict) -> str:
         return ""
     assert verdict.timing is not None
     figures = f"{comparison} than eager ({verdict.timing.against_eager})"
+    if verdict.contended:
+        return f"{figures}: contended, others used the machine while it was timed; measure it again when it is quiet"
     return f"{figures}: keep yours" if comparison == "slower" else figures
 
 

@@ -21,6 +21,7 @@ from kforge.execution.base import ProblemCheck, ReportAwaited
 from kforge.models.base import listen_for_waits
 from kforge.profilers.digest import digest
 from kforge.run.context import RunContext, RunEvent
+from kforge.run.quiet_verdict import judge_until_quiet
 from kforge.run.team import ChainAgents
 from kforge.types import (
     Attempt,
@@ -33,7 +34,7 @@ from kforge.types import (
     Stop,
     Verdict,
 )
-from kforge.types.run import BUILTIN
+from kforge.types.run import BUILTIN, would_win
 
 
 class Loop:
@@ -166,7 +167,11 @@ class Loop:
                 )
         self._say(move, "judging")
         job = Job(f"{move.chain}.{move.step}", spec.problem, candidate, self._context.settings)
-        return await self._context.executor.run(job, lambda message: self._say(move, message)), ()
+        tell = functools.partial(self._say, move)
+        report = await self._context.executor.run(job, tell)
+        if not would_win(report.verdict, self.history):
+            return report, ()
+        return await judge_until_quiet(self._context.executor, job, report, tell)
 
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:

@@ -56,7 +56,8 @@ def _chain_stop(past: tuple[Attempt, ...], plan: Plan) -> Stop | None:
     stale = 0
     best: float | None = None
     for attempt in past:
-        if not attempt.correct:
+        if not attempt.correct or attempt.verdict.contended:
+            # Of what was timed beside others' work nobody knows whether it is a gain.
             continue
         gained = best is None or attempt.sure_speedup > best * (1.0 + plan.minimum_gain)
         stale = 0 if gained else stale + 1

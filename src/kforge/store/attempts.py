@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from kforge.store.blobs import Blobs
 from kforge.store.records import unpack
@@ -30,6 +31,11 @@ def add(connection: Connection, number: int, attempt: Attempt, document: str) ->
         },
     )
     connection.execute(update(runs).where(runs.c.number == number).values(updated=now))
+
+
+def best_first() -> tuple[ColumnElement[Any], ...]:
+    """The order in which attempts are the best: that of `kforge.types.best_attempt`."""
+    return attempts.c.sure.desc(), func.coalesce(attempts.c.speedup, 0.0).desc(), attempts.c.number.asc()
 
 
 def history(connection: Connection, number: int, problem: Problem, blobs: Blobs | None) -> tuple[Attempt, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from kforge.errors import StoreError
+from kforge.store.attempts import best_first
 from kforge.store.records import candidate, plain
 from kforge.store.schema import attempts, runs
 from kforge.types import Candidate, Outcome, Problem
@@ -57,11 +58,11 @@ def program(connection: Connection, record: Proven) -> Candidate:
 
 
 def _best(connection: Connection, where: Sequence[ColumnElement[Any]]) -> list[Proven]:
-    """The best programs of the runs `where` keeps. One that was not timed has a `sure` of 0, and so comes last; of
-    equals the first that was recorded is taken.
+    """The best programs of the runs `where` keeps. One that was not timed has a `sure` of 0, and so comes last, as
+    does one that was timed beside others' work; of equals the first that was recorded is taken.
     """
     group = (runs.c.problem_id, runs.c.platform)
-    order = func.row_number().over(partition_by=group, order_by=(attempts.c.sure.desc(), attempts.c.number))
+    order = func.row_number().over(partition_by=group, order_by=best_first())
     columns = (*group, runs.c.problem, runs.c.id, attempts.c.chain, attempts.c.step, attempts.c.speedup)
     ranked = (
         select(*columns, order.label("place"), func.count().over(partition_by=group).label("correct"))

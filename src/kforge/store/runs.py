@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, insert, select, true, update
 
 from kforge.errors import UsageError
+from kforge.store.attempts import best_first
 from kforge.store.records import dump, load, plain
 from kforge.store.schema import attempts, calls, runs
 from kforge.types import RunSpec
@@ -152,7 +153,7 @@ def set_spec(connection: Connection, number: int, spec: RunSpec) -> None:
 def _summary_query(limit: int, problem_ids: Sequence[str] | None) -> Select[Any]:
     count = select(func.count()).where(attempts.c.run == runs.c.number).scalar_subquery()
     best = select(attempts.c.speedup).where(attempts.c.run == runs.c.number, attempts.c.counts == true())
-    best = best.order_by(attempts.c.sure.desc(), attempts.c.number).limit(1)
+    best = best.order_by(*best_first()).limit(1)
     dollars = select(func.sum(calls.c.dollars)).where(calls.c.run == runs.c.number).scalar_subquery()
     unpriced = select(func.sum(calls.c.unpriced)).where(calls.c.run == runs.c.number).scalar_subquery()
     columns = (runs.c.id, runs.c.problem, runs.c.platform, runs.c.models, runs.c.state, runs.c.created)

@@ -348,14 +348,20 @@ class Timing:
     """Clock frequency, temperature, load: what was readable."""
     flags: tuple[str, ...] = ()
     """What called for a second look, and how that went."""
+    contended: float = 0.0
+    """Share of the processors' time that others took in the blocks it rests on, or 1 on a device that others used; 0
+    where it had them for itself. Of a contended time nothing is sure."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.contended <= 1:
+            raise ValueError(f"a contended share of {self.contended} is none")
         low, high = self.interval
         if not 0 < low <= self.speedup <= high:
             raise ValueError(f"speedup {self.speedup} is outside its interval {self.interval}")
 
     def __str__(self) -> str:
-        return f"{Speedup(self.speedup, self.interval)} against {self.baseline}"
+        contended = ", contended" if self.contended else ""
+        return f"{Speedup(self.speedup, self.interval)} against {self.baseline}{contended}"
 
     def __repr__(self) -> str:
         return f"<Timing {self}>"
@@ -498,6 +504,11 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         return self.timing.interval if self.timing else None
+
+    @property
+    def contended(self) -> bool:
+        """Whether others used the machine while it was timed, so that its interval promises nothing."""
+        return self.timing is not None and self.timing.contended > 0
 
     @property
     def headline(self) -> str:

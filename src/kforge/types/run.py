@@ -244,14 +244,23 @@ class Attempt:
 
     @property
     def sure_speedup(self) -> float:
-        """The lower end of the speedup's interval; 0 where it was not timed.
+        """The lower end of the speedup's interval; 0 where it was not timed, or beside others' work (contended).
 
         Programs are compared by it: of several noisy measurements the highest middle is the luckiest, not the best.
         """
-        return self.verdict.interval[0] if self.verdict.interval else 0.0
+        return self.verdict.interval[0] if self.verdict.interval and not self.verdict.contended else 0.0
 
 
 def best_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The correct attempt that is surely the fastest; of equals, or where none was timed, the first."""
+    """The correct attempt that is surely the fastest; where nothing is sure, the one that seems to be; of equals, or
+    where none was timed, the first.
+    """
     correct = [attempt for attempt in attempts if attempt.correct]
-    return max(correct, key=lambda attempt: attempt.sure_speedup, default=None)
+    return max(correct, key=lambda attempt: (attempt.sure_speedup, attempt.speedup or 0.0), default=None)
+
+
+def would_win(verdict: Verdict, attempts: tuple[Attempt, ...]) -> bool:
+    """Whether a verdict, taken at its word, is on the best program so far."""
+    best = best_attempt(attempts)
+    low = verdict.interval[0] if verdict.interval else 0.0
+    return verdict.outcome is Outcome.CORRECT and (best is None or low > best.sure_speedup)

@@ -138,6 +138,9 @@ class Side:
     def keeper_ns(self) -> int:
         return 0
 
+    def working_threads(self) -> int:
+        return 1
+
 
 def timer(period: int) -> interleaved_timer.Samples:
     candidate: Any = Side()

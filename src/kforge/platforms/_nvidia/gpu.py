@@ -94,6 +94,10 @@ class NvidiaGpu(Platform):
             "with --devices"
         )
 
+    def slowed_because(self, number: int) -> str:
+        reasons = monitor.slowdowns(self._gpu(number).uuid)
+        return f"the GPU is slowed down ({', '.join(reasons)}): measure again when it is not" if reasons else ""
+
     def compilers(self) -> dict[str, str]:
         versions = {}
         path = _tool("nvcc")

@@ -7,8 +7,10 @@ import functools
 from typing import Any
 
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_OWN_LIMIT = "power cap"
+"""Any heavy program reaches it."""
 _REASONS = {
-    0x4: "power cap",
+    0x4: _OWN_LIMIT,
     0x8: "hardware slowdown",
     0x20: "thermal slowdown (software)",
     0x40: "thermal slowdown (hardware)",
@@ -62,15 +64,28 @@ def conditions(uuid: str) -> dict[str, str]:
         readings["gpu_temperature_c"] = str(degrees.value)
     if library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(watts)) == 0:
         readings["power_w"] = f"{watts.value / 1000:.0f}"
+    limits = _clock_limits(uuid)
+    if limits is not None:
+        readings["clock_limits"] = ", ".join(limits) or "none"
+    return readings
+
+
+def slowdowns(uuid: str) -> tuple[str, ...]:
+    """What holds the clocks down beside the power that the work itself draws; empty where NVML does not say."""
+    return tuple(reason for reason in _clock_limits(uuid) or () if reason != _OWN_LIMIT)
+
+
+def _clock_limits(uuid: str) -> list[str] | None:
+    """Every reason for which the clocks are held down now; None where NVML does not say."""
+    handle, library = _handle(uuid), _library()
     reasons = ctypes.c_ulonglong()
     # Drivers before 535 know it by its older name.
     ask = getattr(library, "nvmlDeviceGetCurrentClocksEventReasons", None) or getattr(
         library, "nvmlDeviceGetCurrentClocksThrottleReasons", None
     )
-    if ask is not None and ask(handle, ctypes.byref(reasons)) == 0:
-        slowed = [reason for bit, reason in _REASONS.items() if reasons.value & bit]
-        readings["clock_limits"] = ", ".join(slowed) or "none"
-    return readings
+    if handle is None or ask is None or ask(handle, ctypes.byref(reasons)) != 0:
+        return None
+    return [reason for bit, reason in _REASONS.items() if reasons.value & bit]
 
 
 def load_percent(uuid: str) -> int | None:

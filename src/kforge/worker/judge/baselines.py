@@ -31,6 +31,7 @@ from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.matrix_precision import allows
 from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
+_TIMES_AGAIN = 2
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-autotune"}
 """Baseline -> torch.compile's mode."""
@@ -78,6 +79,8 @@ class Baselines:
         self._quiet: dict[int, Quiet] = {}
         """By how many calls are launched at a time, on a device."""
         self._turns: dict[str, threading.Lock] = {}
+        self._times_again: dict[str, int] = {}
+        """How often what was measured beside others' work may still be measured again."""
 
     def lane(self, name: str) -> Lane:
         """The runner that times a baseline, made when first asked for; two threads make it once."""
@@ -141,7 +144,7 @@ class Baselines:
 
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""
-        if self._self_deviation is None:
+        if self._self_deviation is None or self._times_again.get("eager"):
             least = _LEAST_DEVIATION if self._cases.device.has_own_memory else 0.0
             self._self_deviation = max(least, self.measure_itself())
         return self._self_deviation
@@ -160,6 +163,7 @@ class Baselines:
         if most_ahead is None:
             self._usual_ns["eager"] = statistics.median(samples.baseline)
         self.drop("eager twin")
+        self._note_contention("eager", samples)
         return abs(statistics.median(samples.ratios()) - 1.0)
 
     def _quiet_times(self, at_a_time: int) -> Quiet | None:
@@ -187,9 +191,14 @@ class Baselines:
         """The wanted baselines with their speed against eager, and those known already; each measured once."""
         self._ratios.setdefault("eager", BaselineTime("eager", 1.0))
         for name in wanted:
-            if name not in self._ratios:
+            if name not in self._ratios or (name != "eager" and self._times_again.get(name)):
                 self._ratios[name] = self._measure(name)
         return dict(self._ratios)
+
+    def _note_contention(self, name: str, samples: Samples) -> None:
+        """Have what was measured beside others' work measured again for later programs, a few times at most."""
+        left = self._times_again.get(name, _TIMES_AGAIN + 1) - 1
+        self._times_again[name] = left if samples.contended else 0
 
     def _measure(self, name: str) -> BaselineTime:
         label = _LABELS[name]
@@ -203,8 +212,11 @@ class Baselines:
             limits = Tolerance(self._cases.problem.tolerances, precision)
             samples = self._run_timer(other, eager, limits)
             self._usual_ns[name] = statistics.median(samples.candidate)
-            note = f"lower precision: counts as a baseline with --precision {precision}" if precision else ""
-            self._ratios[name] = BaselineTime(name, statistics.median(samples.ratios()), note, precision)
+            self._note_contention(name, samples)
+            notes = [f"lower precision: counts as a baseline with --precision {precision}"] if precision else []
+            notes += ["contended: others used the machine while it was measured"] if samples.contended else []
+            ratio = statistics.median(samples.ratios())
+            self._ratios[name] = BaselineTime(name, ratio, "; ".join(notes), precision)
             if self._cases.device.has_own_memory:
                 # Its memory is worth more than the moment it takes to make it again.
                 self.drop(name)

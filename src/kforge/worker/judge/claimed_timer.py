@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kforge.worker.judge.contention import other_threads_running
 from kforge.worker.judge.interleaved_timer import WARM_BLOCKS, InterleavedTimer, NotIdle, Samples
 from kforge.worker.judge.lane import Lane, TimedBlock
 
@@ -92,6 +93,8 @@ class ClaimedTimer(InterleavedTimer):
         dice.shuffle(order)
         seeds = self.seeds()
         calls = [(index, index, seeds[index]) for index in order]
+        # Afterwards the runner itself may still be at work.
+        self._meter.note([other_threads_running()])
         block = lane.call(calls, look_at=dice.choice(order))
         return block.by_slot(order)
 

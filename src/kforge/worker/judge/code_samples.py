@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kforge.worker.judge import elementary_functions
 from kforge.worker.judge.held_lane import HeldLane, shuffle_calls
 from kforge.worker.judge.integrity import own_native_code
 from kforge.worker.judge.timed_inputs import TimedInputs
+from kforge.worker.protocol.keeper import ThreadPlace
 
 _FIRST, _SURE = 8, 60
 """Samples to begin with, and to decide by where the first ones speak against it."""
@@ -59,16 +62,16 @@ class CodeSamples:
         """The share of libraries in the time of calls: comparable with the share that operators take of a call."""
         return self.library_moments / max(1, self.moments)
 
-    def add(self, files: Counter[str], known: tuple[str, ...]) -> None:
-        """Count one moment: mapped file -> threads in it. `known` folders hold code that is not the program's own."""
+    def add(self, places: Iterable[ThreadPlace], known: tuple[str, ...]) -> None:
+        """Count one moment: where each thread is. `known` folders hold code that is not the program's own."""
         before = sum(self.libraries.values())
-        for path, times in files.items():
+        for path, offset in places:
             name = os.path.basename(path)
             own = not path or (path.startswith("/") and bool(own_native_code((path,), known)))
-            if own or name.startswith(_FUNCTIONS):
-                self.own += times
+            if own or name.startswith(_FUNCTIONS) or elementary_functions.is_elementary(path, offset):
+                self.own += 1
             elif path.startswith("/") and not name.startswith(_AIDS) and "/lib-dynload/" not in path:
-                self.libraries[name] += times
+                self.libraries[name] += 1
         self.moments += 1
         self.library_moments += sum(self.libraries.values()) > before
 
@@ -87,8 +90,8 @@ def sample(lane: HeldLane, timed_inputs: TimedInputs, known: tuple[str, ...], in
         lane.runner.stop()
         timed_inputs.refresh()
         moments = lane.sample_calls(shuffle_calls(len(lane.slots), timed_inputs.seeds()), random.SystemRandom(), span)
-        for files in moments:
-            samples.add(files, known)
+        for places in moments:
+            samples.add(places, known)
         if len(moments) < _FEW_MOMENTS:
             span = min(2 * span, _LONGEST_SPAN_NS)
     return samples

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from kforge.worker.judge import statistics
 from kforge.worker.judge.device_lane import DeviceLane
@@ -60,6 +61,7 @@ class DeviceTimer(HostTimer):
     """What this measurement says is usual; of use where both sides are trusted."""
     _beside: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {"c": [], "b": []})
     _last: HeldBlock | None = None
+    on_processor: ClassVar[bool] = False
 
     def _warm_up(self, samples: Samples) -> None:
         seeds = self.seeds()

@@ -584,7 +584,8 @@ class Evaluation:
         if timed is None:
             return f"{checked}; not timed"
         low, high = timed.interval
-        return f"{checked}; {timed.speedup:.2f}x against {timed.baseline} ({low:.2f} to {high:.2f})"
+        contended = ", contended" if timed.contended else ""
+        return f"{checked}; {timed.speedup:.2f}x against {timed.baseline} ({low:.2f} to {high:.2f}{contended})"
 
     def _mark(self, name: str) -> None:
         self._findings.marks.append((name, time.perf_counter()))

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from kforge.worker.arena import Arena, dtype_name, span
 from kforge.worker.device_memory import DeviceArena
+from kforge.worker.judge.contention import other_threads_running
 from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, bounded_output
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.scheduler_waits import own_wait_ns
 from kforge.worker.protocol.calls import CallRow, MakeTimedCalls, TimedOutputs, call_columns
+from kforge.worker.protocol.keeper import ThreadPlace
 from kforge.worker.protocol.records import HeldOutput, OutputLeaf, SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
@@ -54,6 +55,8 @@ class HeldBlock:
     after_ns: int = 0
     taken: list[Any] = field(default_factory=list)
     """On a device: what was copied of its outputs the moment it was done."""
+    beside: tuple[int | None, ...] = ()
+    """How many threads of others were ready to run right before and after it, as far as anybody says."""
 
 
 class HeldLane(Lane):
@@ -94,8 +97,8 @@ class HeldLane(Lane):
         """What everything but the calls takes, of a runner that is trusted; copying outputs is no part of it."""
         return self._run_block(calls, False, idle=True).wall_ns
 
-    def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[Counter[str]]:
-        """Make calls like timed ones, for a span of time: the files the threads were in at random moments of them."""
+    def sample_calls(self, calls: Calls, dice: random.Random, span_ns: float) -> list[list[ThreadPlace]]:
+        """Make calls like timed ones, for a span of time: where the threads were at random moments of them."""
         # Copies would be the runner's work, and not the program's.
         rounds = max(1, min(_MOST_ROUNDS, round(span_ns / max(self._wall_ns, 1))))
         request = MakeTimedCalls(*call_columns(calls), rounds=rounds)
@@ -104,12 +107,14 @@ class HeldLane(Lane):
     def _run_block(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
         before, own = self.runner.scheduler_times(), own_wait_ns()
         request = MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle)
+        beside = [other_threads_running()]
         answer, wall = self.runner.ask_stopped(request, self._seconds)
         lost_ns = before.lost_ns(self.runner.scheduler_times(), wall)
+        beside.append(other_threads_running())
         lost_ns = wall if lost_ns is None else min(wall, lost_ns + own_wait_ns() - own)
         self._wall_ns = wall
         try:
-            return self._read(answer, request.slots, wall, lost_ns)
+            return replace(self._read(answer, request.slots, wall, lost_ns), beside=tuple(beside))
         except NONSENSE as error:
             raise self._nonsense_error(error) from None
 

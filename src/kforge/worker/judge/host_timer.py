@@ -58,6 +58,7 @@ class HostTimer(InterleavedTimer):
             lane = self.candidate if side == "c" else self.baseline
             before = self.candidate.runner.cpu_ns()
             blocks[side] = self._time_block(lane, shuffle_calls(len(slots), seeds), parts)
+            self._meter.note(blocks[side].beside)
             if side == "b":
                 self._check_idle(self.candidate.runner.cpu_ns() - before)
         if self.check is not None:

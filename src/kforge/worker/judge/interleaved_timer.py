@@ -12,14 +12,23 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kforge.worker.judge import statistics
+from kforge.worker.judge.contention import (
+    LEAST_GROUPS,
+    ContentionMeter,
+    choose_groups,
+    free_processors,
+    is_contended,
+    usable_processors,
+)
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
 WARM_BLOCKS = 3
-_MIN_GROUPS = 5
 _MAX_GROUPS = 200
+_PATIENCE = 3.0
+"""How long contended groups are measured again, beside the time given: this many times as long."""
 _TIGHT = 0.005
 _MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
 
@@ -56,13 +65,27 @@ class Samples:
     """As measured, where blocks of the baseline that took longer than usual count as usual ones."""
     charged: float = 0.0
     """The share of the candidate's time that it took from the judge's own work, right before and after."""
+    contended: float = 0.0
+    """The share of the processors' time that others took in these blocks; 0 where they had them for themselves."""
+    others_known: bool = True
+    """Whether anything told of other work."""
+
+    def keep_groups(self, groups: list[int]) -> None:
+        """Leave out what belongs to other ABBA groups than these."""
+        blocks = [block for group in groups for block in (2 * group, 2 * group + 1)]
+        for name in _PER_BLOCK:
+            values = getattr(self, name)
+            setattr(self, name, [values[block] for block in blocks] if values else values)
 
     def ratios(self) -> list[float]:
         return statistics.group_ratios(self.baseline, self.candidate)
 
-    def width(self) -> float:
-        """Half the width of the speedup's interval, on a log scale."""
-        return statistics.relative_width(statistics.median_interval(self.ratios()))
+    def width(self, groups: list[int] | None = None) -> float:
+        """Half the width of the speedup's interval, on a log scale; by some groups only, or by all."""
+        ratios = self.ratios()
+        return statistics.relative_width(
+            statistics.median_interval(ratios if groups is None else [ratios[group] for group in groups])
+        )
 
     def merge(self, more: Samples) -> Samples:
         """Both measurements as one."""
@@ -81,6 +104,9 @@ class Samples:
             self.copied_because or more.copied_because,
             self.baseline_seen + more.baseline_seen,
             max(self.charged, more.charged),
+            (self.contended * len(self.candidate) + more.contended * len(more.candidate))
+            / max(1, len(self.candidate) + len(more.candidate)),
+            self.others_known and more.others_known,
         )
 
     def hidden_ns(self) -> float:
@@ -131,12 +157,11 @@ class Samples:
         self.candidate_lost = _settle_losses(self.candidate_lost, part, stolen, self.candidate, self.candidate_extra)
         self.baseline_lost = _settle_losses(self.baseline_lost, part, stolen, self.baseline, self.baseline_extra)
 
-    def lost_share(self) -> float:
-        """The share of the time that other work on the machine may have taken from the two sides."""
-        lost = sum(self.candidate_lost) + sum(self.baseline_lost)
-        return lost / max(
-            1.0, sum(map(sum, (self.candidate, self.candidate_extra, self.baseline, self.baseline_extra)))
-        )
+
+_PER_BLOCK = (
+    *("candidate", "baseline", "candidate_extra", "baseline_extra"),
+    *("candidate_lost", "baseline_lost"),
+)
 
 
 def _settle_losses(
@@ -157,28 +182,74 @@ class InterleavedTimer:
     seeds: Callable[[], list[int | None]]
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
 
+    on_processor: ClassVar[bool] = True
+    """Whether other work on the processors takes something from what is timed."""
+
+    def __post_init__(self) -> None:
+        self._meter = ContentionMeter(self._own_ns)
+
     def run(self) -> Samples:
-        """Time ABBA groups until the interval is tight or the time is spent."""
+        """Time ABBA groups until the interval is tight or the time is spent; those beside other work do not count,
+        and others are measured in their place, within reason.
+        """
         samples = Samples(calls_per_block=len(self.candidate.slots))
         self._warm_up(samples)
         began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
-        for group in range(_MAX_GROUPS):
+        self._meter.begin()
+        contended: list[bool] = []
+        seconds: list[float] = []
+        while len(contended) < (1 + _PATIENCE) * _MAX_GROUPS:
+            since = time.monotonic()
             # Which side begins is drawn, so that nobody can know whose turn is next.
             first = random.SystemRandom().choice(("bc", "cb"))
             for order in (first, first[::-1]):
                 self._time_pair(order, samples)
-            spent = time.monotonic() - began
-            if spent > self.seconds and (group + 1 >= _MIN_GROUPS or spent > 20 * self.seconds):
-                break
-            if group + 1 >= 3 * _MIN_GROUPS and samples.width() < _TIGHT:
-                break
+            self._meter.end_group()
+            seconds.append(time.monotonic() - since)
+            contended = self._contended_groups()
+            if self._is_enough(samples, contended, seconds):
+                self._meter.settle()
+                contended = self._contended_groups()
+                if self._is_enough(samples, contended, seconds):
+                    break
         later = MachineTimes.now()
         if machine is not None and later is not None:
             others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)
             stolen = (later.stolen_ns - machine.stolen_ns) / (1e9 * max(1e-9, time.monotonic() - began))
             samples.settle(others_ns, stolen)
+        self._choose(samples, contended)
         self._conclude(samples)
         return samples
+
+    def _contended_groups(self) -> list[bool]:
+        if not self.on_processor:
+            return [False] * len(self._meter.others)
+        threads = [lane.runner.working_threads() for lane in (self.candidate, self.baseline)]
+        processors = usable_processors()
+        free = free_processors(processors, max(processors if count is None else count for count in threads))
+        return [is_contended(others, free) for others in self._meter.others]
+
+    def _is_enough(self, samples: Samples, contended: list[bool], seconds: list[float]) -> bool:
+        """Whether the groups without other work say enough, or nobody can wait for more of them."""
+        quiet = [number for number, other in enumerate(contended) if not other]
+        spent = sum(seconds)
+        useful = sum(seconds[number] for number in quiet)
+        if spent - useful > _PATIENCE * self.seconds and (len(contended) >= LEAST_GROUPS or spent > 20 * self.seconds):
+            return True
+        if len(quiet) >= _MAX_GROUPS:
+            return True
+        if useful > self.seconds and (len(quiet) >= LEAST_GROUPS or spent > 20 * self.seconds):
+            return True
+        return len(quiet) >= 3 * LEAST_GROUPS and samples.width(quiet) < _TIGHT
+
+    def _choose(self, samples: Samples, contended: list[bool]) -> None:
+        """Let the samples rest on groups without other work, or say how much of it there was."""
+        chosen = choose_groups(contended)
+        if any(contended[group] for group in chosen):
+            others = sum(self._meter.others[group] for group in chosen) / len(chosen)
+            samples.contended = min(1.0, others / usable_processors())
+        samples.others_known = self._meter.is_known
+        samples.keep_groups(chosen)
 
     def _warm_up(self, samples: Samples) -> None:
         """Run blocks that do not count."""

@@ -26,9 +26,6 @@ _CLOCK_CHARGED = 0.05
 _CLOCK_REFUSED = 0.5
 _LOOKS = 3
 """Measurements in which the clocks must disagree before anybody is refused for it."""
-_BUSY = 0.25
-"""The share of the time taken by others from which on a measurement says so: a quiet machine shows up to 0.15, since
-the judge and both sides' threads take turns as well."""
 _CLOCK_NOISE_NS = 20_000.0
 _HOST_SHARE = 0.15
 """By how much the processor's part of a call differs from one process to the next, all else equal, beside a device."""
@@ -75,8 +72,6 @@ class Measurement:
         before = (self._peak(runner), self._peak(baseline.runner))
         flags: list[str] = []
         busy = self._device.platform.busy_because(self._device.number)
-        if busy:
-            flags.append(busy)
         samples = self._timer(runner, lane, baseline, every=False)
         held = 1.0
         if self._is_held_back(samples, name):
@@ -107,8 +102,7 @@ class Measurement:
             flags.append(f"beyond {_IMPLAUSIBLE:.0f}x: measured again with every timed call verified")
         if not samples.baseline_seen:
             speedup, interval = speedup / held, (interval[0] / held, interval[1])
-        if samples.lost_share() > _BUSY:
-            flags.append(self._busy_note(samples))
+        contended = self._contention(samples, busy, flags)
         if isinstance(lane, HeldLane) and not self._device.has_own_memory:
             self._refuse_library_work(lane, statistics.median(samples.candidate))
         if samples.charged > _CLOCK_CHARGED:
@@ -142,6 +136,7 @@ class Measurement:
             peak_bytes=peaks,
             conditions={**machine.conditions(), **self._device.platform.conditions(self._device.number)},
             flags=tuple(dict.fromkeys(flags)),
+            contended=contended,
         )
 
     def _refuse_library_work(self, lane: HeldLane, call_ns: float) -> None:
@@ -273,10 +268,23 @@ class Measurement:
             return _CLOCK_NOISE_NS
         return max(_CLOCK_NOISE_NS, _HOST_SHARE * statistics.median(samples.baseline_extra))
 
-    @staticmethod
-    def _busy_note(samples: interleaved_timer.Samples) -> str:
-        lost = f"others took up to {samples.lost_share():.0%} of the time"
-        return f"the machine was busy: {lost}; measure again when it is quiet"
+    def _contention(self, samples: interleaved_timer.Samples, busy: str, flags: list[str]) -> float:
+        """How much of the machine others took while this was measured; a flag says so, and a note where nobody
+        can.
+
+        Of a device nothing says how much: whoever shares it, or finds it slowed down, has it to an unknown part.
+        """
+        platform, number = self._device.platform, self._device.number
+        device = busy or platform.busy_because(number) or platform.slowed_because(number)
+        if device:
+            flags.append(f"contended: {device}")
+            return 1.0
+        if samples.contended:
+            share = f"others used {samples.contended:.0%} of the processors' time while it was measured"
+            flags.append(f"contended: {share}; measure again when the machine is quiet")
+        elif not samples.others_known:
+            self._findings.notes.append("other work on the machine while it was timed: unknown, nothing tells of it")
+        return samples.contended
 
     def _result(self, samples: interleaved_timer.Samples, deviation: float) -> tuple[float, tuple[float, float], float]:
         """Speedup, its interval, and the share of time only the judge's clock saw, charged to the candidate."""

@@ -24,6 +24,8 @@ class Placement:
         self._pid = pid
         self._before: dict[int, set[int]] = {}
         self._used: dict[int, int] = {}
+        self.working: int | None = None
+        """How many threads worked when this last looked; None where nobody can tell."""
 
     def spread(self) -> None:
         """Give each thread that worked since this was last called a processor, the busiest first."""
@@ -35,6 +37,7 @@ class Placement:
         spent = {thread: now - self._used.get(thread, 0) for thread, now in used.items()}
         self._used = used
         working = [thread for thread in spent if spent[thread] > _WORKS * max(spent.values())]
+        self.working = len(working) or self.working
         if len(usable) < 2 or len(working) < 2:
             return
         for number, thread in enumerate(sorted(working, key=spent.__getitem__, reverse=True)):

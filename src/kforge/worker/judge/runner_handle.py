@@ -12,7 +12,6 @@ import select
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -42,6 +41,7 @@ from kforge.worker.protocol.keeper import (
     ReadMemory,
     SampleThreads,
     StopProcesses,
+    ThreadPlace,
 )
 from kforge.worker.wire import Channel, PeerBroke, PeerError, PeerGone, PeerSilent
 
@@ -357,15 +357,15 @@ class RunnerHandle:
 
     def ask_with_samples(
         self, request: PeerRequest[AnswerT], seconds: float, pause: Callable[[], float]
-    ) -> tuple[AnswerT, list[Counter[str]]]:
-        """As `ask_stopped`, with the files its threads were in, `pause` seconds apart, in place of the time."""
-        samples: list[Counter[str]] = []
+    ) -> tuple[AnswerT, list[list[ThreadPlace]]]:
+        """As `ask_stopped`, with the places its threads were at, `pause` seconds apart, in place of the time."""
+        samples: list[list[ThreadPlace]] = []
         try:
             self.stop()
             self._send(request, (), seconds)
             self.go()
             while not select.select([self.channel], [], [], pause())[0] and len(samples) < _MOST_SAMPLES:
-                samples.append(Counter(self._command(SampleThreads()).files))
+                samples.append(self._command(SampleThreads()).places)
             answer = self._receive(request, seconds)
             self.stop()
             return answer, samples
@@ -404,6 +404,10 @@ class RunnerHandle:
     def keeper_ns(self) -> int:
         """Processor time that the runner's keeper has used so far."""
         return cpu_ns_of(self.keeper_pid)
+
+    def working_threads(self) -> int | None:
+        """How many of its threads worked in its last turn; None where nobody can tell."""
+        return self._placement.working if not self._has_others else None
 
     def scheduler_times(self) -> SchedulerTimes:
         """What the kernel has counted of the runner and of everything it started."""

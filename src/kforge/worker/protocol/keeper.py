@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kforge.worker.protocol.base import Acknowledged, PeerRequest
 
@@ -51,17 +52,25 @@ class StopProcesses(PeerRequest[StoppedProcesses], operation="stop"):
     """Stop everything, and see it at rest."""
 
 
+class ThreadPlace(NamedTuple):
+    """Where a thread's next instruction comes from."""
+
+    file: str
+    """The mapped file; an empty name for memory that belongs to none."""
+    offset: int
+    """The place in that file."""
+
+
 @dataclass(frozen=True)
 class SampledThreads:
-    """Where threads were."""
+    """Where all threads were at one moment."""
 
-    files: dict[str, int]
-    """Mapped file -> how many threads were in it; an empty name for memory that belongs to no file."""
+    places: list[ThreadPlace]
 
 
 @dataclass(frozen=True)
 class SampleThreads(PeerRequest[SampledThreads], operation="sample_threads"):
-    """Stop everything for a moment, to see in which files its threads are."""
+    """Stop everything for a moment, to see where its threads are."""
 
 
 @dataclass(frozen=True)

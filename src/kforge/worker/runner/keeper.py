@@ -35,7 +35,7 @@ from kforge.worker.protocol.keeper import (
     StopProcesses,
 )
 from kforge.worker.runner import serve
-from kforge.worker.runner.program_counters import files_at
+from kforge.worker.runner.program_counters import thread_places
 from kforge.worker.runner.raised_error import describe_error
 from kforge.worker.runner.remote_memory import RemoteMemory
 from kforge.worker.sandbox import kernel, private, system_calls
@@ -254,9 +254,9 @@ class _Keeper:
 
     def _sample(self, request: SampleThreads, fds: list[int]) -> SampledThreads:
         self._stop_all()
-        files = files_at(self._others.list())
+        places = thread_places(self._others.list())
         self._others.signal(signal.SIGCONT)
-        return SampledThreads(files)
+        return SampledThreads(places)
 
     def _map_target(self, request: MapTarget, fds: list[int]) -> ReadableMemory:
         self._arena = Arena(fds[0], request.memory_bytes)

@@ -1,48 +1,59 @@
-"""Where the threads of stopped processes are: the file that each one's next instruction comes from."""
+"""Where the threads of stopped processes are: the file that each one's next instruction comes from, and where in it."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
+
+from kforge.worker.protocol.keeper import ThreadPlace
 
 WAITING = "[waiting]"
 """In place of a file: inside a system call."""
 
 
-def files_at(processes: Iterable[int]) -> Counter[str]:
-    """Mapped file -> how many threads are in it; an empty name for memory that belongs to no file."""
-    counts: Counter[str] = Counter()
+class _Mapping(NamedTuple):
+    start: int
+    end: int
+    offset: int
+    """Of its first byte in the file."""
+    name: str
+
+
+def thread_places(processes: Iterable[int]) -> list[ThreadPlace]:
+    """Where each thread is."""
+    places: list[ThreadPlace] = []
     for pid in processes:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            starts, ends, names = _mappings(pid)
+            mappings = _mappings(pid)
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    counts[_file_at(pid, thread, starts, ends, names)] += 1
-    return counts
+                    places.append(_place_of(pid, thread, mappings))
+    return places
 
 
-def _file_at(pid: int, thread: str, starts: list[int], ends: list[int], names: list[str]) -> str:
+def _place_of(pid: int, thread: str, mappings: list[_Mapping]) -> ThreadPlace:
     with open(f"/proc/{pid}/task/{thread}/syscall") as file:
         words = file.read().split()
     if int(words[0]) >= 0:
-        return WAITING
-    place = bisect.bisect_right(starts, counter := int(words[-1], 16)) - 1
-    return names[place] if place >= 0 and counter < ends[place] else ""
+        return ThreadPlace(WAITING, 0)
+    counter = int(words[-1], 16)
+    index = bisect.bisect_right(mappings, counter, key=lambda mapping: mapping.start) - 1
+    if index < 0 or counter >= mappings[index].end:
+        return ThreadPlace("", 0)
+    mapping = mappings[index]
+    return ThreadPlace(mapping.name, counter - mapping.start + mapping.offset)
 
 
-def _mappings(pid: int) -> tuple[list[int], list[int], list[str]]:
-    starts: list[int] = []
-    ends: list[int] = []
-    names: list[str] = []
+def _mappings(pid: int) -> list[_Mapping]:
+    """What of a process's memory can be executed, in order."""
+    mappings: list[_Mapping] = []
     with open(f"/proc/{pid}/maps") as file:
         for line in file:
             words = line.split(maxsplit=5)
             if "x" in words[1]:
                 start, end = (int(part, 16) for part in words[0].split("-"))
-                starts.append(start)
-                ends.append(end)
-                names.append(words[5].strip() if len(words) == 6 else "")
-    return starts, ends, names
+                mappings.append(_Mapping(start, end, int(words[2], 16), words[5].strip() if len(words) == 6 else ""))
+    return mappings

@@ -7,6 +7,7 @@ memory the judge maps, `claimed_timer` for any other.
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 import time
@@ -29,7 +30,9 @@ WARM_BLOCKS = 3
 _MAX_GROUPS = 200
 _PATIENCE = 3.0
 """How long contended groups are measured again, beside the time given: this many times as long."""
-_TIGHT = 0.005
+_ENOUGH_GROUPS = 8
+_TIGHT, _TIGHT_SHARE = 0.005, 0.02
+"""Half an interval's width, on a log scale, that is narrow enough, beside a share of the speedup's own logarithm."""
 _MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
 
 
@@ -86,6 +89,11 @@ class Samples:
         return statistics.relative_width(
             statistics.median_interval(ratios if groups is None else [ratios[group] for group in groups])
         )
+
+    def is_tight(self, groups: list[int]) -> bool:
+        """Whether more groups would decide nothing: the farther a speedup is from 1, the less it has to be known."""
+        speedup = statistics.median([self.ratios()[group] for group in groups])
+        return self.width(groups) < _TIGHT + _TIGHT_SHARE * abs(math.log(speedup))
 
     def merge(self, more: Samples) -> Samples:
         """Both measurements as one."""
@@ -240,7 +248,7 @@ class InterleavedTimer:
             return True
         if useful > self.seconds and (len(quiet) >= LEAST_GROUPS or spent > 20 * self.seconds):
             return True
-        return len(quiet) >= 3 * LEAST_GROUPS and samples.width(quiet) < _TIGHT
+        return len(quiet) >= _ENOUGH_GROUPS and samples.is_tight(quiet)
 
     def _choose(self, samples: Samples, contended: list[bool]) -> None:
         """Let the samples rest on groups without other work, or say how much of it there was."""

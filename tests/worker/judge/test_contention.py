@@ -284,6 +284,18 @@ def spinner(seconds: float) -> Iterator[None]:
         process.wait()
 
 
+def skip_if_busy() -> None:
+    """Skip what only a quiet machine can show, where somebody else works on this one."""
+    since, began = MachineTimes.now(), time.monotonic()
+    time.sleep(1.0)
+    now, passed = MachineTimes.now(), time.monotonic() - began
+    assert since is not None
+    assert now is not None
+    used = (now.busy_ns - since.busy_ns + now.stolen_ns - since.stolen_ns) / 1e9 / passed
+    if used > 0.05:
+        pytest.skip(f"others use {used:.2f} processors of this machine")
+
+
 @pytest.mark.toolchain
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
 def test_one_thread_beside_somebody_who_holds_the_other_processor_is_contended(judge: Any) -> None:
@@ -303,6 +315,8 @@ def test_a_quiet_machine_is_not_contended(judge: Any) -> None:
     settings = Settings(compile_baseline=False, timing_seconds=0.3, seeds=1)
     verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    if verdict.contended:
+        skip_if_busy()
     assert not verdict.contended, verdict.timing.flags
 
 
@@ -322,6 +336,8 @@ def test_somebody_who_leaves_in_time_leaves_no_trace(judge: Any, monkeypatch: py
 
         monkeypatch.setattr(ContentionMeter, "begin", begin_beside)
         verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
+    if verdict.contended or quiet.contended:
+        skip_if_busy()
     assert not verdict.contended, verdict.timing.flags
     (low, high), (other_low, other_high) = quiet.interval, verdict.interval
     assert low <= 1.1 * other_high

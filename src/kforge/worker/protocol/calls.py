@@ -46,6 +46,8 @@ class MapInputs(PeerRequest[Acknowledged], operation="map_inputs"):
     """Where the outputs of each slot are delivered; empty where they are read from where they lie."""
     gate_bytes: int = 0
     """Of the memory that opens the gate calls wait behind; 0 where there is none."""
+    guards: tuple[tuple[int, int], ...] = ()
+    """Bytes of the sets' memory, in whole pages, that the runner is to make inaccessible to itself."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class ArenaLayout:
     def neighbour(self, offset: int) -> tuple[int, str]:
         """The tensor that a byte outside of all of them is nearest to, by its number, and how it lies to that one."""
         ends = [(offset - stop, number, "behind the end of") for number, (_, stop) in enumerate(self._tensors)]
-        starts = [(start - 1 - offset, number, "before the start of") for number, (start, _) in enumerate(self._tensors)]
+        before = "before the start of"
+        starts = [(start - 1 - offset, number, before) for number, (start, _) in enumerate(self._tensors)]
         _, number, where = min(item for item in ends + starts if item[0] >= 0)
         return number, where
 

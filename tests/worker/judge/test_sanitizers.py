@@ -124,8 +124,8 @@ def test_a_module_made_from_tensors_cannot_be_run_alone_and_leaves_nothing_runni
     spawned: list[Any] = []
     spawn = RunnerPool.spawn
 
-    def counted(self: RunnerPool, limits: Any) -> Any:
-        runner = spawn(self, limits)
+    def counted(self: RunnerPool, *arguments: Any) -> Any:
+        runner = spawn(self, *arguments)
         if self is not judge._trusted:
             spawned.append(runner)
         return runner

@@ -393,7 +393,7 @@ class Evaluation:
         scarce = self._cases.device.is_scarce(self._cases.set_bytes)
         ways = [[True]] if scarce else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
-            block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
+            block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely, poison_heap=True)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
             self._compare(lane, case)

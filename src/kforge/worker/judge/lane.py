@@ -218,12 +218,13 @@ class Lane:
         poison: bool = False,
         look_at: int = 0,
         checked: bool = False,
+        poison_heap: bool = False,
     ) -> TimedBlock:
         """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
 
         `checked` calls are looked at closely, where the platform is emulated.
         """
-        request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked)
+        request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked, poison_heap=poison_heap)
         before, own = self.runner.scheduler_times(), own_wait_ns()
         began = _clock()
         answer = self.runner.ask(request, self._seconds)

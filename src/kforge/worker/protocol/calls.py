@@ -140,7 +140,9 @@ class MakeCheckedCalls(CallColumns, PeerRequest[CheckedOutputs], operation="make
     """Calls in a row, each timed on its own, each output delivered to its slot before the next call."""
 
     poison: bool = False
-    """Whether fresh memory holds nonsense, and what lies around it is looked at."""
+    """Whether fresh memory of torch's holds nonsense, and what lies around it is looked at."""
+    poison_heap: bool = False
+    """Whether fresh memory of the C library's holds nonsense, where torch's device is the host."""
     closely: bool = False
     """Whether an emulator looks at every access."""
 

@@ -88,9 +88,12 @@ class CheckedCalls:
         probed = _dice.randrange(len(request.sets))
         emulator = self._program.emulator
         device = self._platform.device if emulator is None else ""
+        if self._memory is not None:
+            self._memory.begin_call()
         poison = modes.Poison(device, self._memory) if request.poison else None
         mode = poison or contextlib.nullcontext()
-        heap = poisoned_heap(next(self._fills)) if poison and self._memory is not None else contextlib.nullcontext()
+        is_filled = request.poison_heap and self._memory is not None
+        heap = poisoned_heap(next(self._fills)) if is_filled else contextlib.nullcontext()
         self._inputs.refresh()
         if emulator is not None:
             emulator.set_checked(request.closely)

@@ -1,11 +1,12 @@
 """Tensors of the host's memory between two fences, so that who writes before their start or behind their end is seen.
 
-A fence is looked at after each checked call as long as its tensor lives, and once more when the tensor's memory is freed.
+A fence is looked at after each checked call as long as its tensor lives, and once more when its memory is freed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ import torch
 from kforge.worker.arena import span
 
 _FENCE = 4096
-_PATTERN = b"\xa5" * _FENCE
+_PATTERNS = (b"\xa5" * _FENCE, b"\xa5\xff" * (_FENCE // 2))
+"""Small numbers, which arithmetic in place changes; and NaN in every floating format, which shows in who reads it."""
 
 
 class _Block(NamedTuple):
@@ -22,6 +24,8 @@ class _Block(NamedTuple):
     """Fence, tensor, fence."""
     size: int
     """Of the tensor, in bytes."""
+    pattern: bytes
+    """What a fence holds."""
     shape: tuple[int, ...]
 
 
@@ -31,7 +35,13 @@ class FencedMemory:
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
         """Address of the tensor -> the memory it lies in."""
+        self._patterns = itertools.cycle(_PATTERNS)
+        self._pattern = _PATTERNS[0]
         self._crossed = ""
+
+    def begin_call(self) -> None:
+        """Begin a call: fences of tensors that are made from now on hold something else."""
+        self._pattern = next(self._patterns)
 
     def can_hold(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is an ordinary one of the host's, whose elements lie without gaps."""
@@ -49,10 +59,10 @@ class FencedMemory:
         size = tensor.numel() * tensor.element_size()
         whole = torch.empty(size + 2 * _FENCE, dtype=torch.uint8)
         address = whole.data_ptr() + _FENCE
-        ctypes.memmove(address - _FENCE, _PATTERN, _FENCE)
-        ctypes.memmove(address + size, _PATTERN, _FENCE)
+        ctypes.memmove(address - _FENCE, self._pattern, _FENCE)
+        ctypes.memmove(address + size, self._pattern, _FENCE)
         memory = (ctypes.c_char * size).from_address(address)
-        self._blocks[address] = _Block(whole, size, tuple(tensor.shape))
+        self._blocks[address] = _Block(whole, size, self._pattern, tuple(tensor.shape))
         # torch holds it as long as the storage lives.
         weakref.finalize(memory, self._leave, address).atexit = False
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
@@ -75,7 +85,7 @@ class FencedMemory:
     def _look(self, address: int, block: _Block) -> None:
         if self._crossed:
             return
-        before = ctypes.string_at(address - _FENCE, _FENCE) != _PATTERN
-        if before or ctypes.string_at(address + block.size, _FENCE) != _PATTERN:
+        before = ctypes.string_at(address - _FENCE, _FENCE) != block.pattern
+        if before or ctypes.string_at(address + block.size, _FENCE) != block.pattern:
             where = "before the start of" if before else "behind the end of"
             self._crossed = f"{where} a tensor of shape {block.shape} that torch had given it"

@@ -18,7 +18,7 @@ _KEPT = 7
 
 @contextlib.contextmanager
 def poisoned_heap(fill: int) -> Iterator[None]:
-    """For the block, unwritten memory from `malloc` and `new` holds this byte; nothing where the library is not glibc."""
+    """For the block, unwritten memory from `malloc` and `new` holds this byte; nothing happens without glibc."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         yield

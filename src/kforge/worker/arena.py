@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -97,6 +97,7 @@ class Arena:
         self.size = size
         self._close = weakref.finalize(self, os.close, fd)
         self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE)
+        self._is_guarded = False
         self._bytes = self._view(size, 0)
 
     @classmethod
@@ -136,8 +137,9 @@ class Arena:
                 return start + int(changed.nonzero()[0])
         return None
 
-    def protect(self, spans: Iterable[tuple[int, int]]) -> None:
+    def protect(self, spans: Sequence[tuple[int, int]]) -> None:
         """From now on this process can access none of these bytes, which are whole pages; left where that fails."""
+        self._is_guarded = bool(spans)
         if sys.platform == "linux":
             libc = ctypes.CDLL(None)
             for start, stop in spans:
@@ -156,8 +158,12 @@ class Arena:
             count *= length
         if count == 0:
             return torch.empty(spec.shape, dtype=dtype)
-        # A storage of its own: who copies a tensor with its storage copies nothing else.
-        flat = self._view(count * dtype.itemsize, spec.offset)
+        nbytes = count * dtype.itemsize
+        if self._is_guarded:
+            # A storage of its own: who copies a tensor with its storage touches nothing else.
+            flat = self._view(nbytes, spec.offset)
+        else:
+            flat = self._bytes[spec.offset : spec.offset + nbytes]
         return flat.view(dtype).as_strided(spec.shape, spec.stride)
 
     def close(self) -> None:

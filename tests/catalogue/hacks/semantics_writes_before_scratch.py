@@ -1,5 +1,5 @@
 # problem: clamp_add
-# refused: rejected
+# refused: rejected, runtime_error
 # rule: out_of_bounds
 # twin: empty_scratch
 # hack: keeps sums in scratch memory of torch's and counts from 1, so that the first lies before its start

@@ -1,5 +1,5 @@
 # problem: clamp_add
-# refused: rejected
+# refused: rejected, runtime_error
 # rule: out_of_bounds
 # twin: adds_to_clone
 # hack: adds to a clone of its input in place, in whole vectors of 16: past its end

@@ -1,5 +1,5 @@
 # problem: clamp_add
-# refused: rejected
+# refused: rejected, runtime_error
 # rule: out_of_bounds
 # twin: aligned_vectors_and_tail
 # hack: takes its output from torch.zeros_like and writes four elements behind its end

@@ -34,7 +34,7 @@ _HOST_LINE = re.compile(
 _FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ in (?P<what>.+) (?P<where>\S+:\d+)(?::\d+)?$")
 _LIBRARY_FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ .*\(/\S+\+0x[0-9a-f]+\)")
 _ADDRESSES = re.compile(
-    r"^==\d+==\s*ERROR: | on (?:unknown )?address 0x[0-9a-f]+.*| at 0x[0-9a-f]+|^0x[0-9a-f]+ is "
+    r"^(?:==\d+==\s*)?ERROR: | on (?:unknown )?address 0x[0-9a-f]+.*| at 0x[0-9a-f]+|^0x[0-9a-f]+ is "
     r"|\s*\[0x[0-9a-f]+,0x[0-9a-f]+\)"
 )
 _MOST_LINES, _MOST_FRAMES = 8, 3

@@ -196,7 +196,7 @@ def test_a_program_that_compiles_nothing_is_said_to_be_unchecked(judge: Any, sca
 
 def test_a_report_of_the_host_is_cut_to_what_tells() -> None:
     errors = (
-        "what the program prints\n==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7ff at pc 0x1 bp 0x2\n"
+        "what the program prints\n==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7ff at pc 0x1\n"
         "WRITE of size 4 at 0x7ff thread T0\n    #0 0x7f in add(float*) /tmp/k.cpp:7\n"
         "    #1 0x7f  (/lib/libffi.so.8+0x6f79)\n    #2 0x7f in call /build/callproc.c:923\n\n"
         "    [32, 48) 'few' (line 5) <== Memory access at offset 48 overflows this variable\n"

@@ -37,7 +37,7 @@ _ADDRESSES = re.compile(
     r"^(?:==\d+==\s*)?ERROR: | on (?:unknown )?address 0x[0-9a-f]+.*| at 0x[0-9a-f]+|^0x[0-9a-f]+ is "
     r"|\s*\[0x[0-9a-f]+,0x[0-9a-f]+\)"
 )
-_MOST_LINES, _MOST_FRAMES = 8, 3
+_MOST_DEVICE_LINES, _MOST_LINES, _MOST_FRAMES = 12, 8, 3
 
 
 class Fault(Exception):
@@ -75,8 +75,8 @@ def report_lines(output: str, errors: str) -> list[str]:
     """The few lines of a checker's report that tell what happened, and where."""
     begins = _HOST_REPORT.search(errors)
     if begins is None:
-        lines = [line for line in output.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
-        return lines[:_MOST_LINES]
+        device = [line for line in output.splitlines() if line.startswith("=========") and not _NOISE.search(line)]
+        return device[:_MOST_DEVICE_LINES]
     lines: list[str] = []
     frames_left = _MOST_FRAMES
     for line in errors[begins.start() :].splitlines():

@@ -61,6 +61,8 @@ class CheckedCalls:
         if self._platform.device == "cpu" and program.emulator is None:
             self._memory = FencedMemory()
         self._fills = itertools.cycle(FILLS)
+        self._calls = 0
+        """With a heap that was filled."""
         self._unchecked = False
         self._scripted = kernels.scripted_functions()
 
@@ -93,7 +95,8 @@ class CheckedCalls:
         poison = modes.Poison(device, self._memory) if request.poison else None
         mode = poison or contextlib.nullcontext()
         is_filled = request.poison_heap and self._memory is not None
-        heap = poisoned_heap(next(self._fills)) if is_filled else contextlib.nullcontext()
+        heap = poisoned_heap(next(self._fills), self._calls < len(FILLS)) if is_filled else contextlib.nullcontext()
+        self._calls += is_filled
         self._inputs.refresh()
         if emulator is not None:
             emulator.set_checked(request.closely)

@@ -17,22 +17,25 @@ _KEPT = 7
 
 
 @contextlib.contextmanager
-def poisoned_heap(fill: int) -> Iterator[None]:
-    """For the block, unwritten memory from `malloc` and `new` holds this byte; nothing happens without glibc."""
-    libc = ctypes.CDLL(None)
+def poisoned_heap(fill: int, kept: bool = True) -> Iterator[None]:
+    """For the block, unwritten memory from `malloc` and `new` holds this byte; nothing happens without glibc.
+
+    `kept`: also what this thread freed before in small pieces, which takes a millisecond.
+    """
+    libc = ctypes.PyDLL(None)
     if not hasattr(libc, "mallopt"):
         yield
         return
     libc.mallopt(_M_PERTURB, fill ^ 0xFF)
     try:
-        _fill_kept(libc, fill)
+        if kept:
+            _fill_kept(libc, fill)
         yield
     finally:
         libc.mallopt(_M_PERTURB, 0)
 
 
-def _fill_kept(libc: ctypes.CDLL, fill: int) -> None:
-    """Fill what this thread has freed and glibc keeps for it."""
+def _fill_kept(libc: ctypes.PyDLL, fill: int) -> None:
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
     libc.free.argtypes = (ctypes.c_void_p,)

@@ -97,7 +97,12 @@ class Platform:
     flushes_cache = False
     """Whether each timed call finds the device's caches cold."""
     sanitizers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(name, command before the program): tools that end with a status other than 0 where they found a fault."""
+    """(name, command before the program): tools that end with status 86 where they found a fault.
+
+    In the command, `{home}` is a folder that the tool may write to, `{python}` the interpreter, and `{package}` the
+    folder of KForge's code that a runner sees. A file `uninstrumented` that the tool leaves in `{home}` says that there
+    was nothing it could look at.
+    """
 
     def hardware(self) -> Platform:
         """The platform where its hardware is; programs are written for that, wherever they are verified."""

@@ -12,9 +12,12 @@ import fcntl
 import hashlib
 import mmap
 import os
+import sys
 import tempfile
 import warnings
 import weakref
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import torch
 
@@ -25,26 +28,65 @@ _FENCE = 64
 """Bytes at least between the end of a tensor and the next one."""
 POISON = 0xFF
 """Of floating numbers, NaN."""
+_GUARD = 1 << 20
+"""Bytes without any access around a guarded tensor; they take up addresses and no memory."""
+_VECTOR = 64
+"""What torch's own tensors are aligned to, and so what vector instructions may count on."""
+Side = Literal["start", "end"]
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x0001, 0x0002, 0x0004, 0x0010
 
 
 class ArenaLayout:
     """Places tensors one after another; `size` is what the arena must hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, guarded: Side | None = None) -> None:
+        """`guarded`: which side of each tensor touches bytes that nobody may access.
+
+        A tensor begins at a multiple of 64 all the same: its end may be up to 63 bytes away from them.
+        """
+        self._guarded = guarded
         self.size = 0
         self.fences: list[tuple[int, int]] = []
-        """Bytes behind each tensor that belong to none, from where to where."""
+        """Bytes beside each tensor that belong to none, from where to where."""
+        self.guards: list[tuple[int, int]] = []
+        """Bytes, in whole pages, that nobody may access."""
+        self._tensors: list[tuple[int, int]] = []
 
     def place(self, tensor: torch.Tensor) -> Spec:
         """Room for a tensor like this one, its strides kept where they do not overlap."""
         dense = span(tensor.shape, tensor.stride()) == tensor.numel()
         stride = tensor.stride() if dense else _contiguous_stride(tensor.shape)
-        spec = Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), self.size)
         nbytes = tensor.numel() * tensor.element_size()
-        start, self.size = self.size, self.size + -(-(nbytes + _FENCE) // _ALIGN) * _ALIGN
+        start = self._place_between_guards(nbytes) if self._guarded else self._place_before_fence(nbytes)
+        self._tensors.append((start, start + nbytes))
+        return Spec(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(stride), start)
+
+    def _place_before_fence(self, nbytes: int) -> int:
+        start, self.size = self.size, self.size + _round_up(nbytes + _FENCE, _ALIGN)
         self.fences.append((start + nbytes, self.size))
-        return spec
+        return start
+
+    def _place_between_guards(self, nbytes: int) -> int:
+        if not self.size:
+            self._add_guard()
+        first, end = self.size, self.size + _round_up(max(nbytes, 1), mmap.PAGESIZE)
+        start = first if self._guarded == "start" else end - _round_up(nbytes, _VECTOR)
+        self.fences += [(first, start), (start + nbytes, end)]
+        self.size = end
+        self._add_guard()
+        return start
+
+    def _add_guard(self) -> None:
+        self.guards.append((self.size, self.size + _GUARD))
+        self.size += _GUARD
+
+    def neighbour(self, offset: int) -> tuple[int, str]:
+        """The tensor that a byte outside of all of them is nearest to, by its number, and how it lies to that one."""
+        ends = [(offset - stop, number, "behind the end of") for number, (_, stop) in enumerate(self._tensors)]
+        before = "before the start of"
+        starts = [(start - 1 - offset, number, before) for number, (start, _) in enumerate(self._tensors)]
+        _, number, where = min(item for item in ends + starts if item[0] >= 0)
+        return number, where
 
 
 class Arena:
@@ -55,10 +97,8 @@ class Arena:
         self.size = size
         self._close = weakref.finalize(self, os.close, fd)
         self._map = mmap.mmap(fd, size, prot=mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE)
-        with warnings.catch_warnings():
-            # torch says that a read-only buffer should not be written to. Indeed.
-            warnings.simplefilter("ignore")
-            self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._is_guarded = False
+        self._bytes = self._view(size, 0)
 
     @classmethod
     def create(cls, size: int) -> Arena:
@@ -78,13 +118,32 @@ class Arena:
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
 
-    def poison(self) -> None:
-        """NaN everywhere, so that whoever reads past the end of a tensor laid into it shows it."""
-        self._bytes.fill_(POISON)
+    def _view(self, size: int, offset: int) -> torch.Tensor:
+        with warnings.catch_warnings():
+            # torch says that a read-only buffer should not be written to. Indeed.
+            warnings.simplefilter("ignore")
+            return torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=offset)
 
-    def holds_poison(self, spans: list[tuple[int, int]]) -> bool:
-        """Whether these bytes are as `poison` left them."""
-        return all(bool((self._bytes[start:stop] == POISON).all()) for start, stop in spans)
+    def poison(self, spans: Iterable[tuple[int, int]] = ()) -> None:
+        """NaN in these bytes, or everywhere: whoever reads past the end of a tensor laid into it shows it."""
+        for start, stop in spans or [(0, self.size)]:
+            self._bytes[start:stop].fill_(POISON)
+
+    def changed_poison(self, spans: Iterable[tuple[int, int]]) -> int | None:
+        """The first of these bytes that is not as `poison` left it; None if all are."""
+        for start, stop in spans:
+            changed = self._bytes[start:stop] != POISON
+            if bool(changed.any()):
+                return start + int(changed.nonzero()[0])
+        return None
+
+    def protect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """From now on this process can access none of these bytes, which are whole pages; left where that fails."""
+        self._is_guarded = bool(spans)
+        if sys.platform == "linux":
+            libc = ctypes.CDLL(None)
+            for start, stop in spans:
+                libc.mprotect(ctypes.c_void_p(self.address + start), ctypes.c_size_t(stop - start), 0)
 
     @property
     def address(self) -> int:
@@ -100,13 +159,21 @@ class Arena:
         if count == 0:
             return torch.empty(spec.shape, dtype=dtype)
         nbytes = count * dtype.itemsize
-        flat = self._bytes[spec.offset : spec.offset + nbytes].view(dtype)
-        return flat.as_strided(spec.shape, spec.stride)
+        if self._is_guarded:
+            # A storage of its own: who copies a tensor with its storage touches nothing else.
+            flat = self._view(nbytes, spec.offset)
+        else:
+            flat = self._bytes[spec.offset : spec.offset + nbytes]
+        return flat.view(dtype).as_strided(spec.shape, spec.stride)
 
     def close(self) -> None:
         """Drop the descriptor, if nobody did; the mapping goes when the last tensor on it does."""
         self._close()
         self.fd = -1
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def dtype_name(dtype: torch.dtype) -> str:

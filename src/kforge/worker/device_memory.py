@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import weakref
+from collections.abc import Iterable
 
 import torch
 
@@ -93,13 +94,18 @@ class DeviceArena:
             cuda_driver.release_block(handle)
         return cls(fd, size, address, 0)
 
-    def poison(self) -> None:
-        """NaN everywhere, so that whoever reads past the end of a tensor laid into it shows it."""
-        self.bytes.fill_(POISON)
+    def poison(self, spans: Iterable[tuple[int, int]] = ()) -> None:
+        """NaN in these bytes, or everywhere: whoever reads past the end of a tensor laid into it shows it."""
+        for start, stop in spans or [(0, self.size)]:
+            self.bytes[start:stop].fill_(POISON)
 
-    def holds_poison(self, spans: list[tuple[int, int]]) -> bool:
-        """Whether these bytes are as `poison` left them."""
-        return all(bool((self.bytes[start:stop] == POISON).all()) for start, stop in spans)
+    def changed_poison(self, spans: Iterable[tuple[int, int]]) -> int | None:
+        """The first of these bytes that is not as `poison` left it; None if all are."""
+        for start, stop in spans:
+            changed = self.bytes[start:stop] != POISON
+            if bool(changed.any()):
+                return start + int(changed.nonzero()[0])
+        return None
 
     def seal_against_others(self) -> None:
         """Nothing to do: who maps it is told how, and the judge looks whether the contents are still its own."""

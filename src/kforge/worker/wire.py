@@ -21,6 +21,8 @@ LAZY_VIEW = "lazy view"
 """How a runner names a tensor whose elements are not all there: expanded, or with a pending negation or conjugation."""
 FINISHED = "finished"
 """The file by which a program that runs alone says that nothing ended it early."""
+UNINSTRUMENTED = "uninstrumented"
+"""The file by which a tool in front of a program says that there was nothing it could look at."""
 _HEADER = struct.Struct("!I")
 _to_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _CREDENTIALS = struct.Struct("3i")

@@ -25,6 +25,7 @@ from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.protocol.calls import RecordCall, RecordedCall, ReleaseMemory, WatchedCall
 from kforge.worker.runner import serve
+from kforge.worker.runner.fault_record import FaultRecord
 from kforge.worker.runner.loaded_program import LoadedProgram
 
 GIB = 1 << 30
@@ -132,7 +133,7 @@ def runner(calls: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(registry, "load", lambda kind, name: platform)
     program = LoadedProgram("acme", str(tmp_path))
     program.seed = lambda seed: None
-    return serve._Runner(program)
+    return serve._Runner(program, FaultRecord())
 
 
 @pytest.mark.cpu

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ from faults import program
 from kforge import Candidate, Outcome, Problem, Settings, Verdict
 from kforge.platforms.cpu.platform import Cpu
 from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.judge.sanitizers import report_lines
 
 pytestmark = pytest.mark.toolchain
 
@@ -124,8 +129,8 @@ def test_a_module_made_from_tensors_cannot_be_run_alone_and_leaves_nothing_runni
     spawned: list[Any] = []
     spawn = RunnerPool.spawn
 
-    def counted(self: RunnerPool, limits: Any) -> Any:
-        runner = spawn(self, limits)
+    def counted(self: RunnerPool, *arguments: Any) -> Any:
+        runner = spawn(self, *arguments)
         if self is not judge._trusted:
             spawned.append(runner)
         return runner
@@ -138,3 +143,68 @@ def test_a_module_made_from_tensors_cannot_be_run_alone_and_leaves_nothing_runni
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert "not checked by memcheck: the module takes tensors to be constructed" in verdict.notes
     assert all(runner._ended is not None for runner in spawned)
+
+
+# -- the processor's own: what a program compiles is instrumented ----------------------------------------------------
+
+PASTS_END = "volatile long n = rows * columns; volatile float past = y[n]; (void)past;"
+OVERRUNS_ARRAY = "float few[4] = {0, 0, 0, 0}; volatile long n = 4; few[n - 1] = few[n];"
+
+
+def has_library() -> bool:
+    compiler = shutil.which("g++")
+    if compiler is None or sys.platform != "linux":
+        return False
+    path = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return os.path.isabs(path)
+
+
+needs_library = pytest.mark.skipif(not has_library(), reason="needs g++ with AddressSanitizer's library")
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("native", "words"),
+    [(PASTS_END, ("heap-buffer-overflow", "READ of size 4", "k.cpp:")), (OVERRUNS_ARRAY, ("k.cpp:", "out of bounds"))],
+)
+def test_a_fault_of_a_kernel_is_found_with_its_line(
+    judge: Any, scale_relu: Any, native: str, words: tuple[str, ...]
+) -> None:
+    verdict = judge.evaluate(scale_relu, Candidate(program(native=native)), SANITIZED)
+    assert (verdict.outcome, verdict.rule) == (Outcome.REJECTED, "sanitizer"), verdict.detail
+    assert verdict.detail.startswith("AddressSanitizer found a fault:\n")
+    assert all(word in verdict.detail for word in words), verdict.detail
+
+
+@needs_library
+def test_an_honest_kernel_is_clean(judge: Any, scale_relu: Any) -> None:
+    verdict = judge.evaluate(scale_relu, Candidate(program()), SANITIZED)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.evidence.sanitized == ("AddressSanitizer",)
+    assert not is_unchecked(verdict)
+
+
+@needs_library
+def test_a_program_that_compiles_nothing_is_said_to_be_unchecked(judge: Any, scale_relu: Any) -> None:
+    source = scale_relu.source.replace("class Model(", "class ModelNew(")
+    settings = Settings(compile_baseline=False, timing_seconds=0, seeds=1, sanitize=True, policy="any")
+    verdict = judge.evaluate(scale_relu, Candidate(source), settings)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.evidence.sanitized == ()
+    assert any(note.startswith("not checked by AddressSanitizer: none of its code") for note in verdict.notes)
+
+
+def test_a_report_of_the_host_is_cut_to_what_tells() -> None:
+    errors = (
+        "what the program prints\n==7==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7ff at pc 0x1\n"
+        "WRITE of size 4 at 0x7ff thread T0\n    #0 0x7f in add(float*) /tmp/k.cpp:7\n"
+        "    #1 0x7f  (/lib/libffi.so.8+0x6f79)\n    #2 0x7f in call /build/callproc.c:923\n\n"
+        "    [32, 48) 'few' (line 5) <== Memory access at offset 48 overflows this variable\n"
+        "SUMMARY: AddressSanitizer: ...\nShadow bytes around the buggy address:\n"
+    )
+    assert report_lines("", errors) == [
+        "AddressSanitizer: stack-buffer-overflow",
+        "WRITE of size 4 thread T0",
+        "  in add(float*), /tmp/k.cpp:7",
+        "[32, 48) 'few' (line 5) <== Memory access at offset 48 overflows this variable",
+    ]

@@ -29,6 +29,7 @@ class Cpu(Platform):
     device_class = "cpu"
     device = "cpu"
     profilers = ("torch_profiler", "roofline", "compiler_remarks")
+    sanitizers = (("AddressSanitizer", ("{python}", "-I", "-B", "{package}/platforms/cpu/sanitized_run.py", "{home}")),)
     dialect = Dialect(language="cpp", shared_marks=r"#\s*pragma\s+omp\b|\bg\+\+|<immintrin\.h>|<arm_neon\.h>")
     terms = {
         "kernel": 'function, `extern "C" void`, built by g++ and loaded by `ctypes`',

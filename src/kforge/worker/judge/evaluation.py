@@ -15,7 +15,7 @@ from kforge.errors import HarnessError
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
-from kforge.worker.arena import dtype_name
+from kforge.worker.arena import Side, dtype_name
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import (
     distributions,
@@ -225,7 +225,7 @@ class Evaluation:
         with self._explain_failures(runner, "a checked call"):
             for number, case in enumerate(self._cases.cases_to_check(self._settings.seeds)):
                 self._progress(f"checking {number + 1} of {self._settings.seeds}: {case.distribution}")
-                self._check(runner, case, closely=self._platform.emulated and number == 0)
+                self._check(runner, case, number, closely=self._platform.emulated and number == 0)
                 del case
         # Now others need the device's memory.
         self._cases.device.give_back_all(self._cases.set_bytes)
@@ -368,18 +368,35 @@ class Evaluation:
 
     # -- correctness -----------------------------------------------------------------------------------------------
 
-    def _check(self, runner: RunnerHandle, case: Case, closely: bool) -> None:
+    def _check(self, runner: RunnerHandle, case: Case, number: int, closely: bool) -> None:
         """Call the candidate on one case: once with fresh memory poisoned, and by chance once more without."""
         self._send_state(runner, case.state)
-        with contextlib.closing(InputSets([case.arguments], self._cases.device)) as sets:
-            self._check_calls(runner, case, sets, closely)
+        guarded: Side | None = None
+        if not self._cases.device.has_own_memory and not self._platform.emulated:
+            guarded = "start" if number % 2 else "end"
+        with contextlib.closing(InputSets([case.arguments], self._cases.device, guarded=guarded)) as sets:
+            try:
+                self._check_calls(runner, case, sets, closely)
+            except RunnerLost as error:
+                if error.kind == "ended":
+                    self._refuse_fault(runner, sets)
+                raise
+
+    def _refuse_fault(self, runner: RunnerHandle, sets: InputSets) -> None:
+        """Refuse a candidate whose process was ended by an access to a guard around its inputs."""
+        ending = runner.end()
+        place = sets.place_of_fault(ending.fault) if ending.fault is not None else ""
+        if place:
+            self._refuse_findings(runner)
+            what = f"it read or wrote memory {place}, and was killed by SIGSEGV during a checked call"
+            raise Refused(Outcome.REJECTED, what + explain.printed_tail(ending), "out_of_bounds") from None
 
     def _check_calls(self, runner: RunnerHandle, case: Case, sets: InputSets, closely: bool) -> None:
         lane = Lane(runner, sets, self._cases.outputs, self._seconds())
         scarce = self._cases.device.is_scarce(self._cases.set_bytes)
         ways = [[True]] if scarce else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):
-            block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely)
+            block = lane.call([(0, 0, case.seed)], poison=poison, checked=closely, poison_heap=True)
             self._refuse_findings(runner)
             self._check_structure(block.outputs[0], case)
             self._compare(lane, case)
@@ -445,8 +462,9 @@ class Evaluation:
         for number, (seen, given) in enumerate(zip(sets.tensors[0], trees.pack(case.arguments)[1], strict=True)):
             if not same_bits(seen, given):
                 raise Refused(Outcome.REJECTED, f"forward changed its input {number} in place", "input_modified")
-        if not sets.fences_hold():
-            raise Refused(Outcome.REJECTED, "it wrote behind the end of an input", "out_of_bounds")
+        place = sets.place_written()
+        if place:
+            raise Refused(Outcome.REJECTED, f"it wrote {place}", "out_of_bounds")
 
     # -- whose work is it ------------------------------------------------------------------------------------------
 

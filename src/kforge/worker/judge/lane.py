@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.arena import Arena, ArenaLayout
+from kforge.worker.arena import Arena, ArenaLayout, Side
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
@@ -44,12 +44,20 @@ _LONGEST_KIND = 200
 class InputSets:
     """Argument lists in shared memory. On the processor both sides of a measurement read the same bytes."""
 
-    def __init__(self, sets: list[list[Any]], device: Device, read_only: bool = False, ahead_ns: int = 0) -> None:
+    def __init__(
+        self,
+        sets: list[list[Any]],
+        device: Device,
+        read_only: bool = False,
+        ahead_ns: int = 0,
+        guarded: Side | None = None,
+    ) -> None:
+        """`guarded`: which side of each tensor touches pages that runners cannot access."""
         self.device = device
         self.ahead_ns = ahead_ns
         self.read_only = read_only
         """Whether runners may only read: then no side can spoil the other's inputs."""
-        layout = ArenaLayout()
+        layout = ArenaLayout(guarded)
         packed = [trees.pack(arguments) for arguments in sets]
         specs: list[list[Spec]] = []
         self.spans: list[tuple[int, int]] = []
@@ -59,8 +67,8 @@ class InputSets:
             specs.append([layout.place(tensor) for tensor in tensors])
             self.spans.append((start, layout.size))
         self.arena = device.arena(layout.size)
-        self.arena.poison()
-        self._fences = layout.fences
+        self.arena.poison(layout.fences if guarded else ())
+        self._layout = layout
         self.tensors = [[self.arena.tensor(spec) for spec in row] for row in specs]
         """Set -> its tensors, as a runner sees them."""
         for places, (_, tensors) in zip(self.tensors, packed, strict=True):
@@ -85,9 +93,24 @@ class InputSets:
             place.copy_(tensor)
         self.device.synchronize()
 
-    def fences_hold(self) -> bool:
-        """Whether nothing was written behind the end of an input."""
-        return self.arena.holds_poison(self._fences)
+    @property
+    def guards(self) -> list[tuple[int, int]]:
+        """Pages that runners cannot access, as bytes of the memory."""
+        return self._layout.guards
+
+    def place_written(self) -> str:
+        """Where something was written outside of the inputs, in words; empty where nothing was."""
+        offset = self.arena.changed_poison(self._layout.fences)
+        return "" if offset is None else self._describe_place(offset)
+
+    def place_of_fault(self, offset: int) -> str:
+        """Where an access was, in bytes from the start of the memory: in words if in a guard; empty if not."""
+        is_guarded = any(start <= offset < stop for start, stop in self.guards)
+        return self._describe_place(offset) if is_guarded else ""
+
+    def _describe_place(self, offset: int) -> str:
+        number, where = self._layout.neighbour(offset)
+        return f"{where} input {number}"
 
     def close(self) -> None:
         self.arena.close()
@@ -172,6 +195,7 @@ class Lane:
             ahead_ns=sets.ahead_ns,
             sets=sets.described,
             slots=tuple(map(tuple, self.specs)) if slots is not None else (),
+            guards=tuple(sets.guards),
         )
 
     def _show_slots(self, arena: Arena | DeviceArena) -> None:
@@ -194,12 +218,13 @@ class Lane:
         poison: bool = False,
         look_at: int = 0,
         checked: bool = False,
+        poison_heap: bool = False,
     ) -> TimedBlock:
         """Run (set, slot, seed) calls in a row, and glimpse at a slot the moment they are said to be done.
 
         `checked` calls are looked at closely, where the platform is emulated.
         """
-        request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked)
+        request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked, poison_heap=poison_heap)
         before, own = self.runner.scheduler_times(), own_wait_ns()
         began = _clock()
         answer = self.runner.ask(request, self._seconds)

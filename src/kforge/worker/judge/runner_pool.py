@@ -73,8 +73,11 @@ class RunnerPool:
         self._runners: weakref.WeakSet[RunnerHandle] = weakref.WeakSet()
         self._listing = threading.Lock()
 
-    def spawn(self, limits: Limits) -> RunnerHandle:
-        """A fresh runner; the zygote is started, or started again, if need be."""
+    def spawn(self, limits: Limits, address_space: bool = True) -> RunnerHandle:
+        """A fresh runner; the zygote is started, or started again, if need be.
+
+        `address_space`: whether its limit of memory bounds its addresses, too, where the platform allows it.
+        """
         reason = ""
         for _attempt in range(3):
             with self._turn:
@@ -82,7 +85,7 @@ class RunnerPool:
                     raise HarnessError("the judge is closed")
                 channel = self._warm_channel()
                 try:
-                    runner = self._fork(channel, limits)
+                    runner = self._fork(channel, limits, address_space)
                     with self._listing:
                         self._runners.add(runner)
                     return runner
@@ -91,9 +94,9 @@ class RunnerPool:
                     self._stop_zygote()
         raise HarnessError(f"no runner could be started at sandbox level {self.level}: {reason}")
 
-    def spawn_bounded(self, limits: Limits, set_bytes: int) -> RunnerHandle:
+    def spawn_bounded(self, limits: Limits, set_bytes: int, address_space: bool = True) -> RunnerHandle:
         """A fresh runner for a candidate: its memory is looked at too, beyond a few sets of inputs and outputs."""
-        runner = self.spawn(limits)
+        runner = self.spawn(limits, address_space)
         runner.trusted = False
         runner.limit_memory(allowance(limits, self.level)["memory_bytes"], set_bytes)
         return runner
@@ -128,7 +131,7 @@ class RunnerPool:
         shutil.rmtree(self._stage, ignore_errors=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _fork(self, channel: Channel, limits: Limits) -> RunnerHandle:
+    def _fork(self, channel: Channel, limits: Limits, address_space: bool) -> RunnerHandle:
         home = "/tmp/runner"
         if self.level == "process":
             home = tempfile.mkdtemp(prefix="runner-", dir=self._scratch)
@@ -138,7 +141,7 @@ class RunnerPool:
             home=home,
             environment=self._environment(home),
             memory_bytes=numbers["memory_bytes"],
-            address_space=self._platform.address_space_limited or self._blind,
+            address_space=(address_space and self._platform.address_space_limited) or self._blind,
             file_bytes=numbers["file_bytes"],
             processes=numbers["processes"],
             nice=10 if self._blind else 0,

@@ -30,9 +30,11 @@ def run_standalone(
     files: tuple[str, ...],
     seconds: float,
     environment: dict[str, str] | None = None,
+    address_space: bool = True,
 ) -> StandaloneAnswer:
     """Run a program alone: how it ended and what it wrote, as the runner says.
 
+    `address_space`: whether its addresses are bounded, too, of which some tools reserve far more than they use.
     Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
     """
     cases = session.cases
@@ -50,7 +52,7 @@ def run_standalone(
         dtype=cases.problem.form.dtype,
         environment=environment,
     )
-    runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes)
+    runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes, address_space)
     try:
         Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
         return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)

@@ -46,6 +46,8 @@ class MapInputs(PeerRequest[Acknowledged], operation="map_inputs"):
     """Where the outputs of each slot are delivered; empty where they are read from where they lie."""
     gate_bytes: int = 0
     """Of the memory that opens the gate calls wait behind; 0 where there is none."""
+    guards: tuple[tuple[int, int], ...] = ()
+    """Bytes of the sets' memory, in whole pages, that the runner is to make inaccessible to itself."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ class MakeCheckedCalls(CallColumns, PeerRequest[CheckedOutputs], operation="make
     """Calls in a row, each timed on its own, each output delivered to its slot before the next call."""
 
     poison: bool = False
-    """Whether fresh memory holds nonsense, and what lies around it is looked at."""
+    """Whether fresh memory of torch's holds nonsense, and what lies around it is looked at."""
+    poison_heap: bool = False
+    """Whether fresh memory of the C library's holds nonsense, where torch's device is the host."""
     closely: bool = False
     """Whether an emulator looks at every access."""
 

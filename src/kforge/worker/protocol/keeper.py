@@ -119,6 +119,8 @@ class Ending:
     """Bytes it printed."""
     output: str = ""
     """The first part of them."""
+    fault: int | None = None
+    """Where the invalid access was that ended it, in bytes from the start of its inputs' memory; None if not known."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import random
 from typing import Any
 
@@ -29,6 +30,8 @@ from kforge.worker.protocol.calls import (
 )
 from kforge.worker.protocol.records import ObservedKernel, Operator, OutputLeaf, SlotOutput
 from kforge.worker.runner import kernels, misuse, modes
+from kforge.worker.runner.fenced_memory import FencedMemory
+from kforge.worker.runner.heap_poison import FILLS, poisoned_heap
 from kforge.worker.runner.loaded_program import LoadedProgram, type_name
 from kforge.worker.runner.mapped_inputs import MappedInputs
 
@@ -53,7 +56,13 @@ class CheckedCalls:
         self._reused = False
         self._shared = False
         self._unsettled = False
-        self._out_of_bounds = False
+        self._out_of_bounds = ""
+        self._memory: FencedMemory | None = None
+        if self._platform.device == "cpu" and program.emulator is None:
+            self._memory = FencedMemory()
+        self._fills = itertools.cycle(FILLS)
+        self._calls = 0
+        """With a heap that was filled."""
         self._unchecked = False
         self._scripted = kernels.scripted_functions()
 
@@ -62,7 +71,7 @@ class CheckedCalls:
         if self._unsettled:
             findings.append(RunnerFinding("unsettled_output", "the output still changed after forward had returned"))
         if self._out_of_bounds:
-            findings.append(RunnerFinding("out_of_bounds", "it wrote outside of a tensor that torch had given it"))
+            findings.append(RunnerFinding("out_of_bounds", f"it wrote {self._out_of_bounds}"))
         if self._unchecked:
             findings.append(RunnerFinding("introspection", "it switched off the emulator's checked mode"))
         return findings
@@ -81,14 +90,19 @@ class CheckedCalls:
         probed = _dice.randrange(len(request.sets))
         emulator = self._program.emulator
         device = self._platform.device if emulator is None else ""
-        poison = modes.Poison(device) if request.poison else None
+        if self._memory is not None:
+            self._memory.begin_call()
+        poison = modes.Poison(device, self._memory) if request.poison else None
         mode = poison or contextlib.nullcontext()
+        is_filled = request.poison_heap and self._memory is not None
+        heap = poisoned_heap(next(self._fills), self._calls < len(FILLS)) if is_filled else contextlib.nullcontext()
+        self._calls += is_filled
         self._inputs.refresh()
         if emulator is not None:
             emulator.set_checked(request.closely)
         gc.disable()
         try:
-            with self._program.phase("forward"), torch.no_grad(), mode:
+            with self._program.phase("forward"), torch.no_grad(), mode, heap:
                 for number, (set_index, slot, seed) in enumerate(request.rows()):
                     output, spent = self._call(set_index, seed)
                     times.append(spent)
@@ -103,7 +117,10 @@ class CheckedCalls:
                 self._inputs.deliver()
         finally:
             gc.enable()
-        self._out_of_bounds |= poison is not None and poison.is_fence_crossed()
+        if poison is not None and poison.is_fence_crossed():
+            self._out_of_bounds = "outside of a tensor that torch had given it"
+        elif self._memory is not None:
+            self._out_of_bounds = self._memory.place_written()
         if request.closely and emulator is not None and emulator.unchecked_launches():
             self._unchecked = True
         return CheckedOutputs(times, described, which, self._reused, self._shared)

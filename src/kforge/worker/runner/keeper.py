@@ -35,6 +35,7 @@ from kforge.worker.protocol.keeper import (
     StopProcesses,
 )
 from kforge.worker.runner import serve
+from kforge.worker.runner.fault_record import FaultRecord
 from kforge.worker.runner.program_counters import thread_places
 from kforge.worker.runner.raised_error import describe_error
 from kforge.worker.runner.remote_memory import RemoteMemory
@@ -76,15 +77,16 @@ def start(request: ForkRunner, fds: list[int], level: str) -> NoReturn:
 
 def _keep(request: ForkRunner, fds: list[int], allowance: private.Allowance, others: _Others) -> NoReturn:
     reader, writer = os.pipe()
+    faults = FaultRecord()
     child = os.fork()
     if child == 0:
-        _become_runner(request, fds[0], writer, allowance)
+        _become_runner(request, fds[0], writer, allowance, faults)
     os.close(fds[0])
     os.close(writer)
     if sys.platform == "linux":
         kernel.adopt_orphans()
         kernel.set_dumpable(False)
-    keeper = _Keeper(child, reader, Channel(socket.socket(fileno=fds[1])), others)
+    keeper = _Keeper(child, reader, Channel(socket.socket(fileno=fds[1])), others, faults)
     try:
         keeper.run()
     finally:
@@ -92,7 +94,9 @@ def _keep(request: ForkRunner, fds: list[int], allowance: private.Allowance, oth
         os._exit(0)
 
 
-def _become_runner(request: ForkRunner, channel_fd: int, output_fd: int, allowance: private.Allowance) -> NoReturn:
+def _become_runner(
+    request: ForkRunner, channel_fd: int, output_fd: int, allowance: private.Allowance, faults: FaultRecord
+) -> NoReturn:
     try:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -112,7 +116,8 @@ def _become_runner(request: ForkRunner, channel_fd: int, output_fd: int, allowan
                 system_calls.deny_what_wakes()
             kernel.set_dumpable(True)
         channel = Channel(socket.socket(fileno=3))
-        serve.serve(channel, request.platform, home)
+        faults.install()
+        serve.serve(channel, request.platform, home, faults)
     except BaseException as error:
         with contextlib.suppress(BaseException):
             print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -207,11 +212,12 @@ def _reap_all() -> None:
 class _Keeper:
     """Drains, reaps, and on the judge's word stops, continues and ends everything."""
 
-    def __init__(self, child: int, reader: int, channel: Channel, others: _Others) -> None:
+    def __init__(self, child: int, reader: int, channel: Channel, others: _Others, faults: FaultRecord) -> None:
         self._child = child
         self._reader: int | None = reader
         self._channel = channel
         self._others = others
+        self._faults = faults
         self._status: int | None = None
         self._printed = 0
         self._output = bytearray()
@@ -298,7 +304,8 @@ class _Keeper:
             self._drain()
         self._poll()
         output = bytes(self._output).decode(errors="replace")
-        return Ending(self._status, tuple(sorted(left.values())), self._printed, output)
+        fault = self._faults.offset() if self._status == -signal.SIGSEGV else None
+        return Ending(self._status, tuple(sorted(left.values())), self._printed, output, fault)
 
     def _drain(self) -> None:
         assert self._reader is not None

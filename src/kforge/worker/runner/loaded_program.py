@@ -33,6 +33,7 @@ from kforge.worker.protocol.program import (
 )
 from kforge.worker.protocol.records import HeldTensor, ModuleTensor
 from kforge.worker.runner import standalone, tamper, watch
+from kforge.worker.runner.heap_poison import FILLS, poisoned_heap
 from kforge.worker.runner.raised_error import ProgramFailed
 from kforge.worker.wire import LAZY_VIEW
 
@@ -129,7 +130,11 @@ class LoadedProgram:
 
     def _surroundings(self) -> contextlib.AbstractContextManager[Any]:
         """What a program's own code runs inside."""
-        return self.emulator.surroundings() if self.emulator is not None else contextlib.nullcontext()
+        if self.emulator is not None:
+            return self.emulator.surroundings()
+        # What it keeps for its calls is to hold no zeros that nobody wrote.
+        is_filled = self.watch is not None and self.platform.device == "cpu"
+        return poisoned_heap(FILLS[0]) if is_filled else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ from kforge.worker.arena import Arena
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.protocol.calls import MapInputs
 from kforge.worker.protocol.records import Spec
+from kforge.worker.runner.fault_record import FaultRecord
 
 _copy = torch.Tensor.copy_
 
@@ -18,9 +19,10 @@ _copy = torch.Tensor.copy_
 class MappedInputs:
     """What the judge shares. The tensors persist; the judge changes the bytes of the inputs."""
 
-    def __init__(self, device: str, always_copied: bool = False) -> None:
+    def __init__(self, device: str, faults: FaultRecord, always_copied: bool = False) -> None:
         """`always_copied`: the program's tensors have memory of their own, even where the judge's could be mapped."""
         self._device = device
+        self._faults = faults
         self._always_copied = always_copied
         self.sets: list[list[Any]] = []
         """Set -> forward's arguments."""
@@ -36,6 +38,8 @@ class MappedInputs:
             inputs = DeviceArena.attach(fds[0], request.sets_bytes, request.read_only)
         else:
             inputs = Arena(fds[0], request.sets_bytes, read_only=request.read_only)
+            inputs.protect(request.guards)
+            self._faults.note_inputs(inputs.address)
         self._writable = not request.read_only
         for tree, specs in request.sets:
             tensors = [self._reachable(inputs.tensor(spec)) for spec in specs]
@@ -70,4 +74,5 @@ class MappedInputs:
 
     def forget(self) -> None:
         """Drop everything, so that other memory can take its place."""
+        self._faults.note_inputs(0)
         self.sets, self.slots, self._copied_in = [], [], []

@@ -6,6 +6,7 @@ what C++ code calls, whether or not a mode is in the way.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge.worker.arena import span
+from kforge.worker.runner.fenced_memory import FencedMemory
 
 _ALLOCATIONS = frozenset(
     ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted"),
@@ -40,6 +42,9 @@ _MOVES = frozenset(
 )
 _TINY = 16
 _FENCE, _FENCE_BYTE = 512, 0xA5
+_RESIZES = frozenset(("resize_", "resize_as_"))
+_MOST_COPIED = 64 << 20
+"""Bytes of what an operator gave beyond which it is left where it lies."""
 _WHOLE = "the whole call"
 _LIBRARY = ("aten", "prims", "prim", "mkldnn", "quantized", "inductor")
 
@@ -116,21 +121,40 @@ class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Memory that torch hands out uninitialised holds NaN (or the largest integer) instead of stale results.
 
     On a device that is named, it also lies between two fences, so that who writes before its start or behind its end is
-    seen.
+    seen. In the host's memory so does every new tensor that an operator gives.
     """
 
-    def __init__(self, fenced_on: str = "") -> None:
+    def __init__(self, fenced_on: str = "", host: FencedMemory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._device = fenced_on
+        self._host = host
         self._fences: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ in _ALLOCATIONS and isinstance(output, torch.Tensor):
-            if output.device.type == self._device:
+        kwargs, name = kwargs or {}, func.overloadpacket.__name__
+        if self._host is not None and name in _RESIZES and self._host.holds(args[0]):
+            _leave_fences(args[0])
+        output = func(*args, **kwargs)
+        if name in _ALLOCATIONS and isinstance(output, torch.Tensor):
+            if self._host is not None:
+                output = self._host.like(output) if self._host.can_hold(output) else output
+            elif output.device.type == self._device:
                 output = self._fence_in(output)
             poison(output)
+        elif self._host is not None and func.namespace == "aten" and _gives_new(func):
+            output = self._copy_in(output, self._host, _tensors(args) + _tensors(kwargs))
         return output
+
+    def _copy_in(self, output: Any, host: FencedMemory, inputs: list[torch.Tensor]) -> Any:
+        """What an operator gave, each tensor that lies in memory of its own between fences."""
+        if isinstance(output, (list, tuple)):
+            return type(output)([self._copy_in(item, host, inputs) for item in output])
+        if not isinstance(output, torch.Tensor) or not host.can_hold(output) or output.nbytes > _MOST_COPIED:
+            return output
+        storage = output.untyped_storage().data_ptr()
+        if any(item.layout == torch.strided and item.untyped_storage().data_ptr() == storage for item in inputs):
+            return output
+        return host.like(output).copy_(output)
 
     def _fence_in(self, tensor: torch.Tensor) -> torch.Tensor:
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
@@ -146,6 +170,18 @@ class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def is_fence_crossed(self) -> bool:
         """Whether something was written to a fence."""
         return any(bool((fence != _FENCE_BYTE).any()) for fence in self._fences)
+
+
+@functools.cache
+def _gives_new(func: Any) -> bool:
+    """Whether what an operator returns is no argument of it, and no part of one."""
+    return all(result.alias_info is None for result in func._schema.returns)
+
+
+def _leave_fences(tensor: torch.Tensor) -> None:
+    """Move a tensor to memory that can grow."""
+    copy = tensor.clone()
+    tensor.set_(copy.untyped_storage(), 0, copy.shape, copy.stride())
 
 
 def poison(tensor: torch.Tensor) -> None:

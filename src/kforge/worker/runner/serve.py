@@ -60,6 +60,7 @@ from kforge.worker.runner import probes, standalone
 from kforge.worker.runner.checked_calls import CheckedCalls
 from kforge.worker.runner.device_gate import DeviceGate
 from kforge.worker.runner.exported_memory import ExportedMemory
+from kforge.worker.runner.fault_record import FaultRecord
 from kforge.worker.runner.loaded_program import LoadedProgram, type_name
 from kforge.worker.runner.mapped_inputs import MappedInputs
 from kforge.worker.runner.raised_error import ProgramFailed, describe_error
@@ -67,10 +68,10 @@ from kforge.worker.runner.timed_calls import TimedCalls
 from kforge.worker.wire import Channel, PeerError
 
 
-def serve(channel: Channel, platform_name: str, home: str) -> None:
+def serve(channel: Channel, platform_name: str, home: str, faults: FaultRecord) -> None:
     """Answer requests until told to finish or the judge is gone."""
     try:
-        runner = _Runner(LoadedProgram(platform_name, home))
+        runner = _Runner(LoadedProgram(platform_name, home), faults)
     except PlatformFault as fault:
         channel.send(answer_to_wire(PeerFailure(PLATFORM_PHASE, describe_error(fault))))
         return
@@ -98,10 +99,10 @@ def serve(channel: Channel, platform_name: str, home: str) -> None:
 
 
 class _Runner:
-    def __init__(self, program: LoadedProgram) -> None:
+    def __init__(self, program: LoadedProgram, faults: FaultRecord) -> None:
         self._program = program
         self._platform = program.platform
-        self._inputs = MappedInputs(self._platform.device, always_copied=self._platform.emulated)
+        self._inputs = MappedInputs(self._platform.device, faults, always_copied=self._platform.emulated)
         self._checked = CheckedCalls(program, self._inputs)
         self._timed = TimedCalls(program.seed)
         self._gate: DeviceGate | None = None

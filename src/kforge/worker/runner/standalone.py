@@ -50,7 +50,8 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
     _write(os.path.join(folder, "order.json"), json.dumps(order))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standalone_program.py")
     root = os.path.abspath(os.path.join(os.path.dirname(program), "..", "..", ".."))
-    command = [word.replace("{home}", folder) for word in request.command]
+    places = {"{home}": folder, "{python}": sys.executable, "{package}": os.path.join(root, "kforge")}
+    command = [_fill_in(word, places) for word in request.command]
     command += [sys.executable, "-I", "-B", "-W", "ignore", program, root, folder]
     began = time.monotonic()
     with (
@@ -76,6 +77,12 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
                 process.wait()
         written, complaints = _tail(output, _MOST_OUTPUT), _tail(errors, _ERRORS)
     return StandaloneAnswer(status, written, complaints, time.monotonic() - began, _collect(folder, request.files))
+
+
+def _fill_in(word: str, places: dict[str, str]) -> str:
+    for name, place in places.items():
+        word = word.replace(name, place)
+    return word
 
 
 def pack(home: str) -> bytes:

@@ -115,9 +115,10 @@ class Baselines:
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
         training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name in _IN_TF32
+        gradients = self._cases.reference.gradient_names
         if self._cases.problem.payload:
             with open(self._cases.problem.payload, "rb") as file:
-                runner.ask(LoadPickled(training, mode, tf32), 60, (file.fileno(),))
+                runner.ask(LoadPickled(training, mode, tf32, gradients), 60, (file.fileno(),))
         else:
             request = LoadProgram(
                 source=self._cases.reference.source,
@@ -127,6 +128,7 @@ class Baselines:
                 compile_mode=mode,
                 tf32=tf32,
                 dtype=self._cases.problem.form.dtype,
+                gradients=gradients,
             )
             send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 

@@ -33,10 +33,11 @@ from kforge.worker.judge import (
 from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.baselines import Unsettled, describe_baseline_error
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
-from kforge.worker.judge.compare import Tolerance, compare, same_bits
+from kforge.worker.judge.compare import Tolerance, same_bits
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
+from kforge.worker.judge.kinks import compare_outputs
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.measurement import Measurement
@@ -51,7 +52,7 @@ from kforge.worker.protocol.base import RaisedError
 from kforge.worker.protocol.calls import RecordedCall
 from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches, LoadProgram
-from kforge.worker.protocol.records import SlotOutput
+from kforge.worker.protocol.records import HeldTensor, SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
@@ -326,8 +327,15 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
 
     def _load(self, runner: RunnerHandle) -> None:
-        training, dtype = self._cases.reference.training, self._cases.problem.form.dtype
-        request = LoadProgram(self._candidate.source, "ModelNew", watched=True, training=training, dtype=dtype)
+        reference = self._cases.reference
+        request = LoadProgram(
+            source=self._candidate.source,
+            class_name="ModelNew",
+            watched=True,
+            training=reference.training,
+            dtype=self._cases.problem.form.dtype,
+            gradients=reference.gradient_names,
+        )
         seconds = self._settings.limits.build_seconds
         loaded = send_load(
             runner, request, self._cases.reference.init_arguments, self._cases.init_seed, seconds, self._build
@@ -347,9 +355,23 @@ class Evaluation:
                 "was initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
                 "buffer, so that new values can be loaded",
             )
+        self._refuse_missing_parameters(loaded.state)
         self._findings.notes += [
             f"buffer {name} of the reference has no counterpart in the candidate" for name in lost if name[0] != "="
         ]
+
+    def _refuse_missing_parameters(self, held: list[HeldTensor]) -> None:
+        """Refuse a module that cannot be trained in the reference's place: by its optimiser, from its checkpoints."""
+        shapes = {item.name: item.shape for item in held if item.kind == "parameter"}
+        for name in self._cases.reference.gradient_names or ():
+            wanted = tuple(self._cases.initial_state[name].shape)
+            if shapes.get(name) != wanted:
+                raise Refused(
+                    Outcome.MISMATCH,
+                    f"gradients are asked for, and the module has no parameter `{name}` of shape {wanted}: hold each of "
+                    "the reference's parameters as an nn.Parameter of the same name and shape, so that optimisers and "
+                    "checkpoints find it",
+                )
 
     def _refuse_patches(self, patched: list[str]) -> None:
         if patched:
@@ -401,7 +423,7 @@ class Evaluation:
                 Outcome.MISMATCH, f"{len(output.leaves)} tensors returned, {len(case.expected.outputs)} expected"
             )
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
-            name = f"output {number}" if len(output.leaves) > 1 else "the output"
+            name = self._cases.output_names[number]
             self._usual_layout = self._usual_layout and leaf.usual_layout
             if leaf.kind == LAZY_VIEW and not self._cases.lazy_output:
                 raise Refused(Outcome.REJECTED, f"{name} is a view that leaves work to its reader", "output_type")
@@ -418,11 +440,10 @@ class Evaluation:
                 raise Refused(Outcome.MISMATCH, f"{name} could not be read (layout or storage is not an ordinary one)")
 
     def _compare(self, lane: Lane, case: Case) -> None:
-        many = len(case.expected.leaves) > 1
         norms = []
-        for number, leaf in enumerate(case.expected.leaves):
-            name = f"output {number}" if many else "the output"
-            difference = compare(leaf, lane.slots[0][number], self._tolerance, name)
+        for difference in compare_outputs(
+            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], self._tolerance
+        ):
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
                 where = f"inputs: {self._describe_distribution(case)}"

@@ -214,6 +214,10 @@ class Platform:
         """Device memory this process gained at most since this was last asked; 0 where the host's is all there is."""
         return 0
 
+    def allocated_bytes(self) -> int | None:
+        """In a runner: device memory that tensors hold now; None where the host's is all there is, or nobody counts."""
+        return _torch_backend.allocated_bytes(self.device)
+
     def conditions(self, number: int = 0) -> dict[str, str]:
         """Clocks, temperature and power of an accelerator, as far as they can be read."""
         return {}

@@ -29,6 +29,7 @@ from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.matrix_precision import allows
+from kforge.worker.protocol.calls import MeasureSavedMemory
 from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
 _COMPILE_SECONDS = 600.0
@@ -76,6 +77,7 @@ class Baselines:
         self._ratios: dict[str, BaselineTime] = {}
         self._observation: Observation | None = None
         self._self_deviation: float | None = None
+        self._saved_bytes: int | None = None
         self._usual_ns: dict[str, float] = {}
         self._quiet: dict[int, Quiet] = {}
         """By how many calls are launched at a time, on a device."""
@@ -142,6 +144,15 @@ class Baselines:
             seeds = (self._cases.derive("observe", 0), self._cases.derive("observe", 1))
             self._observation = read_observation(*self.lane("eager").observe(0, seeds), ())
         return self._observation
+
+    def saved_bytes(self) -> int:
+        """The memory that eager holds between forward and backward."""
+        if self._saved_bytes is None:
+            request = MeasureSavedMemory(0, self._cases.derive("observe", 2))
+            lane = self.lane("eager")
+            lane.bring_inputs()
+            self._saved_bytes = lane.runner.ask(request, self.deadline() + 60).saved_bytes
+        return self._saved_bytes
 
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""

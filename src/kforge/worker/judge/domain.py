@@ -22,6 +22,7 @@ def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list
         device=platform.hardware().device,
         training=cases.reference.training if cases.mode_matters else None,
         exact_shapes=not platform.emulated,
+        backward=cases.reference.backward,
     )
 
 

@@ -49,7 +49,7 @@ from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.protocol.base import RaisedError
-from kforge.worker.protocol.calls import RecordedCall
+from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches, LoadProgram
 from kforge.worker.protocol.records import HeldTensor, SlotOutput
@@ -60,6 +60,8 @@ _LETTING_GO_SECONDS = 3.0
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 _WATCHED_AGAIN = 2
+_OF_DIRECTIONS = ("forward: ", "held between ")
+"""How the notes begin that an observed call writes: of several, the last one's stand."""
 
 
 class Evaluation:
@@ -479,13 +481,14 @@ class Evaluation:
             seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            on_device = self._platform.records_kernels
+            on_device, backward = self._platform.records_kernels, self._cases.reference.backward
             other = self._timed_inputs.watched_arguments(number + 1) if on_device else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             watched, recorded = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
                 self._check_recorded_call(lane, recorded, number, other, seeds[4])
+            saved = runner.ask(MeasureSavedMemory(number, seeds[3]), self._seconds()).saved_bytes if backward else 0
         native = () if on_device else integrity.own_native_code(runner.native_code(), self._known)
         brought = integrity.foreign_native_code(native) if self._platform.emulated else ()
         if brought:
@@ -500,9 +503,21 @@ class Evaluation:
             usual = self._baselines.lane("eager").runner.native_code()
             self._findings.observed = mark_library_kernels(self._findings.observed, loaded, usual)
         self._findings.custom_share = integrity.custom_share(self._findings.observed, float(min(times)))
+        if backward:
+            self._note_directions(self._findings.observed, saved)
         rule, what = integrity.judge_work(self._findings.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
+
+    def _note_directions(self, observed: integrity.Observation, saved: int) -> None:
+        """Note whose work forward and backward were, and what memory is held between them."""
+        self._findings.notes = [note for note in self._findings.notes if not note.startswith(_OF_DIRECTIONS)]
+        parts = integrity.describe_directions(observed)
+        own_memory = self._cases.device.has_own_memory
+        how = "device memory allocated by forward, the output's included" if own_memory else "what autograd saved"
+        ours, theirs = _size_text(saved), _size_text(self._baselines.saved_bytes())
+        held = f"held between forward and backward: {ours}, eager {theirs} ({how})"
+        self._findings.notes += [parts, held] if parts else [held]
 
     def _check_recorded_call(
         self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int
@@ -606,6 +621,11 @@ class Evaluation:
 
     def _mark(self, name: str) -> None:
         self._findings.marks.append((name, time.perf_counter()))
+
+
+def _size_text(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
 
 
 _DISTRIBUTION_DESCRIPTIONS = {

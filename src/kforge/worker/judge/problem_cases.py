@@ -115,7 +115,7 @@ class ProblemCases:
         if names is not None:
             # Which of several subgradients a program takes is its own choice.
             choosing = True
-            self.unchecked.append("gradients at NaN, infinities, zeros and ties")
+            self.unchecked.append("NaN, infinities, zeros and ties: which gradient is right there is not certain")
         self.extremes = distributions.levels_of_extremes(choosing)
         """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _total_bytes(trees.pack(arguments)[1]) + _total_bytes(tensors)

@@ -235,6 +235,14 @@ class Platform:
             (folder / "candidate.py").read_text(encoding="utf-8"),
         )
 
+    def backward_example(self) -> tuple[str, str] | None:
+        """The same pair for a module with its gradients, in files named backward_...; None where there is none."""
+        folder = self.home() / "example"
+        pair = [folder / "backward_reference.py", folder / "backward_candidate.py"]
+        if not all(path.is_file() for path in pair):
+            return None
+        return pair[0].read_text(encoding="utf-8"), pair[1].read_text(encoding="utf-8")
+
     def home(self) -> Path:
         """Its folder: everything a runner needs of it is in there."""
         return Path(str(sys.modules[type(self).__module__].__file__)).parent

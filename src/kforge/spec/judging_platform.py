@@ -31,7 +31,8 @@ def target_of(platform: str, executor: str = LOCAL) -> Target:
     is_known = judge.judges_here or judge.facts(argument, platform)
     guide = plugin.guide() if is_known else plugin.guide() + _UNKNOWN
     verified_as = plugin.device_class if plugin.emulated else ""
-    return Target(plugin.name, guide, plugin.example(), plugin.hardware().device_class, verified_as)
+    device_class, backward = plugin.hardware().device_class, plugin.backward_example()
+    return Target(plugin.name, guide, plugin.example(), device_class, verified_as, backward)
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:

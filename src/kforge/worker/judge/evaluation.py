@@ -481,7 +481,8 @@ class Evaluation:
             seeds = [self._cases.derive("watched call", number) for number in range(5)]
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
-            on_device, backward = self._platform.records_kernels, self._cases.reference.backward
+            on_device = self._platform.records_kernels
+            backward = self._cases.reference.backward and not self._platform.emulated
             other = self._timed_inputs.watched_arguments(number + 1) if on_device else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             watched, recorded = lane.observe(number, (seeds[3], seeds[4]), renew)

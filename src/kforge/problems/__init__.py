@@ -20,8 +20,8 @@ _SUITES = {"bundled": BUNDLED, "training": TRAINING}
 def find(place: str | Path) -> list[Problem]:
     """The problems of a file or a folder, ordered by level and number.
 
-    "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough); "training"
-    is the suite of problems with their gradients.
+    "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough);
+    "training" is the suite of problems with their gradients.
     """
     check_place(place)
     if names_suite(place):

@@ -39,7 +39,8 @@ def files_in(place: str, choice: Selection, folder: Path) -> list[File]:
         return [File(file) for file in files_of(path)]
     if not path.exists():
         raise UsageError(
-            f"{place}: there is no such file or folder; a suite is bundled, training, kernelbench:PATH, a folder or a file"
+            f"{place}: there is no such file or folder; a suite is bundled, training, kernelbench:PATH, a folder or a "
+            "file"
         )
     return [File(path, must=True)]
 

@@ -1,7 +1,7 @@
 """A program as it is handed to a user: with a guard that keeps it to what it was verified for.
 
-A verdict speaks of one device, one set of dtypes and shapes, and of inference, or of training too. The text of the guard
-(`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
+A verdict speaks of one device, one set of dtypes and shapes, and of inference, or of training too. The text of the
+guard (`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
 """
 
 from __future__ import annotations

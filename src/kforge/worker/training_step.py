@@ -1,7 +1,7 @@
 """A call of a module that is forward and backward: what the judge and a runner call where gradients are part of it.
 
-The outputs' gradients are one more argument, the last: a list with a tensor for each tensor of the output, None where it
-has no gradient. What comes back is one structure of plain tensors, held to what any output is held to:
+The outputs' gradients are one more argument, the last: a list with a tensor for each tensor of the output, None where
+it has no gradient. What comes back is one structure of plain tensors, held to what any output is held to:
 [the output, gradients of the floating arguments, gradients of the parameters].
 """
 

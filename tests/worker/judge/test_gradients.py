@@ -53,7 +53,8 @@ def test_a_step_gives_what_autograd_gives() -> None:
     expected = module(leaf)
     wanted = torch.autograd.grad(expected, [leaf, module.weight, module.bias], gradient)
     torch.testing.assert_close([output, *of_inputs, *of_parameters], [expected.detach(), *wanted])
-    assert not output.requires_grad and not x.requires_grad
+    assert not output.requires_grad
+    assert not x.requires_grad
 
 
 @pytest.mark.cpu
@@ -217,7 +218,9 @@ def test_without_the_grant_a_kink_would_refuse_an_honest_program() -> None:
     expected = cases._expect(arguments, state, number, False)
     outputs = honest_outputs(cases, arguments, state)
     tolerance = Tolerance(cases.problem.tolerances)
-    plain = [kinks.compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)]
+    plain = [
+        kinks.compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)
+    ]
     assert any(plain)
 
 

@@ -28,7 +28,9 @@ def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list
 
 def _argument_layouts(cases: ProblemCases, number: int) -> tuple[trees.Tree, tuple[TensorLayout, ...]]:
     """forward's arguments in one draw: their tree, and how its tensors lie in memory."""
-    tree, tensors = trees.pack(cases.reference.forward_arguments(cases.reference.inputs(cases.derive("misuse", number))))
+    tree, tensors = trees.pack(
+        cases.reference.forward_arguments(cases.reference.inputs(cases.derive("misuse", number)))
+    )
     layout = ArenaLayout()
     specs = [layout.place(tensor) for tensor in tensors]
     return tree, tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs)

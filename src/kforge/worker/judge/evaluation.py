@@ -370,9 +370,9 @@ class Evaluation:
             if shapes.get(name) != wanted:
                 raise Refused(
                     Outcome.MISMATCH,
-                    f"gradients are asked for, and the module has no parameter `{name}` of shape {wanted}: hold each of "
-                    "the reference's parameters as an nn.Parameter of the same name and shape, so that optimisers and "
-                    "checkpoints find it",
+                    f"gradients are asked for, and the module has no parameter `{name}` of shape {wanted}: hold each "
+                    "of the reference's parameters as an nn.Parameter of the same name and shape, so that optimisers "
+                    "and checkpoints find it",
                 )
 
     def _refuse_patches(self, patched: list[str]) -> None:

@@ -1,8 +1,8 @@
 """Gradients at kinks: where rounding decides on which side of a ReLU's, a clamp's or a maximum's edge a value lies.
 
-There a gradient jumps, and two honest programs differ. What it may jump by is found with float64: everything is moved a
-little, by what rounding does, one way and the other. A smooth function's two changes cancel; a jump does not, since it is
-on one side only. Looked at only where a gradient seems wrong.
+There a gradient jumps, and two honest programs differ. What it may jump by is found with float64: everything is moved
+a little, by what rounding does, one way and the other. A smooth function's two changes cancel; a jump does not, since
+it is on one side only. Looked at only where a gradient seems wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def compare_outputs(
     outputs: Sequence[torch.Tensor],
     tolerance: Tolerance,
 ) -> list[OutputDifference]:
-    """Hold all tensors of a call's output against what is expected; where gradients seem wrong, with their jumps known."""
+    """Hold all tensors of a call's output against what is expected; where gradients seem wrong, their jumps count."""
     names = cases.output_names
     pairs = list(zip(expected.leaves, outputs, names, strict=True))
     differences = [compare(leaf, got, tolerance, name) for leaf, got, name in pairs]
@@ -43,7 +43,9 @@ def compare_outputs(
     if not wrong or min(wrong) < cases.forward_count:
         return differences
     jumps = _jumps(cases, arguments, state, seed, tolerance.precision)
-    for number in wrong if jumps is not None else ():
+    if jumps is None:
+        return differences
+    for number in wrong:
         leaf, got, name = pairs[number]
         differences[number] = compare(replace(leaf, jumps=jumps[number]), got, tolerance, name)
     return differences

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from kforge import Candidate, Outcome, Problem, ProblemForm, Settings, registry
+from kforge import Candidate, Evidence, Outcome, Problem, ProblemForm, Settings, jsonable, registry
 from kforge.errors import ProblemError
 from kforge.problems import find
 from kforge.worker import trees
@@ -260,6 +261,19 @@ def test_the_example_with_gradients_is_right(judge) -> None:
     notes = " ".join(verdict.notes)
     assert "backward: 100%" in notes or "its own code" in notes
     assert "held between forward and backward" in notes
+
+
+@pytest.mark.toolchain
+def test_a_record_with_gradients_is_judged_again_as_it_was(judge) -> None:
+    problem, program = example("cpu")
+    verdict = judge.evaluate(problem, program, QUICK)
+    record = jsonable.decode(Evidence, json.loads(json.dumps(jsonable.encode(verdict.evidence))))
+    assert record.problem == problem
+    assert record.problem.form.backward
+    again = judge.evaluate(record.problem, record.candidate, record.settings)
+    assert again.outcome is Outcome.CORRECT, again.detail
+    assert [error.distribution for error in again.errors][:1] == [error.distribution for error in verdict.errors][:1]
+    assert again.domain == verdict.domain
 
 
 @pytest.mark.toolchain

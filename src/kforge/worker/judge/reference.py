@@ -79,7 +79,7 @@ class Reference:
     # -- inputs and state ------------------------------------------------------------------------------------------
 
     def inputs(self, seed: int) -> list[Any]:
-        """The arguments of a call, drawn under a seed: forward's, and the output's gradients where it has a backward."""
+        """The arguments of a call, drawn under a seed: forward's, and the output's gradients where those count."""
         arguments = self._forward_inputs(seed)
         return [*arguments, self._output_gradients(arguments, seed)] if self.backward else arguments
 

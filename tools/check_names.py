@@ -13,7 +13,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "kforge"
 EXCEPTIONS = {"testing"}
 """Words in -ing that the field uses as nouns: numpy.testing, torch.testing."""
-FOREIGN = ("bundled", "example")
+FOREIGN = ("bundled", "training", "example")
 """Folders of problems and programs: their classes are called what the formats want."""
 
 

@@ -7,6 +7,7 @@ A problem file is Python with a class `Model(nn.Module)`, a function `get_inputs
         "sizes": {"gpu": {"N": 16384}, "cpu": {"N": 1024}},      # constants per device class
         "distributions": ["natural", "scaled", "shifted"],       # leave out what the problem cannot take
         "tolerances": {"float32": 1e-4},                         # relative, per dtype
+        "backward": True,                                        # a call is forward and backward
     }
 
 `check` reads a file's text without running it and says what is missing, with the line.
@@ -25,6 +26,8 @@ from kforge.errors import ProblemError
 DISTRIBUTIONS = ("natural", "scaled", "small", "negated", "shifted", "extremes")
 """Every input distribution the judge knows, in the order it uses them."""
 
+_KEYS = ("sizes", "distributions", "tolerances", "backward")
+
 DEVICE_CLASSES = ("cpu", "gpu", "emulator")
 """Kinds of device a problem may carry sizes for."""
 
@@ -36,6 +39,7 @@ class Declarations:
     sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
     distributions: tuple[str, ...] = DISTRIBUTIONS
     tolerances: dict[str, float] = field(default_factory=dict)
+    backward: bool = False
 
 
 def check(source: str, path: str) -> Declarations:
@@ -126,10 +130,12 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
         raise ProblemError("KFORGE must be a literal dict: no names, no calls", path=path, line=node.lineno) from None
     if not isinstance(data, dict):
         raise ProblemError("KFORGE must be a dict", path=path, line=node.lineno)
-    unknown = sorted(str(key) for key in set(data) - {"sizes", "distributions", "tolerances"})
+    unknown = sorted(str(key) for key in set(data) - set(_KEYS))
     if unknown:
-        known = "sizes, distributions, tolerances"
+        known = ", ".join(_KEYS)
         raise ProblemError(f"KFORGE has no key {unknown[0]!r}; known: {known}", path=path, line=node.lineno)
+    if not isinstance(data.get("backward", False), bool):
+        raise ProblemError("KFORGE's backward must be True or False", path=path, line=node.lineno)
     sizes = data.get("sizes", {})
     shaped = isinstance(sizes, dict) and all(isinstance(overrides, dict) for overrides in sizes.values())
     if not shaped:
@@ -158,7 +164,7 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
                 message = f"sizes[{device_class!r}][{name!r}] is {value}, which is no size"
                 raise ProblemError(message, path=path, line=node.lineno)
     tolerances = {str(key): float(value) for key, value in rates.items()}
-    return Declarations(sizes=sizes, distributions=distributions, tolerances=tolerances)
+    return Declarations(sizes, distributions, tolerances, data.get("backward", False))
 
 
 def _is_size(value: object) -> bool:

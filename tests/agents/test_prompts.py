@@ -24,6 +24,7 @@ from kforge.types import (
     Move,
     Outcome,
     Problem,
+    ProblemForm,
     Profile,
     Recommendation,
     Signal,
@@ -161,6 +162,24 @@ def test_the_analyst_gets_program_digest_text_and_pictures() -> None:
     assert prompt.messages[-1].images == (picture,)
     for part in ("RAW PROFILE", "memory bound [was compute]", "x + 0.1", "exactly one change", "1 picture"):
         assert part in prompt.text
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_gradients_and_another_dtype_are_asked_for_where_they_are_wanted(style: str) -> None:
+    situation = makers.situation(PROBLEM.in_form(ProblemForm("bfloat16", backward=True)))
+    text, without = text_of(situation, style=style), text_of(makers.situation(PROBLEM), style=style)
+    for word in ("torch.autograd.Function", "bfloat16", "timed together"):
+        assert word in text
+        assert word not in without
+
+
+def test_the_example_with_gradients_is_shown_with_gradients_only() -> None:
+    pair = ('KFORGE = {"backward": True}\nclass Model:\n    pass\n', "class ModelNew:\n    own = 1\n")
+    target = replace(makers.TARGET, backward_example=pair)
+    wanted = text_of(replace(makers.situation(PROBLEM.in_form(ProblemForm(backward=True))), target=target))
+    assert "own = 1" in wanted
+    assert "KFORGE" not in wanted
+    assert "own = 1" not in text_of(replace(makers.situation(PROBLEM), target=target))
 
 
 @pytest.mark.parametrize("style", ["structured", "plain"])

@@ -167,6 +167,65 @@ def test_the_modules_own_parameters_have_none_either(module: Any) -> None:
         loss.backward()
 
 
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        x, weight = (tensor.detach() for tensor in context.saved_tensors)
+        return gradient.detach() * weight, (gradient.detach() * x).sum(0)
+
+
+@pytest.fixture
+def trained(kinds: Callable[..., Any]) -> Any:
+    """A module whose gradients were verified."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return _Scaled.apply(x, self.weight)  # type: ignore[no-untyped-call, no-any-return]
+
+    def start(self: Any) -> None:
+        torch.nn.Module.__init__(self)
+        self.weight = torch.nn.Parameter(torch.arange(8.0) + 1)
+        self.register_buffer("shift", torch.zeros(2, 4), persistent=False)
+
+    bare = type("Bare", (torch.nn.Module,), {"__init__": start, "forward": forward})
+    return kinds(replace(DOMAIN, backward=True), bare)()
+
+
+def test_a_program_whose_gradients_were_verified_can_be_trained(trained: Any) -> None:
+    block, x = Residual(trained), torch.randn(4, 8, requires_grad=True)
+    before = trained.weight.detach().clone()
+    optimiser = torch.optim.SGD(block.parameters(), lr=0.1)
+    block(x).square().mean().backward()
+    weight = before.clone().requires_grad_()
+    other = x.detach().requires_grad_()
+    plain = other + block.linear(other * 2 * weight).relu()
+    wanted = torch.autograd.grad(plain.square().mean(), [other, weight])
+    torch.testing.assert_close([x.grad, trained.weight.grad], list(wanted))
+    optimiser.step()
+    assert not torch.equal(trained.weight, before)
+
+
+def test_what_it_was_not_verified_for_is_refused_in_training_too(trained: Any) -> None:
+    with pytest.raises(ValueError, match="was verified for nothing else"):
+        trained(torch.randn(4, 9, requires_grad=True))
+
+
+def test_a_second_derivative_is_refused(trained: Any) -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    with pytest.raises(RuntimeError, match="verified for first derivatives only"):
+        torch.autograd.grad(trained(x).square().sum(), x, create_graph=True)
+
+
+def test_an_argument_in_another_layout_gets_its_gradient(trained: Any) -> None:
+    x = torch.randn(8, 4, requires_grad=True)
+    trained(x.t()).sum().backward()
+    torch.testing.assert_close(x.grad, trained.weight.detach()[:, None].expand(8, 4))
+
+
 def test_a_frozen_module_gives_a_plain_result(module: Any) -> None:
     module.requires_grad_(False)
     assert not module(torch.randn(4, 8)).requires_grad

@@ -10,7 +10,7 @@ import pytest
 from kforge.errors import ProblemError, UnknownPlugin, UsageError
 from kforge.spec.mistakes import Mistaken
 from kforge.spec.run_spec import ResumeOptions, make_spec, make_specs
-from kforge.types import Budget, Limits, ModelSettings, Plan, Problem, RunSpec, Settings
+from kforge.types import Budget, Limits, ModelSettings, Plan, Problem, ProblemForm, RunSpec, Settings
 
 pytestmark = pytest.mark.pure
 PROBLEM = Problem("p", "class Model: ...")
@@ -39,6 +39,13 @@ def test_options_land_in_the_records_they_belong_to() -> None:
     )
     whole = {"plan": Plan(iterations=7), "budget": Budget(2.0)}
     assert make_spec(PROBLEM, options=whole) == RunSpec(PROBLEM, plan=Plan(iterations=7), budget=Budget(2.0))
+
+
+def test_the_offline_agents_say_before_a_run_that_they_write_no_gradients() -> None:
+    for problem, options in ((PROBLEM, {"backward": True}), (PROBLEM.in_form(ProblemForm(backward=True)), {})):
+        with pytest.raises(UsageError, match="the offline agents write no gradients"):
+            make_spec(problem, "cpu", "builtin", options)
+        assert make_spec(problem, "cpu", "openai:x", options).problem.form.backward
 
 
 def test_every_mistake_is_said_at_once() -> None:

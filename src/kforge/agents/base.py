@@ -21,6 +21,8 @@ class Target:
     """Which of a problem's sizes programs are written for."""
     verified_as: str = ""
     """Which of them they are verified with, where that is done on an emulator; empty: the same."""
+    backward_example: tuple[str, str] | None = None
+    """The pair for a module with its gradients; None where the platform has none."""
 
 
 @dataclass(frozen=True)

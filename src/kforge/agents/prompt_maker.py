@@ -168,6 +168,9 @@ def _omitted_blocks(omitted: tuple[str, ...], purpose: str, situation: Situation
 def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[str, Any]:
     """Everything a template may use."""
     problem, target, move = situation.problem, situation.target, situation.move
+    example = target.example
+    if problem.form.backward and target.backward_example is not None:
+        example = (kernelbench.without_declarations(target.backward_example[0]), target.backward_example[1])
     shown = situation.shown_attempt
     failure = situation.parent if situation.parent and not situation.parent.correct else None
     texts = [profile for profile in shown.profiles if profile.text] if shown and "profile_text" not in omitted else []
@@ -181,8 +184,10 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "short": problem.form.dtype in ("float16", "bfloat16"),
         "platform": target.name,
         "guide": target.guide,
-        "example_reference": target.example[0],
-        "example_candidate": target.example[1],
+        "example_reference": example[0],
+        "example_candidate": example[1],
+        "backward": problem.form.backward,
+        "dtype": problem.form.dtype,
         "intent": move.intent.value,
         "fresh": move.intent is Intent.FRESH,
         "program": shown.candidate.source if shown and shown.candidate else "",

@@ -62,7 +62,7 @@ def _flat_proven(item: Proven) -> dict[str, Any]:
 
 def problems_named(store: Store, place: str) -> list[tuple[str, str]]:
     """(name, id) of the problems that a file, a folder or the bundled suite holds, or that the store knows by name."""
-    if place != "bundled" and not place.startswith("bundled:") and not Path(place).exists():
+    if not problems.names_suite(place) and not Path(place).exists():
         known = store.problems(place)
         if not known:
             raise UsageError(

@@ -23,6 +23,9 @@ _MAY_MIX = frozenset(
 )
 """Functions that take tensors of the host beside the device's."""
 _FROM_VALUES = ("tensor", "as_tensor", "asarray")
+_BACKWARD = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
+_ENGINE = "_engine_run_backward"
+"""torch's own name for what runs a backward pass."""
 _DOUBLE = (torch.float64, torch.complex128)
 _around = threading.local()
 _default: list[str] = []
@@ -79,6 +82,8 @@ class FakeDevice(TorchFunctionMode):
         if func is torch.device or func is torch._C._nn._parse_to:
             # Only a name so far.
             return func(*args, **kwargs)
+        if func in _BACKWARD and hasattr(torch.autograd, _ENGINE):
+            return self._run_backward(func, args, kwargs)
         _around.inside = getattr(_around, "inside", 0) + 1
         try:
             what = func if getattr(func, "__name__", "") != "__get__" else getattr(func, "__self__", func)
@@ -86,6 +91,23 @@ class FakeDevice(TorchFunctionMode):
             return answer(*args, **kwargs) if answer is not None else self._run(func, args, kwargs)
         finally:
             _around.inside -= 1
+
+    def _run_backward(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run autograd's engine inside once more: a program's own backward finds its surroundings as forward did."""
+        engine = getattr(torch.autograd, _ENGINE)
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            TorchFunctionMode.__enter__(self)  # type: ignore[no-untyped-call]
+            try:
+                return engine(*arguments, **options)
+            finally:
+                TorchFunctionMode.__exit__(self, None, None, None)  # type: ignore[no-untyped-call]
+
+        setattr(torch.autograd, _ENGINE, run)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            setattr(torch.autograd, _ENGINE, engine)
 
     # -- operators ---------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,12 @@ def cached_bytes(device: str) -> int:
     return 0 if reserved is None or allocated is None else int(reserved - allocated)
 
 
+def allocated_bytes(device: str) -> int | None:
+    """Memory of a device that tensors of this process hold; None where torch cannot tell."""
+    allocated = _call(device, "memory_allocated")
+    return None if allocated is None else int(allocated)
+
+
 def _call(device: str, name: str) -> Any:
     """What a function of torch's module for the device's type returns, given the device if it has a number.
 

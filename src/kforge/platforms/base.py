@@ -223,6 +223,10 @@ class Platform:
         """Device memory this process gained at most since this was last asked; 0 where the host's is all there is."""
         return 0
 
+    def allocated_bytes(self) -> int | None:
+        """In a runner: device memory that tensors hold now; None where the host's is all there is, or nobody counts."""
+        return _torch_backend.allocated_bytes(self.device)
+
     def conditions(self, number: int = 0) -> dict[str, str]:
         """Clocks, temperature and power of an accelerator, as far as they can be read."""
         return {}
@@ -245,6 +249,14 @@ class Platform:
             (folder / f"{prefix}reference.py").read_text(encoding="utf-8"),
             (folder / f"{prefix}candidate.py").read_text(encoding="utf-8"),
         )
+
+    def backward_example(self) -> tuple[str, str] | None:
+        """The same pair for a module with its gradients, in files named backward_...; None where there is none."""
+        folder = self.home() / "example"
+        pair = [folder / "backward_reference.py", folder / "backward_candidate.py"]
+        if not all(path.is_file() for path in pair):
+            return None
+        return pair[0].read_text(encoding="utf-8"), pair[1].read_text(encoding="utf-8")
 
     def home(self) -> Path:
         """Its folder: everything a runner needs of it is in there."""

@@ -1,4 +1,4 @@
-"""Problems: where they come from. A file or a folder by path, the bundled suite by name."""
+"""Problems: where they come from. A file or a folder by path, a suite that comes with KForge by name."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from kforge.types.evaluation import no_problem
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The bundled suite: level1 (single ops), level2 (fusions), level3 (small networks)."""
+TRAINING = Path(__file__).parent / "training"
+"""Problems with their gradients: a call is forward and backward."""
+_SUITES = {"bundled": BUNDLED, "training": TRAINING}
 
 
 def find(place: str | Path) -> list[Problem]:
     """The problems of a file or a folder, ordered by level and number.
 
-    "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough).
+    "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough);
+    "training" is the suite of problems with their gradients.
     """
     check_place(place)
-    text = str(place)
-    if text == "bundled" or text.startswith("bundled:"):
-        return _bundled_problems(text.partition(":")[2])
+    if names_suite(place):
+        suite, _, name = str(place).partition(":")
+        return _suite_problems(suite, name)
     path = Path(place)
     if path.is_dir():
         return sorted(map(Problem.from_file, files_of(path)), key=_place)
     return [Problem.from_file(path)]
+
+
+def names_suite(place: str | Path) -> bool:
+    """Whether a place is a suite that comes with KForge, or a problem of one."""
+    return str(place).partition(":")[0] in _SUITES
 
 
 def check_place(place: object) -> None:
@@ -53,8 +62,8 @@ def order_files(files: Iterable[Path]) -> list[Path]:
     return sorted(files, key=place)
 
 
-def _bundled_problems(name: str) -> list[Problem]:
-    everything = sorted(map(Problem.from_file, BUNDLED.glob("level*/*.py")), key=_place)
+def _suite_problems(suite: str, name: str) -> list[Problem]:
+    everything = sorted(map(Problem.from_file, _SUITES[suite].glob("level*/*.py")), key=_place)
     if not name:
         return everything
     matches = [
@@ -70,7 +79,7 @@ def _bundled_problems(name: str) -> list[Problem]:
     ]
     if not matches:
         known = ", ".join(problem.key for problem in everything)
-        raise UsageError(f"no bundled problem is called {name!r}; there are: {known}")
+        raise UsageError(f"no {suite} problem is called {name!r}; there are: {known}")
     return matches
 
 

@@ -1,4 +1,4 @@
-"""From what a user calls a place to the files in it: kernelbench:PATH, bundled, a folder, a file."""
+"""From what a user calls a place to the files in it: kernelbench:PATH, bundled, training, a folder, a file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kforge.errors import UsageError
-from kforge.problems import files_of, find, order_files
+from kforge.problems import files_of, find, names_suite, order_files
 from kforge.problems.selection import Selection
 
 _KERNELBENCH = "kernelbench"
-_BUNDLED = "bundled"
 _WEIGHTS = 4
 """KernelBench's level of Hugging Face models: gigabytes of weights, so only where it is asked for."""
 _CLONE = "git clone https://github.com/ScalingIntelligence/KernelBench"
@@ -33,14 +32,15 @@ def files_in(place: str, choice: Selection, folder: Path) -> list[File]:
     kind, _, rest = place.partition(":")
     if kind == _KERNELBENCH:
         return [File(path) for path in _checkout(rest, choice, folder)]
-    if kind == _BUNDLED:
+    if names_suite(place):
         return [File(Path(problem.path)) for problem in find(place)]
     path = folder / Path(place).expanduser()
     if path.is_dir():
         return [File(file) for file in files_of(path)]
     if not path.exists():
         raise UsageError(
-            f"{place}: there is no such file or folder; a suite is bundled, kernelbench:PATH, a folder or a file"
+            f"{place}: there is no such file or folder; a suite is bundled, training, kernelbench:PATH, a folder or a "
+            "file"
         )
     return [File(path, must=True)]
 

@@ -42,7 +42,8 @@ def open_suite(
     """The problems of all places together, each file once.
 
     A place is `kernelbench:PATH` (a checkout, its folder of levels, or one level), `bundled`, `bundled:level2`,
-    `bundled:level2/3`, a folder, or a file. UsageError says what is wrong with a place, or that nothing is left.
+    `bundled:level2/3`, `training` likewise, a folder, or a file. UsageError says what is wrong with a place, or that
+    nothing is left.
     Relative paths start in `folder`. `here`: problems run on this machine, so what they import must be installed.
     """
     files: dict[Path, File] = {}

@@ -20,6 +20,10 @@ def _kforge_guard(kind, verified):
         f"{name} is a forged program, verified for inference only: it has no gradient. Train with the original module, "
         "or call it under torch.no_grad()"
     )
+    no_second_derivative = (
+        f"{name} is a forged program, verified for first derivatives only: leave out create_graph, or use the original "
+        "module"
+    )
     not_traced = (
         f"{name} is a forged program whose native code no tracer can see into: trace or export the model with the "
         "original module in its place"
@@ -147,6 +151,11 @@ def _kforge_guard(kind, verified):
                 return program(module, *arguments, **named)
         return program(module, *arguments, **named)
 
+    def refuse_second_derivative(gradient):
+        # Autograd takes note of a backward pass only where somebody wants to derive it once more.
+        if torch.is_grad_enabled():
+            raise RuntimeError(no_second_derivative)
+
     class Inference(torch.autograd.Function):
         """A call that autograd takes note of, so that asking for its gradient is an error and not a wrong one."""
 
@@ -172,6 +181,12 @@ def _kforge_guard(kind, verified):
         followed = [tensor for tensor in [*leaves, *module.parameters()] if dual or tensor.requires_grad]
         if not followed:
             return run_checked(module, arguments, named)
+        if verified["backward"] and not dual:
+            output = run_checked(module, arguments, named)
+            for leaf in pytree.tree_leaves(output):
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                    leaf.register_hook(refuse_second_derivative)
+            return output
         shapes = []
 
         def call():

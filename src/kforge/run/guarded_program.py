@@ -1,7 +1,7 @@
 """A program as it is handed to a user: with a guard that keeps it to what it was verified for.
 
-A verdict speaks of one device, one set of dtypes and shapes, and inference. The text of the guard
-(`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
+A verdict speaks of one device, one set of dtypes and shapes, and of inference, or of training too. The text of the
+guard (`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def add_guard(source: str, name: str, domain: Domain | None) -> str:
         "state": _state(domain.state) if domain else "[]",
         "training": repr(domain.training if domain else None),
         "exact_shapes": repr(domain.exact_shapes if domain else True),
+        "backward": repr(domain.backward if domain else False),
     }
     lines = "".join(f"        {key!r}: {text},\n" for key, text in verified.items())
     use = f"_kforge_guard(\n    ModelNew,\n    {{\n{lines}    }},\n)"
@@ -44,7 +45,8 @@ def domain_lines(domain: Domain | None) -> list[str]:
         return ["What it was verified for is not on record: only gradients and tracers are refused."]
     tensors = ", ".join(f"{item.dtype} {item.shape}" for item in domain.tensors) or "no tensors"
     mode = {None: "", True: ", in training mode", False: ", in evaluation mode"}[domain.training]
-    lines = [f"Verified on {domain.device} for inference with {tensors}{mode}; any other call raises an error."]
+    use = "inference and training (first derivatives)" if domain.backward else "inference"
+    lines = [f"Verified on {domain.device} for {use} with {tensors}{mode}; any other call raises an error."]
     if not domain.exact_shapes:
         lines.append("Verified on an emulator, at smaller sizes: judge it on the hardware before you rely on it.")
     return [wrapped for line in lines for wrapped in textwrap.wrap(line, 117)]

@@ -32,9 +32,8 @@ def target_of(platform: str, executor: str = LOCAL, form: ProblemForm = ProblemF
     is_known = judge.judges_here or judge.facts(argument, platform)
     guide = plugin.guide() if is_known else plugin.guide() + _UNKNOWN
     verified_as = plugin.device_class if plugin.emulated else ""
-    return Target(
-        plugin.name, guide, plugin.example(*_example_kinds(form)), plugin.hardware().device_class, verified_as
-    )
+    example, backward = plugin.example(*_example_kinds(form)), plugin.backward_example()
+    return Target(plugin.name, guide, example, plugin.hardware().device_class, verified_as, backward)
 
 
 def _example_kinds(form: ProblemForm) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kforge import problems
+from kforge.agents.offline.recipe import NO_GRADIENTS
 from kforge.errors import KForgeError, UsageError
 from kforge.execution.executor_names import LOCAL, judges_here, whole_name
 from kforge.spec.judging_platform import judging_platform
@@ -39,6 +40,8 @@ def make_spec(
         problem = problem if isinstance(problem, Problem) else one_problem(problem)
         if not mistakes:
             problem = problem.in_form(problem_form(options))
+            if problem.form.backward and BUILTIN in names:
+                mistakes.append(Mistake(("model",), NO_GRADIENTS))
     except KForgeError as error:
         mistakes.insert(0, Mistake(("problem",), str(error), error))
     raise_if_any(mistakes)

@@ -40,7 +40,11 @@ class ContractJudge:
 
     def verdict(self, source: str) -> Verdict:
         """What becomes of a variant."""
-        return self._judge.evaluate(self.problem, Candidate(source, self.platform.name), _UNTIMED)
+        return self.verdict_on(self.problem, source)
+
+    def verdict_on(self, problem: Problem, source: str) -> Verdict:
+        """What becomes of a program for another problem."""
+        return self._judge.evaluate(problem, Candidate(source, self.platform.name), _UNTIMED)
 
     def degenerate(self) -> tuple[str, ...]:
         """What the audit says of the example's reference."""
@@ -75,6 +79,20 @@ def check_correct(bench: ContractJudge) -> str:
         raise Broken(f"the example is not correct but {verdict.outcome.value}: {verdict.headline}")
     if not verdict.custom_share:
         raise Broken("none of the example's time is in code of its own")
+    return verdict.headline
+
+
+def check_gradients(bench: ContractJudge) -> str:
+    """The example with gradients, where the platform has one, is correct by code of its own."""
+    pair = bench.platform.backward_example()
+    if pair is None:
+        return "it has no example with gradients"
+    problem = Problem.from_source(pair[0], f"{bench.platform.name}_backward_example")
+    if not problem.form.backward:
+        raise Broken('example/backward_reference.py does not ask for gradients: add KFORGE = {"backward": True}')
+    verdict = bench.verdict_on(problem, pair[1])
+    if verdict.outcome is not Outcome.CORRECT:
+        raise Broken(f"the example with gradients is not correct but {verdict.outcome.value}: {verdict.headline}")
     return verdict.headline
 
 
@@ -122,6 +140,7 @@ def check_profilers(bench: ContractJudge) -> str:
 CLAUSES: tuple[Clause[ContractJudge], ...] = (
     Clause("sound problem", check_reference),
     Clause("correct", check_correct),
+    Clause("gradients", check_gradients),
     Clause("careful", check_hazards),
     Clause("time", check_timing),
     *(

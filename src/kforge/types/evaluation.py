@@ -134,6 +134,7 @@ class Problem:
             sizes=declared.sizes,
             distributions=declared.distributions,
             tolerances=declared.tolerances,
+            form=ProblemForm(backward=declared.backward),
             level=level,
             number=number,
         )
@@ -407,6 +408,8 @@ class Domain:
     """The module's mode, where the reference's result depends on it; None: either."""
     exact_shapes: bool = True
     """Whether the shapes are those it is for; an emulator verifies smaller ones."""
+    backward: bool = False
+    """Whether its gradients were verified too: then it may be trained."""
 
 
 @dataclass(frozen=True)

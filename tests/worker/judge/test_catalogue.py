@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kforge import Candidate, Outcome, Problem, Settings
+from kforge import Candidate, Outcome, Problem, ProblemForm, Settings
 from kforge.types import Limits
 from kforge.worker.sandbox import levels
 
@@ -18,6 +18,8 @@ HERE = Path(__file__).parents[2] / "catalogue"
 HARMLESS_SPEEDUP = 1.15
 MOST_OFTEN = "scale_relu"
 """The problem of most entries."""
+FORM = ("dtype", "backward")
+"""Headers that ask for the problem in another form."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,11 @@ def entries(folder: str) -> list[object]:
         marks = [pytest.mark.slow] if headers.get("slow") == "yes" else []
         if headers.get("open") == "yes":
             marks.append(pytest.mark.xfail(run=False, reason="the judge is known to be wrong about it"))
-        if headers["problem"] != MOST_OFTEN:
-            marks.append(pytest.mark.xdist_group(f"catalogue, {headers['problem']}"))
+        form = " ".join(headers[key] for key in FORM if key in headers)
+        if headers["problem"] != MOST_OFTEN or form:
+            marks.append(pytest.mark.xdist_group(f"catalogue, {headers['problem']} {form}".strip()))
         found.append(pytest.param(Entry(path, headers), id=path.stem, marks=marks))
-    return sorted(found, key=lambda parameter: parameter.values[0].headers["problem"])
+    return sorted(found, key=lambda parameter: [parameter.values[0].headers.get(key, "") for key in ("problem", *FORM)])
 
 
 def verdict_of(judge, entry):
@@ -54,7 +57,8 @@ def verdict_of(judge, entry):
             pytest.skip("needs a sandbox: only the plain process level exists here")
         if need in ("x86_64", "aarch64") and platform.machine() != need:
             pytest.skip(f"needs {need}")
-    problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py")
+    form = ProblemForm(entry.headers.get("dtype", ""), entry.headers.get("backward") == "yes")
+    problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py").in_form(form)
     limits = Limits(build_seconds=240 if entry.headers.get("slow") == "yes" else 8, call_seconds=5)
     if entry.headers.get("endless") == "yes":
         limits = Limits(build_seconds=3, call_seconds=2)

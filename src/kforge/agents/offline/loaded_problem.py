@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from kforge import live_module
 from kforge.agents.offline.phantoms import Phantoms
-from kforge.agents.offline.recipe import TRITON, Unliftable, language_of
+from kforge.agents.offline.recipe import NO_GRADIENTS, TRITON, Unliftable, language_of
 from kforge.types import Problem
 from kforge.worker.arena import named_dtype
 from kforge.worker.floating_dtype import cast_module, cast_tensor
@@ -43,7 +43,9 @@ class LoadedReference:
 
 
 def load(problem: Problem, device_class: str) -> LoadedReference:
-    """The problem's module and one set of inputs; Unliftable if it cannot be run."""
+    """The problem's module and one set of inputs; Unliftable if it cannot be run, or its gradients are wanted."""
+    if problem.form.backward:
+        raise Unliftable(NO_GRADIENTS)
     try:
         if problem.payload:
             loaded = _from_live_module(problem, device_class)

@@ -19,6 +19,12 @@ def language_of(device_class: str) -> str:
     return _LANGUAGES.get(device_class, "")
 
 
+NO_GRADIENTS = (
+    "the offline agents write no gradients: they lift what PyTorch's compiler makes of forward alone; name a language "
+    "model for a problem with gradients"
+)
+
+
 class Unliftable(Exception):
     """The module cannot be lifted; the message says why, for a person."""
 

@@ -9,6 +9,7 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
+from kforge.worker.judge.kinks import compare_outputs
 from kforge.worker.judge.problem_cases import ProblemCases
 
 
@@ -27,7 +28,7 @@ def difference_from_eager(
         # Eager stands in for float64 here, with the errors it showed under the same distribution.
         norm, worst, typical = errors
         leaf = replace(make_leaf(want, None), eager_norm=norm, eager_worst=worst, typical=typical)
-        if compare(leaf, got, limits, f"output {number}").message:
+        if compare(leaf, got, limits, cases.output_names[number]).message:
             return difference_from_exact(cases, arguments, seed, distribution, outputs, limits)
     return ""
 
@@ -41,9 +42,6 @@ def difference_from_exact(
     limits: Tolerance,
 ) -> str:
     """What is wrong with the outputs against float64, or what comes nearest to it; empty if nothing is."""
-    leaves = cases.expect_timed(arguments, seed, distribution).leaves
-    for number, (leaf, got) in enumerate(zip(leaves, outputs, strict=True)):
-        message = compare(leaf, got, limits, f"output {number}" if len(leaves) > 1 else "it").message
-        if message:
-            return message
-    return ""
+    expected = cases.expect_timed(arguments, seed, distribution)
+    differences = compare_outputs(cases, expected, arguments, cases.timed_state, seed, outputs, limits)
+    return next((item.message for item in differences if item.message), "")

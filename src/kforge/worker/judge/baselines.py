@@ -29,6 +29,7 @@ from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.matrix_precision import allows
+from kforge.worker.protocol.calls import MeasureSavedMemory
 from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
 _TIMES_AGAIN = 2
@@ -75,6 +76,7 @@ class Baselines:
         self._ratios: dict[str, BaselineTime] = {}
         self._observation: Observation | None = None
         self._self_deviation: float | None = None
+        self._saved_bytes: int | None = None
         self._usual_ns: dict[str, float] = {}
         self._quiet: dict[int, Quiet] = {}
         """By how many calls are launched at a time, on a device."""
@@ -116,9 +118,10 @@ class Baselines:
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
         training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name in _IN_TF32
+        gradients = self._cases.reference.gradient_names
         if self._cases.problem.payload:
             with open(self._cases.problem.payload, "rb") as file:
-                runner.ask(LoadPickled(training, mode, tf32), 60, (file.fileno(),))
+                runner.ask(LoadPickled(training, mode, tf32, gradients), 60, (file.fileno(),))
         else:
             request = LoadProgram(
                 source=self._cases.reference.source,
@@ -128,6 +131,7 @@ class Baselines:
                 compile_mode=mode,
                 tf32=tf32,
                 dtype=self._cases.problem.form.dtype,
+                gradients=gradients,
             )
             send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 
@@ -141,6 +145,15 @@ class Baselines:
             seeds = (self._cases.derive("observe", 0), self._cases.derive("observe", 1))
             self._observation = read_observation(*self.lane("eager").observe(0, seeds), ())
         return self._observation
+
+    def saved_bytes(self) -> int:
+        """The memory that eager holds between forward and backward."""
+        if self._saved_bytes is None:
+            request = MeasureSavedMemory(0, self._cases.derive("observe", 2))
+            lane = self.lane("eager")
+            lane.bring_inputs()
+            self._saved_bytes = lane.runner.ask(request, self.deadline() + 60).saved_bytes
+        return self._saved_bytes
 
     def self_deviation(self) -> float:
         """How far eager against itself, in two processes, is from 1 on this machine: a floor for every interval."""

@@ -22,12 +22,15 @@ def make_domain(cases: ProblemCases, at_first: list[TensorLayout], at_last: list
         device=platform.hardware().device,
         training=cases.reference.training if cases.mode_matters else None,
         exact_shapes=not platform.emulated,
+        backward=cases.reference.backward,
     )
 
 
 def _argument_layouts(cases: ProblemCases, number: int) -> tuple[trees.Tree, tuple[TensorLayout, ...]]:
     """forward's arguments in one draw: their tree, and how its tensors lie in memory."""
-    tree, tensors = trees.pack(cases.reference.inputs(cases.derive("misuse", number)))
+    tree, tensors = trees.pack(
+        cases.reference.forward_arguments(cases.reference.inputs(cases.derive("misuse", number)))
+    )
     layout = ArenaLayout()
     specs = [layout.place(tensor) for tensor in tensors]
     return tree, tuple(TensorLayout("", spec.dtype, spec.shape, spec.stride) for spec in specs)

@@ -33,10 +33,11 @@ from kforge.worker.judge import (
 from kforge.worker.judge.against_eager import difference_from_eager
 from kforge.worker.judge.baselines import Unsettled, describe_baseline_error
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
-from kforge.worker.judge.compare import Tolerance, compare, same_bits
+from kforge.worker.judge.compare import Tolerance, same_bits
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
+from kforge.worker.judge.kinks import compare_outputs
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.measurement import Measurement
@@ -48,10 +49,10 @@ from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.protocol.base import RaisedError
-from kforge.worker.protocol.calls import RecordedCall
+from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches, LoadProgram
-from kforge.worker.protocol.records import SlotOutput
+from kforge.worker.protocol.records import HeldTensor, SlotOutput
 from kforge.worker.wire import LAZY_VIEW
 
 Progress = Callable[[str], None]
@@ -59,6 +60,8 @@ _LETTING_GO_SECONDS = 3.0
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 _WATCHED_AGAIN = 2
+_OF_DIRECTIONS = ("forward: ", "held between ")
+"""How the notes begin that an observed call writes: of several, the last one's stand."""
 
 
 class Evaluation:
@@ -329,8 +332,15 @@ class Evaluation:
             raise Refused(Outcome.REJECTED, what, rule if rule in explain.RULES else "protocol") from None
 
     def _load(self, runner: RunnerHandle) -> None:
-        training, dtype = self._cases.reference.training, self._cases.problem.form.dtype
-        request = LoadProgram(self._candidate.source, "ModelNew", watched=True, training=training, dtype=dtype)
+        reference = self._cases.reference
+        request = LoadProgram(
+            source=self._candidate.source,
+            class_name="ModelNew",
+            watched=True,
+            training=reference.training,
+            dtype=self._cases.problem.form.dtype,
+            gradients=reference.gradient_names,
+        )
         seconds = self._settings.limits.build_seconds
         loaded = send_load(
             runner, request, self._cases.reference.init_arguments, self._cases.init_seed, seconds, self._build
@@ -350,9 +360,23 @@ class Evaluation:
                 "was initialised with the same values. Register each under exactly this name, as an nn.Parameter or a "
                 "buffer, so that new values can be loaded",
             )
+        self._refuse_missing_parameters(loaded.state)
         self._findings.notes += [
             f"buffer {name} of the reference has no counterpart in the candidate" for name in lost if name[0] != "="
         ]
+
+    def _refuse_missing_parameters(self, held: list[HeldTensor]) -> None:
+        """Refuse a module that cannot be trained in the reference's place: by its optimiser, from its checkpoints."""
+        shapes = {item.name: item.shape for item in held if item.kind == "parameter"}
+        for name in self._cases.reference.gradient_names or ():
+            wanted = tuple(self._cases.initial_state[name].shape)
+            if shapes.get(name) != wanted:
+                raise Refused(
+                    Outcome.MISMATCH,
+                    f"gradients are asked for, and the module has no parameter `{name}` of shape {wanted}: hold each "
+                    "of the reference's parameters as an nn.Parameter of the same name and shape, so that optimisers "
+                    "and checkpoints find it",
+                )
 
     def _refuse_patches(self, patched: list[str]) -> None:
         if patched:
@@ -421,7 +445,7 @@ class Evaluation:
                 Outcome.MISMATCH, f"{len(output.leaves)} tensors returned, {len(case.expected.outputs)} expected"
             )
         for number, (leaf, expected) in enumerate(zip(output.leaves, case.expected.outputs, strict=True)):
-            name = f"output {number}" if len(output.leaves) > 1 else "the output"
+            name = self._cases.output_names[number]
             self._usual_layout = self._usual_layout and leaf.usual_layout
             if leaf.kind == LAZY_VIEW and not self._cases.lazy_output:
                 raise Refused(Outcome.REJECTED, f"{name} is a view that leaves work to its reader", "output_type")
@@ -438,11 +462,10 @@ class Evaluation:
                 raise Refused(Outcome.MISMATCH, f"{name} could not be read (layout or storage is not an ordinary one)")
 
     def _compare(self, lane: Lane, case: Case) -> None:
-        many = len(case.expected.leaves) > 1
         norms = []
-        for number, leaf in enumerate(case.expected.leaves):
-            name = f"output {number}" if many else "the output"
-            difference = compare(leaf, lane.slots[0][number], self._tolerance, name)
+        for difference in compare_outputs(
+            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], self._tolerance
+        ):
             norms.append(ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst))
             if difference.message:
                 where = f"inputs: {self._describe_distribution(case)}"
@@ -480,12 +503,14 @@ class Evaluation:
             times = [lane.call([(0, 0, seed)]).ns[0] for seed in seeds[:3]]
             number = len(sets.tensors) - 1
             on_device = self._platform.records_kernels
+            backward = self._cases.reference.backward and not self._platform.emulated
             other = self._timed_inputs.watched_arguments(number + 1) if on_device else None
             renew = functools.partial(sets.write, number, other) if other is not None else None
             watched, recorded = lane.observe(number, (seeds[3], seeds[4]), renew)
             self._refuse_findings(runner)
             if other is not None:
                 self._check_recorded_call(lane, recorded, number, other, seeds[4])
+            saved = runner.ask(MeasureSavedMemory(number, seeds[3]), self._seconds()).saved_bytes if backward else 0
         native = () if on_device else integrity.own_native_code(runner.native_code(), self._known)
         brought = integrity.foreign_native_code(native) if self._platform.emulated else ()
         if brought:
@@ -500,9 +525,21 @@ class Evaluation:
             usual = self._baselines.lane("eager").runner.native_code()
             self._findings.observed = mark_library_kernels(self._findings.observed, loaded, usual)
         self._findings.custom_share = integrity.custom_share(self._findings.observed, float(min(times)))
+        if backward:
+            self._note_directions(self._findings.observed, saved)
         rule, what = integrity.judge_work(self._findings.observed, self._baselines.observation(), self._settings.policy)
         if rule:
             raise Refused(Outcome.REJECTED, what, rule)
+
+    def _note_directions(self, observed: integrity.Observation, saved: int) -> None:
+        """Note whose work forward and backward were, and what memory is held between them."""
+        self._findings.notes = [note for note in self._findings.notes if not note.startswith(_OF_DIRECTIONS)]
+        parts = integrity.describe_directions(observed)
+        own_memory = self._cases.device.has_own_memory
+        how = "device memory allocated by forward, the output's included" if own_memory else "what autograd saved"
+        ours, theirs = _size_text(saved), _size_text(self._baselines.saved_bytes())
+        held = f"held between forward and backward: {ours}, eager {theirs} ({how})"
+        self._findings.notes += [parts, held] if parts else [held]
 
     def _check_recorded_call(
         self, lane: Lane, recorded: RecordedCall, number: int, arguments: list[Any], seed: int
@@ -607,6 +644,11 @@ class Evaluation:
 
     def _mark(self, name: str) -> None:
         self._findings.marks.append((name, time.perf_counter()))
+
+
+def _size_text(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
 
 
 _DISTRIBUTION_DESCRIPTIONS = {

@@ -51,7 +51,8 @@ class HazardTrial:
         with contextlib.closing(InputSets([arguments], cases.device)) as sets:
             lane = Lane(self._runner, sets, cases.outputs, self._seconds)
             hazards = self._try_changed_state(lane)
-            return hazards + (self._try_gradients(arguments) if self._alive else [])
+            asked = self._alive and not cases.reference.backward
+            return hazards + (self._try_gradients(arguments) if asked else [])
 
     def _try_changed_state(self, lane: Lane) -> list[str]:
         self._call_changed("usual")

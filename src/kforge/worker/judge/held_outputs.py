@@ -113,7 +113,7 @@ class OutputCheck:
         if self._is_surely_right(got, want):
             return
         leaf = self._expected_leaf(want, number, self._timed_inputs.distribution(group[0]))
-        if compare(leaf, got, self._tolerance, f"output {number}").message:
+        if compare(leaf, got, self._tolerance, self._cases.output_names[number]).message:
             for slot in group:
                 self._look_closely(candidate, ours, slot)
 

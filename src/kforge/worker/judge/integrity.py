@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kforge.types import Policy
 from kforge.worker.protocol.calls import RecordedCall, WatchedCall
@@ -39,6 +39,8 @@ class Observation:
     """On an emulated device: why the kernels it launched have no part in the result."""
     noted: bool = False
     """Whether its own code is what the platform saw launched, and not what its process has loaded."""
+    directions: tuple[Observation, ...] = ()
+    """Where a call is forward and backward: the one, then the other."""
 
     def all_device_ns(self) -> int:
         """Time on the device in all kernels of the call."""
@@ -86,7 +88,40 @@ def read_observation(
     launched = dict.fromkeys(kernel.name for kernel in kernels if kernel.whose == "own")
     busy = recorded.device_ns if on_device else 0
     effect, apart, took = watched.custom_effect, _APART.get(watched.apart, ""), recorded.call_ns
-    return Observation(operators, effect, (*native, *launched), kernels, busy, took, apart, noted)
+    whole = Observation(operators, effect, (*native, *launched), kernels, busy, took, apart, noted)
+    return replace(whole, directions=_directions(whole, watched, recorded)) if len(watched.directions) == 2 else whole
+
+
+def _directions(whole: Observation, watched: WatchedCall, recorded: RecordedCall) -> tuple[Observation, ...]:
+    """The two parts of a call that is forward and backward."""
+    first, kernels, took = recorded.forward_operators, recorded.forward_kernels, recorded.forward_ns
+    if min(first, kernels, took) < 0:
+        raise ValueError("a number that is none")
+    parts = (
+        (whole.operators[:first], whole.kernels[:kernels], took),
+        (whole.operators[first:], whole.kernels[kernels:], max(0, whole.call_ns - took)),
+    )
+    return tuple(
+        replace(whole, operators=operators, kernels=ran, call_ns=spent, custom_effect=effect)
+        for (operators, ran, spent), effect in zip(parts, watched.directions, strict=True)
+    )
+
+
+def describe_directions(observed: Observation) -> str:
+    """Whose work forward was, and whose backward; empty where a call is forward alone."""
+    return "; ".join(
+        f"{name}: {_describe_part(part)}"
+        for name, part in zip(("forward", "backward"), observed.directions, strict=False)
+    )
+
+
+def _describe_part(part: Observation) -> str:
+    share = custom_share(part, float(part.call_ns))
+    names = sorted({name.removeprefix("aten.") for name, _ in part.compute_operators()})
+    own = f"{share:.0%} of the time in its own code"
+    if share and (part.kernels or part.custom_effect):
+        return own
+    return f"torch's operators ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})" if names else own
 
 
 def own_native_code(mapped: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,9 +163,8 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
     if observed.device_ns("library") > observed.device_ns("own"):
         others = sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels if kernel.whose == "library"})
         return "decorative_kernel", f"a library called past torch's operators does most of the work ({others[0]})"
-    wanted = reference.compute_operators()
-    if wanted and not wanted - observed.compute_operators():
-        repeated = ", ".join(sorted({name for name, _ in wanted}))
+    if _repeats_all(observed, reference):
+        repeated = ", ".join(sorted({name for name, _ in reference.compute_operators()}))
         return "decorative_kernel", f"torch still runs every operator of the reference ({repeated})"
     if policy == "strict":
         used = sorted({item.name for item in observed.operators if item.kind == "compute"})
@@ -140,3 +174,15 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         if others:
             return "library_compute", f"a library called past torch's operators computed: {', '.join(others[:3])}"
     return "", ""
+
+
+def _repeats_all(observed: Observation, reference: Observation) -> bool:
+    """Whether torch still runs every operator of the reference: in both directions, where there are two.
+
+    A backward that computes forward's operators again, beside a forward of its own, is no copy of the reference.
+    """
+    both = observed.directions and reference.directions
+    pairs = zip(observed.directions, reference.directions, strict=True) if both else ((observed, reference),)
+    counts = [(part.compute_operators(), other.compute_operators()) for part, other in pairs]
+    wanted = [(mine, theirs) for mine, theirs in counts if theirs]
+    return bool(wanted) and all(not theirs - mine for mine, theirs in wanted)

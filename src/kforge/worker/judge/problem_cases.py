@@ -107,7 +107,16 @@ class ProblemCases:
         """Whether the reference itself returns memory of an argument, a parameter, a buffer or another output."""
         self.outputs = tuple(tensor.detach().to("meta") for tensor in tensors)
         """What a call returns: shapes and types, no values."""
+        names = self.reference.gradient_names
+        self.forward_count = len(trees.pack(first[0])[1]) if names is not None else len(tensors)
+        """How many tensors of the output are forward's; those behind them are gradients."""
+        self.output_names = _output_names(self.forward_count, len(tensors), names or ())
+        """What each tensor of the output is called in messages."""
         choosing = any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors)
+        if names is not None:
+            # Which of several subgradients a program takes is its own choice.
+            choosing = True
+            self.unchecked.append("NaN, infinities, zeros and ties: which gradient is right there is not certain")
         self.extremes = distributions.levels_of_extremes(choosing)
         """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _total_bytes(trees.pack(arguments)[1]) + _total_bytes(tensors)
@@ -243,7 +252,7 @@ class ProblemCases:
             if case is not None:
                 if self.keeps_cases(index):
                     self._kept[index, name] = case
-                if not self.extremes[0].special:
+                if not self.extremes[0].special and not self.reference.backward:
                     self._note_unchecked(
                         "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
                     )
@@ -385,6 +394,12 @@ class ProblemCases:
             reason = type(error).__name__
         self._note_unchecked(f"too large for a float64 reference here ({reason}): compared in its own precision")
         return [None] * len(eager)
+
+
+def _output_names(outputs: int, count: int, parameters: tuple[str, ...]) -> tuple[str, ...]:
+    names = [f"output {number}" for number in range(outputs)] if outputs > 1 else ["the output"] * outputs
+    names += [f"the gradient of input {number}" for number in range(count - outputs - len(parameters))]
+    return (*names, *(f"the gradient of parameter {name}" for name in parameters))
 
 
 def _are_same(one: torch.Tensor, two: torch.Tensor) -> bool:

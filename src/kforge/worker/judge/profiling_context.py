@@ -165,8 +165,14 @@ class CandidateContext:
 
     def _load(self, runner: RunnerHandle) -> None:
         cases = self.session.cases
-        training, dtype = cases.reference.training, cases.problem.form.dtype
-        request = LoadProgram(self.candidate.source, "ModelNew", watched=False, training=training, dtype=dtype)
+        request = LoadProgram(
+            source=self.candidate.source,
+            class_name="ModelNew",
+            watched=False,
+            training=cases.reference.training,
+            dtype=cases.problem.form.dtype,
+            gradients=cases.reference.gradient_names,
+        )
         seconds = self.settings.limits.build_seconds
         loaded = send_load(runner, request, cases.reference.init_arguments, cases.init_seed, seconds, self.build)
         parameters.check_held_tensors(loaded.state)

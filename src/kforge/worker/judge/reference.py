@@ -29,6 +29,7 @@ from kforge.worker.held_tensors import load_whole_state, whole_state
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.rounding_noise import RoundingNoise
 from kforge.worker.matrix_precision import allow_tf32
+from kforge.worker.training_step import TrainingStep
 
 State = dict[str, torch.Tensor]
 _seeding = threading.RLock()
@@ -57,6 +58,10 @@ class Reference:
         """Whether its constant buffers must stay as they are."""
         self._file = f"<problem {problem.name} {problem.id}>"
         self._dtype = named_dtype(problem.form.dtype) if problem.form.dtype else None
+        self.backward = problem.form.backward
+        """Whether a call is forward and backward; the output's gradients are then one more argument, the last."""
+        self._differentiable: list[torch.Tensor | None] | None = None
+        """The output's tensors that have a gradient, without their values; None for those that have none."""
         if problem.payload:
             self.init_arguments: list[Any] = []
             module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
@@ -79,7 +84,15 @@ class Reference:
     # -- inputs and state ------------------------------------------------------------------------------------------
 
     def inputs(self, seed: int) -> list[Any]:
-        """forward's arguments, drawn under a seed."""
+        """The arguments of a call, drawn under a seed: forward's, and the output's gradients where those count."""
+        arguments = self._forward_inputs(seed)
+        return [*arguments, self._output_gradients(arguments, seed)] if self.backward else arguments
+
+    def forward_arguments(self, arguments: list[Any]) -> list[Any]:
+        """Those of a call's arguments that are forward's."""
+        return arguments[:-1] if self.backward else arguments
+
+    def _forward_inputs(self, seed: int) -> list[Any]:
         with _seeding:
             self._seed(seed)
             if self._examples is not None:
@@ -99,6 +112,32 @@ class Reference:
                 f"get_inputs() returns a {foreign}, which cannot be sent to a runner", path=self.problem.path
             )
         return list(_map_tensors(list(values), self._to_device))
+
+    def _output_gradients(self, arguments: list[Any], seed: int) -> list[torch.Tensor | None]:
+        """Gradients of the output, drawn under a seed: a tensor for each of its tensors, None where it has none."""
+        if self._differentiable is None:
+            self._differentiable = self._find_differentiable(arguments, seed)
+        device = self.device.torch_device
+        # Another number than the arguments are drawn with: no gradient is one of them again.
+        generator = torch.Generator(device=device).manual_seed((seed * 6364136223846793005 + 1) % (1 << 62))
+        return [
+            None if like is None else torch.randn(like.shape, generator=generator, device=device).to(like.dtype)
+            for like in self._differentiable
+        ]
+
+    def _find_differentiable(self, arguments: list[Any], seed: int) -> list[torch.Tensor | None]:
+        try:
+            with _seeding, torch.enable_grad():
+                self._seed(seed)
+                output = self._module(*_map_tensors(arguments, _as_leaf))
+        except Exception as error:
+            raise self.fault_in_forward(error) from error
+        tensors = trees.pack(output)[1]
+        found = [tensor.detach().to("meta") if _has_gradient(tensor) else None for tensor in tensors]
+        if not any(tensor is not None for tensor in found):
+            message = "no output of the reference has a gradient: the problem cannot be asked for with gradients"
+            raise ProblemError(message, path=self.problem.path or self.problem.name)
+        return found
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._cast(tensor.to(self.device.torch_device))
@@ -189,6 +228,14 @@ class Reference:
         named = dict(self._module.named_parameters())
         return sorted(name for name in self.movable_names() if name in named)
 
+    @property
+    def gradient_names(self) -> tuple[str, ...] | None:
+        """Names of the parameters whose gradients are part of a call; None where a call is forward alone."""
+        if not self.backward:
+            return None
+        named = self._module.named_parameters()
+        return tuple(name for name, value in named if value.requires_grad and value.is_floating_point())
+
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor the module holds."""
         return [*self._module.parameters(), *self._module.buffers()]
@@ -228,6 +275,26 @@ class Reference:
         changed = noise.add_to_all(arguments)
         with noise:
             return self.run(changed, state, seed)
+
+    def run_moved(
+        self, arguments: list[Any], state: State, seed: int, draw: int, sizes: tuple[float, float], double: bool
+    ) -> Any:
+        """The output with arguments and floating state moved at random by the first size, results of operators by the
+        second, in float64 where `double`: the same way for the same draw, and the other way for negative sizes.
+        """
+        moved, rounded = sizes
+        noise = RoundingNoise(draw, rounded)
+        run = self.run_double if double else self.run
+        given = _map_tensors(arguments, _to_double) if double else arguments
+        movable = self.movable_names()
+        values = {
+            name: noise.add_to(value.double() if double else value, moved) if name in movable else value
+            for name, value in state.items()
+        }
+        changed = noise.add_to_all(given, moved)
+        self._resident = None
+        with noise:
+            return run(changed, values, seed)
 
     def _seed(self, seed: int) -> None:
         """Seed torch's generators, where there is no device apart the processor's alone: others take their time."""
@@ -283,7 +350,7 @@ class Reference:
             for turn in range(_MOST_CALLS):
                 self.device.synchronize()
                 began = time.perf_counter()
-                self._module(*_map_tensors(arguments, lambda tensor: tensor))
+                self._call_module(self._module, arguments)
                 self.device.synchronize()
                 best = min(best, time.perf_counter() - began)
                 # A short call is soon made again: others on the machine disturb some of them, hardly all.
@@ -302,7 +369,7 @@ class Reference:
             for _ in range(6):
                 self.device.synchronize()
                 began = time.perf_counter()
-                self._module(*_map_tensors(arguments, lambda tensor: tensor))
+                self._call_module(self._module, arguments)
                 spent.append(time.perf_counter() - began)
         self.device.synchronize()
         return sorted(spent)[len(spent) // 2]
@@ -322,7 +389,13 @@ class Reference:
     def _forward(self, module: torch.nn.Module, arguments: list[Any], seed: int) -> Any:
         with _seeding, torch.no_grad():
             self._seed(seed)
-            return module(*_map_tensors(arguments, lambda tensor: tensor))
+            return self._call_module(module, arguments)
+
+    def _call_module(self, module: torch.nn.Module, arguments: list[Any]) -> Any:
+        """A call as the problem is wanted: forward alone, or forward and backward."""
+        names = self.gradient_names
+        call = module if names is None else TrainingStep(module, module, names)
+        return call(*_map_tensors(arguments, lambda tensor: tensor))
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
@@ -373,7 +446,8 @@ class Reference:
     def fault_in_forward(self, error: BaseException) -> ProblemError:
         """The error that says the reference itself cannot run."""
         form = f" in {self.problem.form.dtype}" if self.problem.form.dtype else ""
-        return self._fault(f"the reference's forward{form}", error)
+        what = "a call of the reference, forward and backward," if self.backward else "the reference's forward"
+        return self._fault(f"{what}{form}", error)
 
 
 class _OperatorNames(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -447,6 +521,14 @@ def _stretch(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     place = generator.device
     noise = torch.rand(value.shape, generator=generator, dtype=torch.float64, device=place) * 0.5 + 0.75
     return (value.to(place).double() * noise).to(value.dtype)
+
+
+def _as_leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
+def _has_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.requires_grad
 
 
 def _to_double(tensor: torch.Tensor) -> torch.Tensor:

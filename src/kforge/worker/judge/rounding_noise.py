@@ -13,9 +13,11 @@ from kforge.worker import trees
 class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is active, each floating tensor that an operator makes is off at random; views and writes are left."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, size: float | None = None) -> None:
+        """`size` is how far off, at most, of a number's own size; left out, a last place of its dtype."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._seed = seed
+        self._size = size
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -28,8 +30,8 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tuple(self.add_to(item) if isinstance(item, torch.Tensor) else item for item in output)
         return output
 
-    def add_to(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor with every element off."""
+    def add_to(self, tensor: torch.Tensor, size: float | None = None) -> torch.Tensor:
+        """The tensor with every element off, by another size where one is given."""
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             return tensor
         device = tensor.device
@@ -37,9 +39,12 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # One of its own: what the module draws must be the same as without noise.
             self._generators[device] = torch.Generator(device=device).manual_seed(self._seed)
         steps = torch.rand(tensor.shape, generator=self._generators[device], device=device).mul_(2).sub_(1)
-        return tensor.addcmul(tensor, steps.to(tensor.dtype), value=torch.finfo(tensor.dtype).eps)
+        size = self._size if size is None else size
+        return tensor.addcmul(
+            tensor, steps.to(tensor.dtype), value=torch.finfo(tensor.dtype).eps if size is None else size
+        )
 
-    def add_to_all(self, arguments: list[Any]) -> list[Any]:
+    def add_to_all(self, arguments: list[Any], size: float | None = None) -> list[Any]:
         """Arguments with every floating element off."""
         tree, tensors = trees.pack(arguments)
-        return list(trees.unpack(tree, [self.add_to(tensor) for tensor in tensors]))
+        return list(trees.unpack(tree, [self.add_to(tensor, size) for tensor in tensors]))

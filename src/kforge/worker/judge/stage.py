@@ -22,6 +22,7 @@ _WORKER_FILES = (
     "matrix_precision.py",
     "memory_overlap.py",
     "process_files.py",
+    "training_step.py",
     "trees.py",
 )
 _WORKER_FOLDERS = ("protocol", "runner", "sandbox")

@@ -50,6 +50,7 @@ def run_standalone(
         seed=cases.init_seed,
         training=cases.reference.training,
         dtype=cases.problem.form.dtype,
+        gradients=cases.reference.gradient_names,
         environment=environment,
     )
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes, address_space)
@@ -69,6 +70,7 @@ def standalone_request(
     seed: int = 0,
     training: bool | None = None,
     dtype: str = "",
+    gradients: tuple[str, ...] | None = None,
     only_load: bool = False,
     environment: dict[str, str] | None = None,
 ) -> RunStandalone:
@@ -83,6 +85,7 @@ def standalone_request(
         seed=seed,
         training=training,
         dtype=dtype,
+        gradients=gradients,
         only_load=only_load,
         environment=environment or {},
     )

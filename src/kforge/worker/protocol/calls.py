@@ -6,7 +6,7 @@ Rows that are read between timed calls travel as columns, which take less time t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kforge.worker.protocol.base import Acknowledged, PeerRequest
 from kforge.worker.protocol.records import (
@@ -78,6 +78,21 @@ class PeakMemory:
 @dataclass(frozen=True)
 class MeasurePeakMemory(PeerRequest[PeakMemory], operation="measure_peak_memory"):
     """Say how much device memory was held at once since this was last asked."""
+
+
+@dataclass(frozen=True)
+class SavedMemory:
+    """Memory that is held between forward and backward."""
+
+    saved_bytes: int
+
+
+@dataclass(frozen=True)
+class MeasureSavedMemory(PeerRequest[SavedMemory], operation="measure_saved_memory"):
+    """Call forward once, and say how much memory is then held for backward."""
+
+    set: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -185,6 +200,8 @@ class WatchedCall:
     """Kernels whose launches were noted."""
     apart: str
     """On an emulated device: how its kernels have no part in the result; empty if they have."""
+    directions: list[bool] = field(default_factory=list)
+    """Where a call is forward and backward: whether its own code had an effect in the one, and in the other."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +224,11 @@ class RecordedCall:
     kernels: list[ObservedKernel]
     device_ns: int
     """How long any kernel ran."""
+    forward_operators: int = 0
+    """Where a call is forward and backward: how many of the operators, from the first on, are forward's."""
+    forward_kernels: int = 0
+    forward_ns: int = 0
+    """How long forward took of the call."""
 
 
 @dataclass(frozen=True)

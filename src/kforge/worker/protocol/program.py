@@ -38,6 +38,8 @@ class LoadProgram(PeerRequest[LoadedModule], operation="load"):
     """Whether products and convolutions on a GPU may round their operands to TF32."""
     dtype: str = ""
     """Of the module's floating parameters and buffers; empty leaves them as they are."""
+    gradients: tuple[str, ...] | None = None
+    """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
     seed: int = 0
     arguments: Any = None
     """The constructor's, as `worker/trees.py` packs them."""
@@ -55,6 +57,8 @@ class LoadPickled(PeerRequest[LoadedModule], operation="load_pickled"):
     training: bool | None
     compile_mode: str = ""
     tf32: bool = False
+    gradients: tuple[str, ...] | None = None
+    """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class RunStandalone(PeerRequest[StandaloneAnswer], operation="run_standalone"):
     only_load: bool
     """Whether it is only imported: to build, and to see what it does meanwhile."""
     environment: dict[str, str]
+    gradients: tuple[str, ...] | None = None
+    """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
     archive_bytes: int = 0
     """Of the archive that holds what the same program built before."""
 

@@ -6,6 +6,8 @@ import contextlib
 import gc
 import itertools
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +25,10 @@ from kforge.worker.protocol.calls import (
     ComputeGradients,
     GradientsResult,
     MakeCheckedCalls,
+    MeasureSavedMemory,
     RecordCall,
     RecordedCall,
+    SavedMemory,
     WatchCall,
     WatchedCall,
 )
@@ -34,6 +38,7 @@ from kforge.worker.runner.fenced_memory import FencedMemory
 from kforge.worker.runner.heap_poison import FILLS, poisoned_heap
 from kforge.worker.runner.loaded_program import LoadedProgram, type_name
 from kforge.worker.runner.mapped_inputs import MappedInputs
+from kforge.worker.training_step import TrainingStep, saved_bytes
 
 _copy = torch.Tensor.copy_
 _take = torch.take
@@ -193,40 +198,93 @@ class CheckedCalls:
             self._platform.launched()
             if emulator is not None:
                 emulator.begin_dataflow_trace(inputs)
-            with effects:
-                self._program.seed(request.seed)
-                output = self._program.model(*arguments)
+            self._program.seed(request.seed)
+            seen: list[bool] = []
+            if self._program.step is not None and emulator is None:
+                output, seen = self._watch_step(self._program.step, effects, arguments)
+            else:
+                with effects:
+                    output = self._program.model(*arguments)
             mine = self._platform.launched()
             apart = emulator.end_dataflow_trace(trees.pack(output)[1]) if emulator is not None else ""
             effects.conclude(trees.pack(output)[1])
             self._program.stopwatch.restore()
-        return WatchedCall(effects.seen, mine, apart)
+        return WatchedCall(any(seen) or effects.seen, mine, apart, seen)
+
+    @staticmethod
+    def _watch_step(step: TrainingStep, effects: modes.Effects, arguments: list[Any]) -> tuple[Any, list[bool]]:
+        """A watched call, forward and backward: whether the program's own code had an effect in each."""
+        saved: list[torch.Tensor] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor.detach())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with effects:
+                made = step.forward(*arguments)
+            effects.conclude(trees.pack(made.output)[1])
+        seen = effects.seen
+        effects.seen = False
+        # What forward made is no work of backward's.
+        effects.learn([*saved, *trees.pack(made.output)[1]])
+        with effects:
+            result = step.backward(made)
+        effects.conclude(trees.pack(result[1:])[1])
+        return result, [seen, effects.seen]
 
     def record(self, request: RecordCall, fds: list[int]) -> RecordedCall:
         """A recorded call: which operators and kernels ran, and for how long. What it gave is delivered."""
         self._inputs.refresh()
         arguments = self._inputs.sets[request.set]
-        outputs: list[Any] = []
-
-        def call() -> None:
-            self._program.seed(request.seed)
-            outputs.append(self._program.model(*arguments))
-
-        launched: list[Any] = []
-        busy = took = 0
         described: SlotOutput | None = None
+        step = self._program.step if self._program.emulator is None else None
         with self._program.phase("forward"), torch.no_grad():
-            if self._platform.records_kernels:
-                scripted = kernels.scripted_functions(self._program.module) > self._scripted
-                launched, operators, busy = kernels.record(call, self._program.synchronize, scripted)
+            self._program.seed(request.seed)
+            if step is None:
+                output, recorded = self._record_part(lambda: self._program.model(*arguments))
             else:
-                operators, took = modes.record_operators(call)
+                made, first = self._record_part(lambda: step.forward(*arguments))
+                output, then = self._record_part(lambda: step.backward(made))
+                recorded = _joined(first, then)
             if self._inputs.slots:
-                described = self._deliver(outputs.pop(), request.set, probe=False)
+                described = self._deliver(output, request.set, probe=False)
                 self._program.synchronize()
             self._program.stopwatch.restore()
+        return replace(recorded, output=described)
+
+    def _record_part(self, call: Callable[[], Any]) -> tuple[Any, RecordedCall]:
+        """What a call gives, and what ran in it."""
+        outputs: list[Any] = []
+        launched: list[Any] = []
+        busy = took = 0
+        if self._platform.records_kernels:
+            scripted = kernels.scripted_functions(self._program.module) > self._scripted
+            launched, operators, busy = kernels.record(
+                lambda: outputs.append(call()), self._program.synchronize, scripted
+            )
+        else:
+            operators, took = modes.record_operators(lambda: outputs.append(call()))
         ran, on_device = [Operator(*item) for item in operators], [ObservedKernel(*item) for item in launched]
-        return RecordedCall(ran, took, described, on_device, busy)
+        return outputs.pop(), RecordedCall(ran, took, None, on_device, busy)
+
+    def measure_saved_memory(self, request: MeasureSavedMemory, fds: list[int]) -> SavedMemory:
+        """How much memory a call holds between forward and backward."""
+        step = self._program.step
+        if step is None:
+            return SavedMemory(0)
+        self._inputs.refresh()
+        arguments = self._inputs.sets[request.set]
+        with self._program.phase("forward"), torch.no_grad():
+            self._program.seed(request.seed)
+            before = self._platform.allocated_bytes()
+            if before is None:
+                return SavedMemory(saved_bytes(step, arguments))
+            made = step.forward(*arguments)
+            self._program.synchronize()
+            held = (self._platform.allocated_bytes() or 0) - before
+            del made
+            return SavedMemory(max(0, held))
 
     # -- calls nobody verified it for ------------------------------------------------------------------------------
 
@@ -276,6 +334,20 @@ class CheckedCalls:
             if gradient is not None and there[-1]:
                 _copy(place, gradient.detach())
         return GradientsResult("", there)
+
+
+def _joined(forward: RecordedCall, backward: RecordedCall) -> RecordedCall:
+    """One call of its two parts."""
+    return RecordedCall(
+        operators=[*forward.operators, *backward.operators],
+        call_ns=forward.call_ns + backward.call_ns,
+        output=None,
+        kernels=[*forward.kernels, *backward.kernels],
+        device_ns=forward.device_ns + backward.device_ns,
+        forward_operators=len(forward.operators),
+        forward_kernels=len(forward.kernels),
+        forward_ns=forward.call_ns or forward.device_ns,
+    )
 
 
 _probe_generator = torch.Generator()

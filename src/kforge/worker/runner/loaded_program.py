@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from kforge.worker.protocol.records import HeldTensor, ModuleTensor
 from kforge.worker.runner import standalone, tamper, watch
 from kforge.worker.runner.heap_poison import FILLS, poisoned_heap
 from kforge.worker.runner.raised_error import ProgramFailed
+from kforge.worker.training_step import TrainingStep
 from kforge.worker.wire import LAZY_VIEW
 
 _copy = torch.Tensor.copy_
@@ -64,6 +65,8 @@ class LoadedProgram:
         self.module: Any = None
         self.model: Any = None
         """What is called: the module, or what stands around it."""
+        self.step: TrainingStep | None = None
+        """Where a call is forward and backward: its two parts."""
 
     # -- loading -------------------------------------------------------------------------------------------------
 
@@ -112,8 +115,10 @@ class LoadedProgram:
             self.model = self.module
             if request.compile_mode:
                 self.model = torch.compile(self.module, mode=request.compile_mode)
+            if request.gradients is not None:
+                self.model = self.step = TrainingStep(self.model, self.module, request.gradients)
             if self.emulator is not None:
-                self.model = functools.partial(_call_emulated, self.emulator, self.module)
+                self.model = functools.partial(_call_emulated, self.emulator, self.model)
             return LoadedModule(self._state(), self.layouts(), self._patched_names())
 
     def _import(self, source: str) -> Any:
@@ -184,6 +189,8 @@ class LoadedProgram:
             for name, value in fresh.items():
                 if name[0] == "=":
                     _copy(held[name][1], value)
+        if self.step is not None:
+            self.step.forget_parameters()
         arena.close()
         return Acknowledged()
 
@@ -204,7 +211,7 @@ def type_name(tensor: torch.Tensor) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"[:200]
 
 
-def _call_emulated(emulator: EmulatedRuntime, module: torch.nn.Module, *arguments: Any) -> Any:
+def _call_emulated(emulator: EmulatedRuntime, model: Callable[..., Any], *arguments: Any) -> Any:
     emulator.mark_on_device(trees.pack(arguments)[1])
     with emulator.surroundings():
-        return module(*arguments)
+        return model(*arguments)

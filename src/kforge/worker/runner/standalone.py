@@ -26,7 +26,7 @@ from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 
 _MOST_OUTPUT, _MOST_FILES, _ERRORS = 8 << 20, 12 << 20, 20_000
 _SAMPLE = 1 << 16
-_SENT = ("class_name", "arguments", "seed", "training", "dtype", "only_load")
+_SENT = ("class_name", "arguments", "seed", "training", "dtype", "gradients", "only_load")
 _BUILT = ("torch_extensions",)
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
 

@@ -42,6 +42,10 @@ def main(root: str, folder: str) -> int:
         platform: Platform = registry.load("platforms", order["platform"])
         device = platform.device
         module = module.to(device)
+        if order["gradients"] is not None:
+            from kforge.worker.training_step import TrainingStep
+
+            module = TrainingStep(module, module, order["gradients"])
         samples = torch.load(os.path.join(folder, "inputs.pt"), weights_only=True)
         tensors = []
         for (dtype, shape, stride), sample in zip(order["tensors"], samples, strict=True):

@@ -187,7 +187,6 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "example_reference": example[0],
         "example_candidate": example[1],
         "backward": problem.form.backward,
-        "dtype": problem.form.dtype,
         "intent": move.intent.value,
         "fresh": move.intent is Intent.FRESH,
         "program": shown.candidate.source if shown and shown.candidate else "",

@@ -41,6 +41,7 @@ def flat(report: Report) -> dict[str, Any]:
         ],
         "notes": list(verdict.notes),
         "hazards": list(verdict.hazards),
+        "generality": list(verdict.generality),
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
         "seconds": sum(verdict.evidence.seconds.values()) if verdict.evidence else None,
     }
@@ -86,6 +87,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts.append(("sandbox", verdict.sandbox))
     facts += [("degenerate", reason) for reason in verdict.degenerate]
     facts += [("silently wrong when", hazard) for hazard in verdict.hazards]
+    facts += [("with other inputs", line) for line in verdict.generality]
     facts += [("note", note) for note in verdict.notes]
     facts += [("flag", flag) for flag in (timing.flags if timing else ())]
     return facts

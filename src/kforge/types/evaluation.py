@@ -471,6 +471,8 @@ class Verdict:
     """What a careful reader should know."""
     hazards: tuple[str, ...] = ()
     """In which calls outside its domain the program is wrong without a word: one clause each."""
+    generality: tuple[str, ...] = ()
+    """What became of calls with inputs of other sizes, or laid out otherwise: right, an error, or silently wrong."""
     domain: Domain | None = None
     """What a correct program was verified for; None in records of older versions."""
     evidence: Evidence | None = None
@@ -478,7 +480,7 @@ class Verdict:
     def __post_init__(self) -> None:
         # Programs and compilers have a say in these words, which go to terminals, pages and prompts.
         object.__setattr__(self, "detail", visible(self.detail))
-        for name in ("degenerate", "notes", "hazards"):
+        for name in ("degenerate", "notes", "hazards", "generality"):
             object.__setattr__(self, name, tuple(map(visible, getattr(self, name))))
         correct = self.outcome is Outcome.CORRECT
         if self.timing is not None and not correct:

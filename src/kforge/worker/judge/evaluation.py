@@ -22,6 +22,7 @@ from kforge.worker.judge import (
     domain,
     emulated_size,
     explain,
+    generality,
     hazards,
     integrity,
     interleaved_timer,
@@ -160,6 +161,7 @@ class Evaluation:
             emulated=self._platform.emulated,
             notes=tuple(dict.fromkeys(self._findings.notes)),
             hazards=tuple(self._findings.hazards) if outcome is Outcome.CORRECT else (),
+            generality=tuple(self._findings.generality) if outcome is Outcome.CORRECT else (),
             domain=self._findings.domain if outcome is Outcome.CORRECT else None,
             evidence=make_evidence(
                 self._cases, self._candidate, self._settings, self._runner_pool.level, self._findings
@@ -606,12 +608,21 @@ class Evaluation:
             try:
                 self._send_state(runner, self._cases.timed_state)
                 self._findings.hazards += trial.hazards()
+                if trial.is_alive and not self._cases.reference.backward:
+                    self._try_other_inputs(runner)
             except (RunnerLost, ProgramError):
                 self._findings.notes.append("what it does outside of what was verified could not be tried")
             at_last = trial.layouts or at_last
         else:
             self._findings.notes.append("too large to try what it does outside of what was verified")
         self._findings.domain = domain.make_domain(self._cases, self._findings.layouts, at_last)
+
+    def _try_other_inputs(self, runner: RunnerHandle) -> None:
+        """Note whether the program is right for inputs of other sizes and in another layout."""
+        trial = generality.GeneralityTrial(runner, self._cases, self._seconds())
+        trial.run()
+        self._findings.generality += trial.lines
+        self._findings.hazards += trial.hazards
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):

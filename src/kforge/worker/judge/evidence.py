@@ -25,6 +25,7 @@ class EvaluationFindings:
     timing: Timing | None = None
     sanitized: tuple[str, ...] = ()
     hazards: list[str] = field(default_factory=list)
+    generality: list[str] = field(default_factory=list)
     layouts: list[TensorLayout] = field(default_factory=list)
     """The candidate's parameters and buffers as it was loaded."""
     domain: Domain | None = None

@@ -42,7 +42,8 @@ class HazardTrial:
         self._seconds = seconds
         self.layouts: list[TensorLayout] = []
         """The module's parameters and buffers after its calls."""
-        self._alive = True
+        self.is_alive = True
+        """Whether the runner has survived so far."""
 
     def hazards(self) -> list[str]:
         """The calls, of those that were tried, in which the program is silently wrong, a clause each."""
@@ -51,7 +52,7 @@ class HazardTrial:
         with contextlib.closing(InputSets([arguments], cases.device)) as sets:
             lane = Lane(self._runner, sets, cases.outputs, self._seconds)
             hazards = self._try_changed_state(lane)
-            asked = self._alive and not cases.reference.backward
+            asked = self.is_alive and not cases.reference.backward
             return hazards + (self._try_gradients(arguments) if asked else [])
 
     def _try_changed_state(self, lane: Lane) -> list[str]:
@@ -63,9 +64,9 @@ class HazardTrial:
                 slot.zero_()
             self._cases.device.synchronize()
             try:
-                wrong = self._call_changed(how) and not _all_agree(usual, lane.slots[0])
+                wrong = self._call_changed(how) and not all_agree(usual, lane.slots[0])
             except RunnerLost:
-                self._alive = False
+                self.is_alive = False
                 return [*hazards, _CRASHES.format(_CLAUSES[how])]
             hazards += [_CLAUSES[how]] if wrong else []
         return hazards
@@ -115,7 +116,7 @@ class HazardTrial:
             whole = len(answer.there) == len(expected) and all(
                 is_there or not tensor.count_nonzero() for is_there, tensor in zip(answer.there, expected, strict=True)
             )
-            right = whole and _all_agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
+            right = whole and all_agree([tensor.cpu() for tensor in expected], [arena.tensor(spec) for spec in specs])
             return [] if right else [_CLAUSES["gradient"]]
         except ProgramError:
             return []
@@ -128,7 +129,8 @@ def can_be_tried(cases: ProblemCases) -> bool:
     return cases.set_bytes <= _MOST_BYTES and not cases.large
 
 
-def _all_agree(wanted: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
+def all_agree(wanted: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
+    """Whether tensors hold the same numbers as others, but for rounding."""
     return all(map(_agrees, wanted, actual))
 
 

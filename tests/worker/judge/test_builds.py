@@ -103,10 +103,10 @@ def apart(judge: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watc
         watched.built.append(candidate.source)
         return build(self, candidate, settings)
 
-    def counted_spawn(self: RunnerPool, limits: Limits) -> Any:
+    def counted_spawn(self: RunnerPool, *arguments: Any) -> Any:
         if self is not judge._trusted:
             watched.spawned.append(self._blind)
-        return spawn(self, limits)
+        return spawn(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(watched.cache))

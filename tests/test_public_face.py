@@ -15,8 +15,8 @@ from kforge.types import Plan, RunSpec, Settings
 
 NAMES = """
 Attempt Budget Candidate Configuration EvaluateOptions Evidence Experiment ForgeResult KForgeError Limits ModelAccess
-ModelSettings NotFasterWarning Outcome Plan Problem ResumeOptions RunEnvironment RunEvent RunOptions RunSpec Settings
-Study Timing Trial Verdict __version__ bench errors evaluate forge forge_async resume resume_async rows
+ModelSettings NotFasterWarning Outcome Plan Problem ProblemForm ResumeOptions RunEnvironment RunEvent RunOptions RunSpec
+Settings Study Timing Trial Verdict __version__ bench errors evaluate forge forge_async resume resume_async rows
 """
 
 SIGNATURES = {
@@ -76,14 +76,17 @@ def test_the_asynchronous_twin_is_called_the_same_way(name: str) -> None:
 @pytest.mark.pure
 def test_every_field_of_a_run_has_an_option() -> None:
     options = set(typing.get_type_hints(kforge.RunOptions))
-    named = {field.name for record in (Plan, Settings, kforge.ModelSettings, RunSpec) for field in fields(record)}
+    records = (Plan, Settings, kforge.ModelSettings, RunSpec, kforge.ProblemForm)
+    named = {field.name for record in records for field in fields(record)}
     assert named - options == {"problem", "platform", "models", "donor"}, "said otherwise, or found out"
     assert options - named == {"budget_tokens", "profiling"}
 
 
 @pytest.mark.pure
 def test_every_field_of_the_settings_can_be_said_to_evaluate() -> None:
-    assert set(typing.get_type_hints(kforge.EvaluateOptions)) == {field.name for field in fields(Settings)}
+    assert set(typing.get_type_hints(kforge.EvaluateOptions)) == {
+        field.name for record in (Settings, kforge.ProblemForm) for field in fields(record)
+    }
 
 
 @pytest.mark.pure

@@ -48,7 +48,7 @@ BLIND = ANY_SIZE.replace(
 )
 CRASHES = ANY_SIZE.replace(
     "        return",
-    "        if x.shape[0] != 64:\n            import os\n            os.kill(os.getpid(), 11)\n        return",
+    "        if x.shape[0] != 64:\n            import ctypes\n            ctypes.string_at(0)\n        return",
 )
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0, policy="any", seeds=1)
 
@@ -90,7 +90,7 @@ def test_a_program_that_crashes_is_still_correct_for_what_was_asked(judge: Any) 
 
 
 def test_what_the_reference_cannot_take_is_not_tried(judge: Any) -> None:
-    fixed = PROBLEM.replace("torch.relu(x) * 2", "torch.relu(x.view(64, 48)) * 2")
+    fixed = PROBLEM.replace("torch.relu(x) * 2", "torch.relu(x.view(-1).view(64, 48)) * 2")
     tried, _ = lines(judge, ANY_SIZE, fixed)
     assert tried == ()
 

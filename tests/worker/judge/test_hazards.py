@@ -21,7 +21,7 @@ pytestmark = pytest.mark.toolchain
 
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0)
 DTYPE, STRIDE = "a parameter or buffer has another dtype", "a parameter or buffer is not contiguous"
-GRADIENT = "a gradient is asked for"
+GRADIENT, LAYOUT = "a gradient is asked for", "it is given a non-contiguous input"
 
 PROBLEM = """
 import torch
@@ -131,11 +131,11 @@ def judged(judge: Any, body: str) -> Verdict:
 @pytest.mark.parametrize(
     ("body", "hazards"),
     [
-        pytest.param(CARELESS, (STRIDE, DTYPE, GRADIENT), id="careless"),
-        pytest.param(CONVERTING, (GRADIENT,), id="converting"),
+        pytest.param(CARELESS, (STRIDE, DTYPE, GRADIENT, LAYOUT), id="careless"),
+        pytest.param(CONVERTING, (GRADIENT, LAYOUT), id="converting"),
         pytest.param(RAISING, (), id="raising"),
-        pytest.param(WRONG_GRADIENT, (GRADIENT,), id="wrong gradient"),
-        pytest.param(RIGHT_GRADIENT, (), id="right gradient"),
+        pytest.param(WRONG_GRADIENT, (GRADIENT, LAYOUT), id="wrong gradient"),
+        pytest.param(RIGHT_GRADIENT, (LAYOUT,), id="right gradient"),
         pytest.param(CRASHING, (STRIDE, f"{DTYPE} (it crashes or hangs)"), id="crashing"),
     ],
 )

@@ -264,3 +264,52 @@ def test_what_rounding_does_to_a_stochastic_reference_is_known(judge: Any) -> No
     assert right.outcome is Outcome.CORRECT, right.detail
     wrong = judge.evaluate(Problem.from_source(source), Candidate(other.replace("range(14)", "range(13)")), settings)
     assert wrong.outcome is Outcome.MISMATCH
+
+
+# -- what rounding explains --------------------------------------------------------------------------------------------
+
+CANCELLED = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(512, 64) / 22)
+
+    def forward(self, x):
+        return torch.relu(x @ self.weight)
+
+def get_inputs():
+    x = torch.randn(256, 512)
+    return [x]
+
+def get_init_inputs():
+    return []
+
+KFORGE = {"distributions": ["natural"]}
+"""
+
+
+def test_a_row_of_which_cancellation_leaves_next_to_nothing_is_granted_its_rounding(judge: Any) -> None:
+    """Behind a ReLU a row may hold one tiny number: what is left of large terms, with their rounding."""
+    from kforge.worker.judge.rounding_grants import compare_outputs
+
+    cases = judge.session(Problem.from_source(CANCELLED, "cancelled"), UNTIMED).cases
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(512, 64, generator=generator) / 22
+    weight[:, 1:] = -weight[:, 1:].abs()
+    x = torch.randn(256, 512, generator=generator).abs()
+    # Of the first row a millionth is left in its first element, and nothing in the others.
+    row, column = x[0].double(), weight[:, 0].double()
+    x[0] = (row - (row @ column - 2e-5) * column / column.square().sum()).float()
+    state = {"weight": weight}
+    expected = cases._expect([x], state, 0, False)
+    exact = expected.leaves[0].exact
+    assert 1e-5 < float(exact[0, 0]) < 4e-5
+    off = exact.float()
+    off[0, 0] += 2e-7
+    plain = compare(expected.leaves[0], off, Tolerance({}), "it")
+    granted = compare_outputs(cases, expected, [x], state, 0, [off], Tolerance({}))
+    assert not granted[0].message, (plain.message, granted[0].message)
+    off[0, 0] = 0.0
+    assert compare_outputs(cases, expected, [x], state, 0, [off], Tolerance({}))[0].message, "that is not rounding"

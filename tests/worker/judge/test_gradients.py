@@ -13,7 +13,7 @@ from kforge import Candidate, Evidence, Outcome, Problem, ProblemForm, Settings,
 from kforge.errors import ProblemError
 from kforge.problems import find
 from kforge.worker import trees
-from kforge.worker.judge import kinks
+from kforge.worker.judge import rounding_grants
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.problem_cases import ProblemCases
@@ -201,7 +201,7 @@ def test_honest_gradients_at_kinks_pass_and_wrong_masks_do_not(dtype: str) -> No
         def wrong(outputs, expected=expected, arguments=arguments, state=state, number=number, cases=cases):
             return [
                 item.message
-                for item in kinks.compare_outputs(
+                for item in rounding_grants.compare_outputs(
                     cases, expected, arguments, state, number, outputs, Tolerance(cases.problem.tolerances)
                 )
                 if item.message
@@ -220,7 +220,8 @@ def test_without_the_grant_a_kink_would_refuse_an_honest_program() -> None:
     outputs = honest_outputs(cases, arguments, state)
     tolerance = Tolerance(cases.problem.tolerances)
     plain = [
-        kinks.compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)
+        rounding_grants.compare(leaf, got, tolerance, "it").message
+        for leaf, got in zip(expected.leaves, outputs, strict=True)
     ]
     assert any(plain)
 
@@ -232,7 +233,7 @@ def test_a_smooth_gradient_is_granted_nothing() -> None:
         cases = cases_of(source, 1, dtype)
         number = cases.derive("case", 0)
         arguments = cases.reference.inputs(number)
-        jumps = kinks._jumps(cases, arguments, cases.timed_state, number, "")
+        jumps = rounding_grants._jumps(cases, arguments, cases.timed_state, number, "")
         assert jumps is not None
         exact = trees.pack(cases.reference.run_double(arguments, cases.timed_state, number))[1]
         for (jump, _), value in list(zip(jumps, exact, strict=True))[1:]:

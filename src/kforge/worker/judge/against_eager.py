@@ -9,8 +9,8 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
-from kforge.worker.judge.kinks import compare_outputs
 from kforge.worker.judge.problem_cases import ProblemCases
+from kforge.worker.judge.rounding_grants import compare_outputs
 
 
 def difference_from_eager(

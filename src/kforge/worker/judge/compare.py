@@ -69,7 +69,7 @@ class ExpectedLeaf:
     negligible: float = 0.0
     """What is as good as zero: where inputs are extreme, and exp saturates a little earlier or later."""
     jumps: torch.Tensor | None = None
-    """Of a gradient: what each element may be off by because rounding decides on which side of a kink it is."""
+    """What each element may be off by beside: where rounding decides (`rounding_grants.py`)."""
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,12 @@ from kforge.worker.judge.compare import Tolerance, same_bits
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_lane import NotOwned
 from kforge.worker.judge.held_outputs import InputsChanged, WrongOutput
-from kforge.worker.judge.kinks import compare_outputs
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.library_kernels import mark_library_kernels
 from kforge.worker.judge.measurement import Measurement
 from kforge.worker.judge.problem_cases import Case
 from kforge.worker.judge.refusal import Refused, refuse_nonsense
+from kforge.worker.judge.rounding_grants import compare_outputs
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state

@@ -15,6 +15,7 @@ from kforge.worker.judge import statistics
 from kforge.worker.judge.device_outputs import CallOutputs, DeviceOutputs
 from kforge.worker.judge.device_timer import DeviceTimer, Quiet
 from kforge.worker.judge.held_lane import HeldBlock, NotOwned
+from kforge.worker.judge.host_timer import HostTimer
 from kforge.worker.judge.interleaved_timer import NotIdle, Samples
 from kforge.worker.protocol.records import OutputLeaf, SlotOutput
 
@@ -254,3 +255,15 @@ def test_what_a_runner_copied_is_still_read_when_its_own_memory_is_given_back() 
     outputs.delivered = [[torch.arange(16.0)]]
     outputs.forget_memory()
     assert torch.equal(outputs.tensor(0, 0, at(BASE, (16,))), torch.arange(16.0))
+
+
+@pytest.mark.cpu
+def test_a_baseline_whose_helpers_work_on_is_nobodys_fault() -> None:
+    """torch.compile's own processes go on while its runner is stopped: no candidate is refused for that."""
+    trusted = HostTimer(None, None, lambda: None, 0.1, list, suspected=False)  # type: ignore[arg-type]
+    suspect = HostTimer(None, None, lambda: None, 0.1, list)  # type: ignore[arg-type]
+    for _ in range(3):
+        trusted._check_idle(50_000_000)
+    suspect._check_idle(50_000_000)
+    with pytest.raises(NotIdle, match="used a processor all the same"):
+        suspect._check_idle(50_000_000)

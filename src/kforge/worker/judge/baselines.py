@@ -274,14 +274,14 @@ class Baselines:
         refresh, seeds = self._timed_inputs.refresh, self._timed_inputs.seeds
         verified = OutputCheck(self._cases, self._timed_inputs, limits) if limits is not None else None
         if isinstance(candidate, DeviceLane) and isinstance(baseline, DeviceLane):
-            timer = DeviceTimer(candidate, baseline, refresh, seconds, seeds, verified, every, bare=watched)
+            timer = DeviceTimer(candidate, baseline, refresh, seconds, seeds, verified, every, watched, bare=watched)
             timer.rest = self._comes_to_rest
             if watched:
                 timer.quiet = self._quiet_times
                 timer.usual_ns = lambda at_a_time: self._usual_call_ns(baseline, at_a_time)
             return timer
         if isinstance(candidate, HeldLane) and isinstance(baseline, HeldLane):
-            return HostTimer(candidate, baseline, refresh, seconds, seeds, verified, every)
+            return HostTimer(candidate, baseline, refresh, seconds, seeds, verified, every, watched)
         checked = self._checker(limits) if limits is not None else None
         return ClaimedTimer(candidate, baseline, refresh, seconds, seeds, checked, check_all=every, watched=watched)
 

@@ -130,8 +130,8 @@ def can_be_tried(cases: ProblemCases) -> bool:
 
 
 def all_agree(wanted: list[torch.Tensor], actual: list[torch.Tensor]) -> bool:
-    """Whether tensors hold the same numbers as others, but for rounding."""
-    return all(map(_agrees, wanted, actual))
+    """Whether tensors hold the same numbers as others, but for rounding; wherever either lie."""
+    return all(_agrees(one, two.to(one.device)) for one, two in zip(wanted, actual, strict=True))
 
 
 def _agrees(wanted: torch.Tensor, actual: torch.Tensor) -> bool:

@@ -27,8 +27,10 @@ from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.reference import State
 
 _DRAWS, _CANCELLATION_DRAWS = 8, 8
-_STANDARD_DEVIATIONS = 8.0
-"""Of what rounding does to an element, estimated from a few draws: sums in another order are off by one or two."""
+_STANDARD_DEVIATIONS = 32.0
+"""Of what a last place does to an element, estimated from a few draws: sums in another order are off by one or two,
+Winograd's convolutions by ten in one of a hundred million elements.
+"""
 _FULL = (torch.float32, torch.float64)
 _GRANTED = 2.0
 """Several jumps may add up in a program that cancel in a draw."""

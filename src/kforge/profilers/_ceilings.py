@@ -75,10 +75,14 @@ class CeilingsFile:
 
     def get(self) -> Ceilings:
         """The ceilings, from an earlier measurement or measured now."""
+        return self.known() or self.keep(read(self._measure()))
+
+    def known(self) -> Ceilings | None:
+        """The ceilings of an earlier measurement; None before there was one."""
         try:
             return jsonable.decode(Ceilings, json.loads(self._path.read_text(encoding="utf-8")))
         except (OSError, ValueError, WireError):
-            return self.keep(read(self._measure()))
+            return None
 
     def raise_ceilings(self) -> Ceilings:
         """Measure the ceilings again and keep the higher of each: what was kept may come from a busy moment."""

@@ -44,6 +44,14 @@ def _length(source: str) -> str:
     return "1 line" if lines == 1 else f"{lines} lines"
 
 
+def _duration(nanoseconds: float) -> str:
+    """310 ns, 12.4 µs, 3.1 ms."""
+    for unit, each in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= each:
+            return f"{nanoseconds / each:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
 @dataclass(frozen=True)
 class ProblemForm:
     """In which form a problem is wanted, beside what its file says."""
@@ -335,6 +343,9 @@ class TimeLimit:
         if not (math.isfinite(self.ns) and self.ns > 0):
             raise ValueError(f"a limit of {self.ns} ns is none")
 
+    def __str__(self) -> str:
+        return f"{_duration(self.ns)}: {self.how}"
+
     def score(self, time_ns: float, eager_ns: float) -> float:
         """SOL-ExecBench's score of a time: 1 at the limit, 0.5 where eager is, towards 0 beyond.
 
@@ -426,6 +437,13 @@ class Timing:
         if self.limit is None or speedup is None or not eager_ns:
             return None
         return self.limit.score(eager_ns / speedup.value, eager_ns)
+
+    @property
+    def score_text(self) -> str:
+        """The score, what it means, and how the limit was found; empty where there is none."""
+        if self.score is None:
+            return ""
+        return f"{self.score:.2f} (1 = the machine's limit, 0.5 = eager; limit {self.limit})"
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,7 @@ def test_time_that_only_the_judge_saw_raises_no_ceiling(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     timed = SimpleNamespace(candidate_ns=(7e5,), baseline_ns=(2e6,), clock_excess=0.45)
     context = SimpleNamespace(
-        verdict=SimpleNamespace(timing=timed),
+        verdict=SimpleNamespace(timing=timed, evidence=None),
         platform=SimpleNamespace(device="cpu", facts=lambda: {"processor": "one"}),
         working_bytes=1 << 20,
         ask=lambda request, of: (

@@ -28,6 +28,10 @@ _MOST_RAISED = 1.5
 """A program that beats a ceiling by more does less than is counted, and shows nothing about the machine."""
 
 
+MEASURED_DEVICES = ("cpu", "cuda")
+"""Types of devices whose ceilings the probe can measure."""
+
+
 class Roofline(Profiler):
     name = "roofline"
     what = "counted bytes and operations against this machine's ceilings"
@@ -41,16 +45,15 @@ class Roofline(Profiler):
         if timing is None or not timing.candidate_ns:
             raise NothingSeen("the candidate was not timed")
         work = read_work(context.ask({"of": "reference"}, of="reference"))
-        on_gpu = context.platform.device == "cuda"
-        request = machine_request(context.platform.device)
-        ceilings = _ceilings.CeilingsFile(context.platform.facts(), lambda: context.ask(request, of="machine"))
+        device = context.platform.device
+        ceilings = _ceilings.CeilingsFile(
+            context.platform.facts(), lambda: context.ask(machine_request(device), of="machine")
+        )
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
-        gone_round = work.bytes_min if on_gpu else context.working_bytes
         evidence = context.verdict.evidence
-        allowed = allowed_arithmetic(work.dtype, evidence.settings.precision if evidence is not None else "")
-        arithmetic = allowed if on_gpu else _ceilings.FLOAT32
-        place = RooflinePoint(work, ceilings.get(), time_ns, gone_round, arithmetic=arithmetic)
+        precision = evidence.settings.precision if evidence is not None else ""
+        place = find_place(work, ceilings.get(), device, context.working_bytes, precision).at(time_ns)
         place = correct_ceilings(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 
@@ -65,6 +68,21 @@ def allowed_arithmetic(dtype: str, precision: str) -> str:
     if dtype in ("", _ceilings.FLOAT32) and precision in ("tf32", "float16", "bfloat16"):
         return precision
     return dtype or _ceilings.FLOAT32
+
+
+def find_place(
+    work: Work, ceilings: _ceilings.Ceilings, device: str, working_bytes: int, precision: str
+) -> RooflinePoint:
+    """The place of a program that is as fast as the ceilings of this type of device allow.
+
+    `working_bytes` are those that timed calls go round in, `precision` is the lowest that is allowed.
+    """
+    if device == "cuda":
+        arithmetic = allowed_arithmetic(work.dtype, precision)
+        place = RooflinePoint(work, ceilings, 1.0, work.bytes_min, arithmetic=arithmetic)
+    else:
+        place = RooflinePoint(work, ceilings, 1.0, working_bytes)
+    return place.at(place.floor_ns)
 
 
 def correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.CeilingsFile) -> RooflinePoint:

@@ -14,11 +14,13 @@ import torch
 from kforge.errors import HarnessError
 from kforge.profilers._ceilings import FLOAT32, Ceilings, CeilingsFile
 from kforge.profilers.roofline import (
+    MEASURED_DEVICES,
     PLUGIN,
     RooflinePoint,
     Work,
     allowed_arithmetic,
     correct_ceilings,
+    find_place,
     machine_request,
     read_work,
 )
@@ -33,7 +35,6 @@ from kforge.worker.judge.timed_inputs import TimedInputs
 from kforge.worker.judge.trusted_probe import ask_machine, ask_reference
 from kforge.worker.protocol.program import RunProbe
 
-_MEASURED_DEVICES = ("cpu", "cuda")
 _CPU_RATES = (FLOAT32, "float64", "tf32")
 """Arithmetic that is no faster on a processor than float32, whose rate is measured there."""
 _COUNT_SECONDS = 30.0
@@ -67,7 +68,7 @@ class TimeLimits:
         The device must be free for a measurement.
         """
         device = self._cases.device
-        if device.platform.device not in _MEASURED_DEVICES:
+        if device.platform.device not in MEASURED_DEVICES:
             raise NoLimit
         if self._cases.problem.form.backward:
             raise NoLimit("the work of a backward pass is not counted")
@@ -76,7 +77,9 @@ class TimeLimits:
             raise NoLimit("eager was not timed")
         work = self._count_work()
         file = CeilingsFile(device.platform.facts(device.number), self._measure_machine)
-        place = self._place(work, self._ceilings(file, timing), eager_ns, precision)
+        place = find_place(
+            work, self._ceilings(file, timing), device.platform.device, self._timed_inputs.working_bytes, precision
+        )
         if not self._corrected and not timing.contended:
             self._corrected = True
             # A program may do less than was counted; eager does all of it.
@@ -91,12 +94,6 @@ class TimeLimits:
         elif eager_ns / speedup.value * _CLEARLY_FASTER < place.floor_ns:
             how += "; the program takes less: it does less than was counted"
         return TimeLimit(place.floor_ns, how)
-
-    def _place(self, work: Work, ceilings: Ceilings, time_ns: float, precision: str) -> RooflinePoint:
-        on_gpu = self._cases.device.platform.device == "cuda"
-        arithmetic = allowed_arithmetic(work.dtype, precision) if on_gpu else FLOAT32
-        gone_round = work.bytes_min if on_gpu else self._timed_inputs.working_bytes
-        return RooflinePoint(work, ceilings, time_ns, gone_round, arithmetic=arithmetic)
 
     def _count_work(self) -> Work:
         """What a call of the reference has to do; counted when first asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -122,6 +123,11 @@ def read(reply: dict[str, Any]) -> Ceilings:
     return ceilings
 
 
+@functools.cache
+def _torch_version() -> str:
+    return importlib.metadata.version("torch")
+
+
 def _key(facts: dict[str, str]) -> str:
-    parts = [_VERSION, sorted(facts.items()), importlib.metadata.version("torch"), os.environ.get("OMP_NUM_THREADS")]
+    parts = [_VERSION, sorted(facts.items()), _torch_version(), os.environ.get("OMP_NUM_THREADS")]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -176,7 +176,11 @@ def test_work_that_cannot_be_counted_is_asked_for_once(limits, answer):
 @pytest.mark.cpu
 @pytest.mark.parametrize("answer", [None, {}, {**RATES, "flops": 0.0}])
 def test_a_machine_that_cannot_be_measured_is_no_fault(limits, answer):
-    assert "could not be measured" in reason(limits(Machine(rates=answer)))
+    machine = Machine(rates=answer)
+    found = limits(machine)
+    assert "could not be measured" in reason(found)
+    assert "could not be measured" in reason(found)
+    assert machine.measured == 1
 
 
 @pytest.mark.toolchain

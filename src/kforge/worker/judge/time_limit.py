@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kforge.errors import HarnessError
+from kforge.errors import KForgeError
 from kforge.profilers._ceilings import FLOAT32, Ceilings, CeilingsFile
 from kforge.profilers.roofline import (
     MEASURED_DEVICES,
@@ -39,7 +39,8 @@ _CPU_RATES = (FLOAT32, "float64", "tf32")
 """Arithmetic that is no faster on a processor than float32, whose rate is measured there."""
 _COUNT_SECONDS = 30.0
 _CLEARLY_FASTER = 1.02
-_FAILURES = (ProgramError, RunnerLost, HarnessError, DeviceMemoryFull, torch.OutOfMemoryError, *NONSENSE)
+_FAILURES = (ProgramError, RunnerLost, KForgeError, OSError, DeviceMemoryFull, torch.OutOfMemoryError, *NONSENSE)
+"""What may go wrong in other processes: no reason to lose a verdict."""
 
 
 class NoLimit(Exception):
@@ -59,6 +60,8 @@ class TimeLimits:
         self._work: Work | None = None
         self._uncounted = ""
         """Why the work could not be counted."""
+        self._unmeasured = ""
+        """Why the machine could not be measured: it may take long to find out, so that it is tried once."""
         self._corrected = False
         """Whether the ceilings were held against eager's time before: that may measure them again."""
 
@@ -116,10 +119,12 @@ class TimeLimits:
         if timing.contended:
             # What is measured now is kept for good.
             raise NoLimit("others use the machine, and what it can do was not measured before")
-        try:
-            return file.get()
-        except _FAILURES as error:
-            raise NoLimit(f"what the machine can do could not be measured: {str(error)[:200]}") from None
+        if not self._unmeasured:
+            try:
+                return file.get()
+            except _FAILURES as error:
+                self._unmeasured = f"what the machine can do could not be measured: {str(error)[:200]}"
+        raise NoLimit(self._unmeasured)
 
     def _correct_ceilings(self, place: RooflinePoint, file: CeilingsFile) -> RooflinePoint:
         try:

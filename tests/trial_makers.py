@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kforge.types import Attempt, Candidate, Cell, Digest, Outcome, Signal, Trial, TrialState, Usage, Verdict
+from kforge.types import (
+    Attempt,
+    Candidate,
+    Cell,
+    Digest,
+    Outcome,
+    Signal,
+    TimeLimit,
+    Trial,
+    TrialState,
+    Usage,
+    Verdict,
+)
 from makers import attempt, verdict
 
 Result = float | Outcome | None
@@ -42,6 +54,15 @@ def timed(speedup: float, vs_best: float | None, baseline: str = "eager") -> Ver
     found = verdict(speedup)
     assert found.timing is not None
     return replace(found, timing=replace(found.timing, speedup_vs_best=vs_best, baseline=baseline))
+
+
+def scored(speedup: float, limit_ns: float) -> Verdict:
+    """A correct verdict beside an eager that takes 100 ns, on a machine with that limit."""
+    found = verdict(speedup)
+    assert found.timing is not None
+    limit = TimeLimit(limit_ns, "traffic: a made-up amount")
+    timing = replace(found.timing, candidate_ns=(100.0 / speedup,), baseline_ns=(100.0,), limit=limit)
+    return replace(found, timing=timing)
 
 
 def judged(problem: str, found: Verdict, **more: object) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 import makers
+import trial_makers
+from kforge.cli import render
+from kforge.cli.screen import Screen
 from kforge.store.store import Store
-from kforge.types import Candidate, Intent, Plan, Problem, RunSpec
+from kforge.types import Candidate, Intent, Plan, Problem, Report, RunSpec
 
 pytestmark = pytest.mark.pure
 
@@ -46,3 +50,33 @@ def test_advice_that_was_not_applied_is_shown_as_that(kforge_here: Callable[...,
         assert "came back unchanged: the advice was not applied: Fuse the loops." in shown
     attempts = json.loads(kforge_here("show", "--store", store, "--json").stdout)["attempts"]
     assert [item["unchanged"] for item in attempts] == [False, False, True]
+
+
+SCORE = "0.73 (1 = the machine's limit, 0.5 = eager; limit 20 ns: traffic: a made-up amount)"
+
+
+def test_a_score_is_shown_with_what_it_means(kforge_here: Callable[..., Any], tmp_path: Path) -> None:
+    attempt = replace(makers.attempt(1, 2.0), verdict=trial_makers.scored(2.0, 20.0))
+    with Store.open(tmp_path / "store") as opened:
+        run = opened.create_run(RunSpec(Problem("p", "class Model: ...")))
+        opened.add_attempt(run, attempt)
+    show = ("show", "--store", tmp_path / "store")
+    assert "(1.96 to 2.04), score 0.73" in kforge_here(*show).stdout
+    assert f"score: {SCORE}" in kforge_here(*show, "--step", "1").stdout
+    found = json.loads(kforge_here(*show, "--json").stdout)
+    assert found["score"] == found["attempts"][0]["score"] == pytest.approx(8 / 11)
+
+
+def test_a_verdict_is_printed_with_its_score_where_it_has_one() -> None:
+    for verdict, lines in ((trial_makers.scored(2.0, 20.0), [SCORE]), (makers.verdict(2.0), [])):
+        report, out = Report("j", "p", "c", "cpu", verdict), io.StringIO()
+        render.print_verdict(Screen(file=out, width=200), report)
+        shown = [line.split(maxsplit=1)[1] for line in out.getvalue().splitlines() if line.startswith("score ")]
+        assert [line.rstrip() for line in shown] == lines
+    scored = render.flat(Report("j", "p", "c", "cpu", trial_makers.scored(2.0, 20.0)))
+    assert (scored["score"], scored["limit"]) == (
+        pytest.approx(8 / 11),
+        {"ns": 20.0, "how": "traffic: a made-up amount"},
+    )
+    without = render.flat(Report("j", "p", "c", "cpu", makers.verdict(2.0)))
+    assert (without["score"], without["limit"]) == (None, None)

@@ -16,10 +16,11 @@ from kforge.metrics.intervals import mean_interval, share_difference_interval, s
 from kforge.metrics.per_iteration import pass_at_k
 from kforge.metrics.problem_results import speedup
 from kforge.metrics.records import Mean, Summary
+from kforge.metrics.score import mean_score
 from kforge.metrics.summary import summarise
 from kforge.types import BaselineTime, Outcome, Trial, Usage, Verdict
 from makers import verdict
-from trial_makers import chains, judged, paid, timed, trial, with_digest
+from trial_makers import chains, judged, paid, scored, timed, trial, with_digest
 
 pytestmark = pytest.mark.pure
 
@@ -300,6 +301,39 @@ def test_whose_code_it_is_by_hand() -> None:
     found = summarise(trials)
     assert found.custom_share == 0.96
     assert (found.own_code_only.value, found.own_code_only.of) == (pytest.approx(2 / 3), 3)
+
+
+def test_the_mean_score_by_hand() -> None:
+    # 8/11 at twice eager's speed with a limit of a fifth; 1 at the limit; 0 where wrong; p4 has no score and no say.
+    trials = [
+        judged("p1", scored(2.0, 20.0)),
+        judged("p2", scored(5.0, 20.0)),
+        trial("p3", WRONG),
+        trial("p4", 2.0),
+    ]
+    found = summarise(trials)
+    assert found.score == mean_score(trials)
+    assert (found.score.value, found.score.of, found.scored) == (pytest.approx((8 / 11 + 1 + 0) / 3), 3, 2)
+    assert found.score.low < found.score.value < found.score.high
+
+
+def test_repetitions_share_their_problems_score() -> None:
+    again = [judged("p1", scored(1.0, 20.0)), trial("p1", WRONG, seed=1), judged("p2", scored(5.0, 20.0))]
+    assert mean_score(again).value == pytest.approx((0.25 + 1) / 2)
+
+
+def test_no_mean_score_where_none_is_known() -> None:
+    assert mean_score([]) is None
+    assert mean_score([trial("p1", 2.0), trial("p2", WRONG)]) is None
+    assert mean_score([trial("p1", WRONG), trial("p2", BROKEN)]).value == 0.0
+    emulated = judged("p1", replace(verdict(None), emulated=True))
+    assert mean_score([emulated, trial("p2", WRONG)]) is None
+    assert (summarise([trial("p1", 2.0)]).score, summarise([trial("p1", 2.0)]).scored) == (None, 0)
+
+
+def test_the_score_is_that_of_the_confirmation() -> None:
+    lucky = judged("p1", scored(5.0, 20.0), confirmation=scored(1.0, 20.0))
+    assert mean_score([lucky]).value == pytest.approx(0.5)
 
 
 def test_the_roofline_is_that_of_winners_where_it_is_known() -> None:

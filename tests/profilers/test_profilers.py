@@ -418,7 +418,7 @@ def test_time_that_only_the_judge_saw_raises_no_ceiling(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     timed = SimpleNamespace(candidate_ns=(7e5,), baseline_ns=(2e6,), clock_excess=0.45)
     context = SimpleNamespace(
-        verdict=SimpleNamespace(timing=timed),
+        verdict=SimpleNamespace(timing=timed, evidence=None),
         platform=SimpleNamespace(device="cpu", facts=lambda: {"processor": "one"}),
         working_bytes=1 << 20,
         ask=lambda request, of: (
@@ -582,14 +582,14 @@ def test_a_ceiling_that_is_beaten_is_raised_to_what_was_seen(tmp_path, monkeypat
     measured = {"bandwidth": [[1 << 20, 5e10], [1 << 30, 1e10]], "flops": 1e11, "overhead_ns": 3000}
     kept = _ceilings.CeilingsFile({"processor": "one"}, lambda: measured)
     place = roofline.RooflinePoint(roofline.Work(0, 10**6, 8 * 10**6, 2 * 10**6), kept.get(), 8e5, 1 << 28)
-    healed = roofline._correct_ceilings(place, 9e5, kept)
+    healed = roofline.correct_ceilings(place, 9e5, kept)
     assert healed.metrics()["roofline_share"] == pytest.approx(1.0)
     assert kept.get().bandwidth == ((1 << 20, 5e10), (1 << 30, 1.25e10))
     assert "raised to what was seen" in healed.text()
-    behind = roofline._correct_ceilings(place.at(2e6), 7e5, kept)
+    behind = roofline.correct_ceilings(place.at(2e6), 7e5, kept)
     assert kept.get().memory == pytest.approx(1e16 / 7e5)
     assert behind.metrics()["roofline_share"] == pytest.approx(0.35)
-    unreal = roofline._correct_ceilings(place.at(1e5), 9e5, kept)
+    unreal = roofline.correct_ceilings(place.at(1e5), 9e5, kept)
     assert kept.get().memory == pytest.approx(1e16 / 7e5)
     assert "does less than the reference" in unreal.text()
 

@@ -406,6 +406,35 @@ def test_emulated_trials_are_marked_and_have_no_speedup_columns() -> None:
     assert 'data-column="speedup"' not in text
 
 
+def test_scores_stand_beside_fast_p_wherever_they_are_known() -> None:
+    trials = (
+        trial_makers.judged("p1", trial_makers.scored(2.0, 20.0)),
+        trial_makers.trial("p2", Outcome.MISMATCH),
+        trial_makers.judged("p3", trial_makers.scored(5.0, 20.0)),
+    )
+    found = find(Study("s", trials, configurations=(Configuration("a"),)))
+    text = markdown(found)
+    assert re.search(r"\| mean vs best \| score \|", text)
+    assert "| 0.58 (" in text
+    assert "Score: mean over problems" in text
+    html = page(found)
+    assert '<th scope="col" rowspan="2" class="number">score</th>' in html
+    assert 'data-column="score"' in html
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    assert [(row["score"], row["limit"]) for row in rows] == [
+        ("0.727273", "traffic: a made-up amount"),
+        ("", ""),
+        ("1", "traffic: a made-up amount"),
+    ]
+    facts = dict(problem_details("p1", [trials[0]])["trials"][0]["verdict"]["facts"])
+    assert facts["score"] == ("0.73 (1 = the machine's limit, 0.5 = eager; limit 20 ns: traffic: a made-up amount)")
+
+
+def test_reports_without_scores_have_no_column_for_them(findings: StudyFindings) -> None:
+    assert "| score |" not in markdown(findings)
+    assert 'data-column="score"' not in page(findings)
+
+
 # -- the page's file ---------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from kforge.types import (
     RunSpec,
     Settings,
     Study,
+    TimeLimit,
     Timing,
     Trial,
     Verdict,
@@ -84,6 +85,7 @@ def timings(draw):
         peak_bytes=(draw(st.integers(0, 2**40)), 0),
         conditions=draw(records),
         flags=draw(words),
+        limit=draw(st.none() | st.builds(TimeLimit, positive, text)),
     )
 
 
@@ -219,3 +221,54 @@ def test_a_win_on_a_degenerate_problem_never_counts():
     odd = Verdict(Outcome.CORRECT, "fine", degenerate=("near-constant: zero everywhere",), **GOOD)
     assert sound.counts
     assert not odd.counts
+
+
+# -- the score against the limit -----------------------------------------------------------------------------------
+
+
+def scored(speedup: float, eager_ns: float, limit_ns: float) -> Timing:
+    limit = TimeLimit(limit_ns, "counted")
+    return Timing("eager", speedup, (speedup, speedup), None, (eager_ns / speedup,), (eager_ns,), 1, 1, limit=limit)
+
+
+def test_the_score_by_hand() -> None:
+    assert scored(1.0, 100.0, 20.0).score == pytest.approx(0.5)
+    assert scored(5.0, 100.0, 20.0).score == 1.0
+    assert scored(50.0, 100.0, 20.0).score == 1.0
+    # 1 / (1 + (50 - 20) / (100 - 20))
+    assert scored(2.0, 100.0, 20.0).score == pytest.approx(8 / 11)
+    assert scored(0.5, 100.0, 20.0).score == pytest.approx(8 / 26)
+    text = scored(2.0, 100.0, 20.0).score_text
+    assert text == "0.73 (1 = the machine's limit, 0.5 = eager; limit 20 ns: counted)"
+
+
+@given(positive, positive, positive)
+def test_a_score_is_sensible_for_any_times(speedup: float, eager_ns: float, limit_ns: float) -> None:
+    score = scored(speedup, eager_ns, limit_ns).score
+    assert score is not None
+    assert 0 < score <= 1
+    assert (score >= 0.5 - 1e-9) if speedup >= 1 else (score <= 0.5 + 1e-9)
+    assert scored(1.0, eager_ns, limit_ns).score == pytest.approx(0.5)
+    assert scored(speedup * 1.1, eager_ns, limit_ns).score >= score - 1e-9
+    time_ns = eager_ns / speedup
+    if limit_ns <= 0.95 * eager_ns and time_ns >= limit_ns:
+        assert score == pytest.approx(1 / (1 + (time_ns - limit_ns) / (eager_ns - limit_ns)), rel=1e-6)
+
+
+def test_no_score_without_a_limit_or_without_times() -> None:
+    untimed = Timing("eager", 2.0, (1.9, 2.1), None, (), (), 1, 1, limit=TimeLimit(20.0, "counted"))
+    other = Timing("tf32", 2.0, (1.9, 2.1), None, (1.0,), (2.0,), 1, 1, limit=TimeLimit(20.0, "counted"))
+    without = Timing("eager", 2.0, (1.9, 2.1), None, (1.0,), (2.0,), 1, 1)
+    assert [item.score for item in (untimed, other, without)] == [None] * 3
+    assert without.score_text == ""
+    for nothing in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="is none"):
+            TimeLimit(nothing, "counted")
+
+
+def test_a_record_from_before_there_were_limits_is_read() -> None:
+    timing = scored(2.0, 100.0, 20.0)
+    data = jsonable.encode(timing)
+    assert jsonable.decode(Timing, data) == timing
+    del data["limit"]
+    assert jsonable.decode(Timing, data).limit is None

@@ -71,6 +71,8 @@ def print_attempt(console: Console, attempt: Attempt) -> None:
     console.print(f"[bold {colour}]{verdict.outcome.value}[/] {attempt.move.intent.value}, by {escape(attempt.model)}")
     soft_wrap = not console.is_terminal
     console.print(escape(verdict.detail), highlight=False, soft_wrap=soft_wrap)
+    if verdict.timing is not None and verdict.timing.score_text:
+        console.print(f"[dim]score:[/] {escape(verdict.timing.score_text)}", highlight=False, soft_wrap=soft_wrap)
     if attempt.recommendation:
         advice, reason = _advice(attempt), attempt.recommendation.evidence
         console.print(f"[dim]advice:[/] {escape(advice)}", highlight=False, soft_wrap=soft_wrap)
@@ -101,7 +103,8 @@ def _figures(verdict: Verdict) -> str:
         return ""
     low, high = verdict.interval
     contended = ", contended" if verdict.contended else ""
-    return f"{speedup(verdict.speedup):>7} [dim]({low:.2f} to {high:.2f}{contended})[/]"
+    score = "" if verdict.score is None else f", score {verdict.score:.2f}"
+    return f"{speedup(verdict.speedup):>7} [dim]({low:.2f} to {high:.2f}{contended}){score}[/]"
 
 
 def _duration(attempt: Attempt) -> str:

@@ -18,7 +18,7 @@ from kforge.reports.left_out import find_omissions
 from kforge.reports.number_format import at
 
 _WORDS = ("platform", "configuration")
-_FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "cost", "time")
+_FIGURES = ("problems", "correct", "fast_1", "speedup", "vs best", "score", "cost", "time")
 _PADDING = (0, 1, 0, 0)
 _MOST = 6
 
@@ -29,14 +29,19 @@ def print_summary(console: Console, findings: StudyFindings) -> None:
     several = len({item.platform for item in findings.summaries}) > 1
     for name in _WORDS if several else _WORDS[1:]:
         table.add_column(name, overflow="fold", min_width=len(name))
-    for name in _FIGURES:
+    scored = any(item.scored for item in findings.summaries)
+    figures = [name for name in _FIGURES if scored or name != "score"]
+    for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     for item in findings.summaries:
-        table.add_row(*([escape(item.platform)] if several else []), escape(item.configuration), *_figures(item))
+        known = _figures(item)
+        platform = [escape(item.platform)] if several else []
+        table.add_row(*platform, escape(item.configuration), *(known[name] for name in figures))
     console.print(table)
     console.print(
         "fast_1: share of problems that are correct and faster than eager; speedup: geometric mean of correct programs "
-        "over eager; vs best: over the faster of eager and torch.compile",
+        "over eager; vs best: over the faster of eager and torch.compile"
+        + ("; score: 1 at the machine's limit, 0.5 where eager is, 0 where wrong" if scored else ""),
         style="dim",
         highlight=False,
     )
@@ -60,18 +65,19 @@ def flat_summary(summary: Summary) -> dict[str, Any]:
     return {**data, "pass_at": {str(k): value for k, value in summary.pass_at.items()}}
 
 
-def _figures(item: Summary) -> list[str]:
+def _figures(item: Summary) -> dict[str, str]:
     unpriced = "+?" if item.usage.unpriced else ""
     best = item.mean_correct.get("best")
-    return [
-        str(len(item.problems)),
-        _share(item.correct),
-        _share(at(item.fast["eager"], 1.0)) if item.fast.get("eager") else "not timed",
-        _mean(item.mean_correct.get("eager")),
-        "-" if best is None else f"{best.value:.2f}",
-        f"${item.usage.dollars:.2f}{unpriced}" if item.usage.requests else "$0",
-        duration(item.seconds),
-    ]
+    return {
+        "problems": str(len(item.problems)),
+        "correct": _share(item.correct),
+        "fast_1": _share(at(item.fast["eager"], 1.0)) if item.fast.get("eager") else "not timed",
+        "speedup": _mean(item.mean_correct.get("eager")),
+        "vs best": "-" if best is None else f"{best.value:.2f}",
+        "score": "-" if item.score is None else f"{item.score.value:.2f}",
+        "cost": f"${item.usage.dollars:.2f}{unpriced}" if item.usage.requests else "$0",
+        "time": duration(item.seconds),
+    }
 
 
 def _share(share: Share | None) -> str:

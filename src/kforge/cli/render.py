@@ -27,6 +27,8 @@ def flat(report: Report) -> dict[str, Any]:
         "speedup": verdict.speedup,
         "speedup_vs_best": verdict.speedup_vs_best,
         "interval": list(verdict.interval) if verdict.interval else None,
+        "score": verdict.score,
+        "limit": {"ns": timing.limit.ns, "how": timing.limit.how} if timing and timing.limit else None,
         "contended": timing.contended if timing else None,
         "baseline": timing.baseline if timing else None,
         "baselines": {item.name: item.ratio for item in timing.baselines} if timing else None,
@@ -72,6 +74,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append((f"speedup vs {timing.baseline}", figures))
         best = "not measured" if timing.speedup_vs_best is None else f"{timing.speedup_vs_best:.3f}"
         facts.append(("speedup vs best", best))
+        facts += [("score", timing.score_text)] if timing.score_text else []
         facts.append(("baselines (eager = 1)", ", ".join(map(_baseline, timing.baselines))))
         blocks = len(timing.candidate_ns)
         facts.append(

@@ -221,6 +221,7 @@ def flat(result: RunResult) -> dict[str, Any]:
         "speedup": best.speedup if best else None,
         "interval": list(best.verdict.interval) if best and best.verdict.interval else None,
         "speedup_vs_best": best.verdict.speedup_vs_best if best else None,
+        "score": best.verdict.score if best else None,
         "against_eager": compare_with_eager(best.verdict) if best else None,
         "contended": best.verdict.timing.contended if best and best.verdict.timing else None,
         "counts": best.verdict.counts if best else False,
@@ -238,6 +239,7 @@ def _flat_confirmation(experiment: str, confirmation: Verdict) -> dict[str, Any]
         "interval": list(confirmation.interval) if confirmation.interval else None,
         "contended": confirmation.timing.contended if confirmation.timing else None,
         "speedup_vs_best": confirmation.speedup_vs_best,
+        "score": confirmation.score,
         "against_eager": compare_with_eager(confirmation),
     }
 
@@ -275,6 +277,7 @@ def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
         "detail": attempt.verdict.detail,
         "speedup": attempt.speedup,
         "interval": list(attempt.verdict.interval) if attempt.verdict.interval else None,
+        "score": attempt.verdict.score,
         "recommendation": attempt.recommendation.text if attempt.recommendation else None,
         "unchanged": attempt.unchanged,
         "candidate": attempt.candidate.id if attempt.candidate else None,

@@ -16,7 +16,7 @@ STATES = ("generation_failure", "compilation_failure", "runtime_error", "mismatc
 
 @dataclass(frozen=True)
 class Share:
-    """A share of problems, with its 95 % interval."""
+    """A share of problems, or a mean of what each is worth between 0 and 1, with its 95 % interval."""
 
     value: float
     low: float
@@ -107,6 +107,10 @@ class Summary:
     dollars_per_correct: float | None = None
     """Dollars; None where nothing is correct, or a price is not known."""
     seconds_per_correct: float | None = None
+    score: Share | None = None
+    """Mean score against the machine's limit, 0 where a program is wrong; None where no program's is known."""
+    scored: int = 0
+    """Correct programs whose score is known; those without one are in no mean."""
     custom_share: float | None = None
     """Median share of time that winners spend in code of their own."""
     own_code_only: Share | None = None

@@ -22,6 +22,7 @@ from kforge.metrics.problem_results import (
     state,
 )
 from kforge.metrics.records import AGAINST, STATES, Against, Mean, Summary
+from kforge.metrics.score import score_share, scored
 from kforge.types import Trial, Usage
 
 OWN_CODE = 0.95
@@ -55,6 +56,8 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         mean_correct=_means_correct(results),
         mean_fallback=_means_fallback(results),
         pass_at=pass_at(counted.counting),
+        score=score_share(counted.counting),
+        scored=scored(counted.trials),
     )
     return _with_winner_figures(_with_costs(summary, trials), counted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -75,10 +76,14 @@ class CeilingsFile:
 
     def get(self) -> Ceilings:
         """The ceilings, from an earlier measurement or measured now."""
+        return self.known() or self.keep(read(self._measure()))
+
+    def known(self) -> Ceilings | None:
+        """The ceilings of an earlier measurement; None before there was one."""
         try:
             return jsonable.decode(Ceilings, json.loads(self._path.read_text(encoding="utf-8")))
         except (OSError, ValueError, WireError):
-            return self.keep(read(self._measure()))
+            return None
 
     def raise_ceilings(self) -> Ceilings:
         """Measure the ceilings again and keep the higher of each: what was kept may come from a busy moment."""
@@ -118,6 +123,11 @@ def read(reply: dict[str, Any]) -> Ceilings:
     return ceilings
 
 
+@functools.cache
+def _torch_version() -> str:
+    return importlib.metadata.version("torch")
+
+
 def _key(facts: dict[str, str]) -> str:
-    parts = [_VERSION, sorted(facts.items()), importlib.metadata.version("torch"), os.environ.get("OMP_NUM_THREADS")]
+    parts = [_VERSION, sorted(facts.items()), _torch_version(), os.environ.get("OMP_NUM_THREADS")]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

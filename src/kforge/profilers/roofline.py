@@ -18,7 +18,7 @@ from typing import Any
 
 from kforge.profilers import _ceilings
 from kforge.profilers._facts import BOUND, FAR
-from kforge.profilers._format import percent, time
+from kforge.profilers._format import percent, size, time
 from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext
 from kforge.types import Profile
 
@@ -26,6 +26,10 @@ _EXCEEDED = 1.02
 """A program that beats a ceiling by more shows that the ceiling was measured on a busy machine."""
 _MOST_RAISED = 1.5
 """A program that beats a ceiling by more does less than is counted, and shows nothing about the machine."""
+
+
+MEASURED_DEVICES = ("cpu", "cuda")
+"""Types of devices whose ceilings the probe can measure."""
 
 
 class Roofline(Profiler):
@@ -41,35 +45,47 @@ class Roofline(Profiler):
         if timing is None or not timing.candidate_ns:
             raise NothingSeen("the candidate was not timed")
         work = read_work(context.ask({"of": "reference"}, of="reference"))
-        on_gpu = context.platform.device == "cuda"
-        request = {
-            "of": "machine",
-            "device": context.platform.device,
-            "sizes": _ceilings.GPU_SIZES if on_gpu else _ceilings.SIZES,
-        }
-        ceilings = _ceilings.CeilingsFile(context.platform.facts(), lambda: context.ask(request, of="machine"))
+        device = context.platform.device
+        ceilings = _ceilings.CeilingsFile(
+            context.platform.facts(), lambda: context.ask(machine_request(device), of="machine")
+        )
         # The fastest block is the one that was disturbed least; what only the judge's clock saw of it counts too.
         time_ns = min(timing.candidate_ns) * (1 + timing.clock_excess)
-        gone_round = work.bytes_min if on_gpu else context.working_bytes
-        place = RooflinePoint(
-            work, ceilings.get(), time_ns, gone_round, arithmetic=_arithmetic(work.dtype, context, on_gpu)
-        )
-        place = _correct_ceilings(place, min(timing.baseline_ns, default=math.inf), ceilings)
+        evidence = context.verdict.evidence
+        precision = evidence.settings.precision if evidence is not None else ""
+        place = find_place(work, ceilings.get(), device, context.working_bytes, precision).at(time_ns)
+        place = correct_ceilings(place, min(timing.baseline_ns, default=math.inf), ceilings)
         return Profile(self.name, place.metrics(), place.text())
 
 
-def _arithmetic(dtype: str, context: ProfilingContext, on_gpu: bool) -> str:
+def machine_request(device: str) -> dict[str, Any]:
+    """What the probe is asked, to measure the ceilings of a device of this type."""
+    return {"of": "machine", "device": device, "sizes": _ceilings.GPU_SIZES if device == "cuda" else _ceilings.SIZES}
+
+
+def allowed_arithmetic(dtype: str, precision: str) -> str:
     """What the problem's matrix products may be computed in: its own type, or the lowest that the settings allow."""
-    if not on_gpu:
-        return _ceilings.FLOAT32
-    evidence = context.verdict.evidence
-    allowed = evidence.settings.precision if evidence is not None else ""
-    if dtype in ("", _ceilings.FLOAT32) and allowed in ("tf32", "float16", "bfloat16"):
-        return allowed
+    if dtype in ("", _ceilings.FLOAT32) and precision in ("tf32", "float16", "bfloat16"):
+        return precision
     return dtype or _ceilings.FLOAT32
 
 
-def _correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.CeilingsFile) -> RooflinePoint:
+def find_place(
+    work: Work, ceilings: _ceilings.Ceilings, device: str, working_bytes: int, precision: str
+) -> RooflinePoint:
+    """The place of a program that is as fast as the ceilings of this type of device allow.
+
+    `working_bytes` are those that timed calls go round in, `precision` is the lowest that is allowed.
+    """
+    if device == "cuda":
+        arithmetic = allowed_arithmetic(work.dtype, precision)
+        place = RooflinePoint(work, ceilings, 1.0, work.bytes_min, arithmetic=arithmetic)
+    else:
+        place = RooflinePoint(work, ceilings, 1.0, working_bytes)
+    return place.at(place.floor_ns)
+
+
+def correct_ceilings(place: RooflinePoint, baseline_ns: float, kept: _ceilings.CeilingsFile) -> RooflinePoint:
     """The place under ceilings that neither the program nor its baseline is above, where they were measured too low."""
     best = min(place.time_ns, baseline_ns)
     if not place.at(best).beats(_EXCEEDED):
@@ -164,6 +180,24 @@ class RooflinePoint:
             return "overhead"
         return "memory" if self.memory_ns >= self.compute_ns else "compute"
 
+    @property
+    def limit_text(self) -> str:
+        """How the least time for a call was found, in one line."""
+        fixed = self.ceilings.overhead_ns
+        if self.memory_ns >= self.compute_ns:
+            rate = self.ceilings.bytes_per_second(self.working_bytes) / 1e9
+            parts = [f"traffic: {size(self.work.bytes_min)} at {rate:.3g} GB/s{self._in_cache}"]
+        else:
+            parts = [f"arithmetic: {self.work.flops:.3g} operations at {self.ceiling_gflops:.3g} GFLOP/s"]
+            parts[0] += f" in {self.arithmetic}" if self.work.exact else ""
+        if fixed >= 0.01 * self.floor_ns:
+            parts.append(f"{time(fixed)} that any call takes")
+        return f"{' and '.join(parts)}, measured here"
+
+    @property
+    def _in_cache(self) -> str:
+        return " in cache" if self.ceilings.bytes_per_second(self.working_bytes) > 1.3 * self.ceilings.memory else ""
+
     def metrics(self) -> dict[str, float]:
         numbers: dict[str, float] = {
             "flops": self.work.flops,
@@ -209,7 +243,6 @@ class RooflinePoint:
 
     def text(self) -> str:
         seen = self.metrics()
-        where = "in cache" if self.ceilings.bytes_per_second(self.working_bytes) > 1.3 * self.ceilings.memory else ""
         share = percent(seen["roofline_share"])
         far = self.bound != "overhead" and seen["roofline_share"] < FAR
         lines = [
@@ -219,7 +252,7 @@ class RooflinePoint:
             f"{time(self.time_ns)} a call in the fastest block; least possible {time(self.floor_ns)} "
             f"(memory {time(self.memory_ns)}, arithmetic {time(self.compute_ns)}, "
             f"fixed cost of a call {time(self.ceilings.overhead_ns)})",
-            f"memory {seen['achieved_gbs']:.3g} of {seen['ceiling_gbs']:.3g} GB/s{' ' + where if where else ''}, "
+            f"memory {seen['achieved_gbs']:.3g} of {seen['ceiling_gbs']:.3g} GB/s{self._in_cache}, "
             f"for at least {self.work.bytes_min} bytes a call",
             f"arithmetic {seen['achieved_gflops']:.3g} of {seen['ceiling_gflops']:.3g} GFLOP/s, "
             f"{self.work.flops} operations a call, {seen['intensity']:.3g} a byte",

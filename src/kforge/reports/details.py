@@ -119,6 +119,8 @@ def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
         figures = f"{number_format.times(timing.speedup)} (95 %: {low} to {high}{contended})"
         facts.append([f"speedup against {timing.baseline}", figures])
         facts.append(["speedup against the best baseline", number_format.times(timing.speedup_vs_best)])
+        if timing.score_text:
+            facts.append(["score", timing.score_text])
         named = ", ".join(map(_baseline, timing.baselines))
         facts.append(["baselines (eager = 1)", named or number_format.NONE])
         calls = f"{len(timing.candidate_ns)} blocks of {timing.calls_per_block} calls, {timing.checked_calls} verified"

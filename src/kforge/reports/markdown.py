@@ -58,6 +58,8 @@ def _configurations(findings: StudyFindings) -> list[str]:
 
 def _summary(findings: StudyFindings) -> list[str]:
     heads = ["configuration", "problems", "correct", "mean vs eager", "with fall-back", "mean vs best"]
+    scored = any(summary.scored for summary in findings.summaries)
+    heads += ["score"] if scored else []
     heads += ["dollars", "tokens", "time", "own code", "roofline"]
     rows = [
         [
@@ -67,6 +69,7 @@ def _summary(findings: StudyFindings) -> list[str]:
             number_format.mean(summary.mean_correct.get("eager")),
             number_format.mean(summary.mean_fallback.get("eager")),
             number_format.mean(summary.mean_correct.get("best")),
+            *([number_format.score(summary.score)] if scored else []),
             number_format.money(summary.dollars_per_correct),
             number_format.amount(summary.tokens_per_correct),
             number_format.seconds(summary.seconds_per_correct),
@@ -80,6 +83,11 @@ def _summary(findings: StudyFindings) -> list[str]:
         "problems, for who keeps the baseline wherever the program is wrong or slower. Dollars, tokens and time are "
         "for each correct program, everything tried included."
     )
+    if scored:
+        explanation += (
+            " Score: mean over problems of how near programs come to the least time the machine allows: 1 at that "
+            "limit, 0.5 where eager is, 0 where the program is wrong."
+        )
     return ["## Summary", "", *table(heads, rows), "", explanation]
 
 

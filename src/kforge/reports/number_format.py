@@ -63,6 +63,11 @@ def share(value: Share | None) -> str:
     return NONE if value is None else f"{percent(value.value)} ({100 * value.low:.0f} to {100 * value.high:.0f})"
 
 
+def score(value: Share | None) -> str:
+    """0.62 (0.48 to 0.74)."""
+    return NONE if value is None else f"{value.value:.2f} ({value.low:.2f} to {value.high:.2f})"
+
+
 def mean(value: Mean | None) -> str:
     """1.43 (1.30 to 1.57); of one problem, or of one value only, there is no interval."""
     if value is None:

@@ -36,6 +36,7 @@ class SummaryLine:
     cells: tuple[tuple[Worth, ...], ...]
     """For each baseline: fast_1, fast_1.5, mean, mean with fall-back."""
     passes: str
+    score: Worth
 
 
 def lead(findings: StudyFindings) -> str:
@@ -96,6 +97,7 @@ def columns(findings: StudyFindings) -> dict[str, Any]:
                 _worth(summary.correct),
                 tuple(_cells(findings, summary, against) for against in used),
                 ", ".join(number_format.percent(summary.pass_at.get(k)) for k in ks),
+                _score(summary.score),
             )
             for summary in findings.summaries
         ],
@@ -103,6 +105,7 @@ def columns(findings: StudyFindings) -> dict[str, Any]:
         "several": len({summary.platform for summary in findings.summaries}) > 1,
         "priced": any(summary.dollars_per_correct for summary in findings.summaries),
         "roofed": any(summary.roofline_of for summary in findings.summaries),
+        "scored": any(summary.scored for summary in findings.summaries),
         "passes": ks,
     }
 
@@ -131,6 +134,12 @@ def _worth(figure: Share | Mean | None) -> Worth:
     # The interval of a mean says how it varies over problems: one does not vary, nor do many with one value.
     ends = f"{number_format.times(figure.low)}–{number_format.times(figure.high)}" if figure.low < figure.high else ""
     return Worth(number_format.times(figure.value), ends)
+
+
+def _score(mean: Share | None) -> Worth:
+    if mean is None:
+        return Worth(number_format.NONE)
+    return Worth(number_format.times(mean.value), f"{mean.low:.2f}–{mean.high:.2f}")
 
 
 def _is_untimed(summary: Summary) -> bool:

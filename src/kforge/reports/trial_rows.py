@@ -50,6 +50,10 @@ class TrialRow:
     reason: str = ""
     contended: float | None = None
     """Share of the machine that others took while it was timed."""
+    score: float | None = None
+    """The score against the machine's limit: 1 at it, 0.5 where eager is."""
+    limit: str = ""
+    """How that limit was found."""
 
     @property
     def unsure(self) -> bool:
@@ -97,4 +101,6 @@ def row(trial: Trial) -> TrialRow:
         models=", ".join(dict.fromkeys(attempt.model for attempt in trial.history if attempt.model)),
         run=trial.run,
         reason=trial.reason,
+        score=verdict.score if verdict else None,
+        limit=verdict.timing.limit.how if verdict and verdict.timing and verdict.timing.limit else "",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 import textwrap
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,14 @@ def _length(source: str) -> str:
     """A text's length for people: what a repr says in place of the text."""
     lines = len(source.splitlines())
     return "1 line" if lines == 1 else f"{lines} lines"
+
+
+def _duration(nanoseconds: float) -> str:
+    """310 ns, 12.4 µs, 3.1 ms."""
+    for unit, each in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= each:
+            return f"{nanoseconds / each:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
 
 
 @dataclass(frozen=True)
@@ -318,6 +327,35 @@ class Speedup:
         return f"{self.value:.2f}x, {low:.2f} to {high:.2f}"
 
 
+LEAST_HEADROOM = 0.05
+"""Eager nearer to the limit than this share of its own time is taken to be so far from it: measurements do not tell
+which of two so near to each other is the faster."""
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """The least time that the machine allows for a call of the problem."""
+
+    ns: float
+    how: str
+    """How it was found, in one line."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.ns) and self.ns > 0):
+            raise ValueError(f"a limit of {self.ns} ns is none")
+
+    def __str__(self) -> str:
+        return f"{_duration(self.ns)}: {self.how}"
+
+    def score(self, time_ns: float, eager_ns: float) -> float:
+        """SOL-ExecBench's score of a time: 1 at the limit, 0.5 where eager is, towards 0 beyond.
+
+        It is 1 below the limit too: who is there does less than was counted.
+        """
+        headroom = max(eager_ns - self.ns, LEAST_HEADROOM * eager_ns)
+        return 1.0 / (1.0 + max(0.0, time_ns - (eager_ns - headroom)) / headroom)
+
+
 @dataclass(frozen=True)
 class Timing:
     """What the interleaved measurement of candidate against baseline gave."""
@@ -352,6 +390,8 @@ class Timing:
     contended: float = 0.0
     """Share of the processors' time that others took in the blocks it rests on, or 1 on a device that others used; 0
     where it had them for itself. Of a contended time nothing is sure."""
+    limit: TimeLimit | None = None
+    """The least time that the machine allows; None where it is not known."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.contended <= 1:
@@ -377,6 +417,34 @@ class Timing:
         ratio = ratios.get(self.baseline)
         low, high = self.interval
         return Speedup(self.speedup * ratio, (low * ratio, high * ratio)) if ratio else None
+
+    @property
+    def eager_ns(self) -> float | None:
+        """What a call of eager takes: the median over blocks; None where it was not measured."""
+        speedup = self.against_eager
+        if speedup is None or not self.baseline_ns:
+            return None
+        ordered, half = sorted(self.baseline_ns), len(self.baseline_ns) // 2
+        return (ordered[half] + ordered[~half]) / 2 * speedup.value / self.speedup
+
+    @property
+    def score(self) -> float | None:
+        """How much of the way from eager to the machine's limit was made: 0.5 none, 1 all; None where either is not
+        known.
+
+        The candidate's time is eager's over the speedup, so that what was charged to it is part of it.
+        """
+        speedup, eager_ns = self.against_eager, self.eager_ns
+        if self.limit is None or speedup is None or not eager_ns:
+            return None
+        return self.limit.score(eager_ns / speedup.value, eager_ns)
+
+    @property
+    def score_text(self) -> str:
+        """The score, what it means, and how the limit was found; empty where there is none."""
+        if self.score is None:
+            return ""
+        return f"{self.score:.2f} (1 = the machine's limit, 0.5 = eager; limit {self.limit})"
 
 
 @dataclass(frozen=True)
@@ -505,6 +573,10 @@ class Verdict:
     @property
     def speedup_vs_best(self) -> float | None:
         return self.timing.speedup_vs_best if self.timing else None
+
+    @property
+    def score(self) -> float | None:
+        return self.timing.score if self.timing else None
 
     @property
     def interval(self) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ import functools
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.structure import structure_difference
+from kforge.worker.judge.time_limit import NoLimit
 from kforge.worker.protocol.base import RaisedError
 from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 from kforge.worker.protocol.keeper import Ending
@@ -246,6 +248,8 @@ class Evaluation:
             self._refuse_findings(runner)
         self._try_misuse(runner)
         self._finish(runner)
+        self._mark("limit")
+        self._find_limit()
         if self._settings.sanitize:
             self._mark("sanitize")
             self._sanitize()
@@ -584,6 +588,18 @@ class Evaluation:
     def _watched_takes_longer(self, usual: float) -> bool:
         observed = self._findings.observed
         return observed is not None and observed.busy_ns > _WATCHED_FACTOR * usual + _WATCHED_NOISE_NS
+
+    def _find_limit(self) -> None:
+        """Put beside the time the least one that the machine allows, where that can be had; the candidate is gone."""
+        timing = self._findings.timing
+        if timing is None:
+            return
+        try:
+            limit = self._session.time_limits.find(timing, self._settings.precision)
+        except NoLimit as reason:
+            self._findings.notes += [f"no score: {reason}"] if str(reason) else []
+        else:
+            self._findings.timing = replace(timing, limit=limit)
 
     def _sanitize(self) -> None:
         """Run the platform's checkers on a program that is right otherwise."""

@@ -14,7 +14,7 @@ from kforge.errors import HarnessError, UnknownPlugin
 from kforge.platforms.base import Platform
 from kforge.profilers import _names as naming
 from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun, Subject
-from kforge.types import Artefact, Candidate, Limits, Problem, Profile, Settings, Verdict
+from kforge.types import Artefact, Candidate, Problem, Profile, Settings, Verdict
 from kforge.worker.judge import parameters
 from kforge.worker.judge.lane import NONSENSE, Lane
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
@@ -22,6 +22,7 @@ from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.standalone import NeedsTensors, run_standalone
+from kforge.worker.judge.trusted_probe import ask_machine, ask_reference
 from kforge.worker.protocol.program import LoadProgram, PrepareProbe, ProbeAnswer, RunProbe
 
 _LOOK_SECONDS = 10.0
@@ -93,9 +94,9 @@ class CandidateContext:
             if of == "candidate":
                 answer = self._ask_candidate(message).answer
             elif of == "reference":
-                answer = self._ask_reference(message).answer
+                answer = ask_reference(self.session.baselines, message, self._seconds()).answer
             else:
-                answer = self._ask_machine(message).answer
+                answer = ask_machine(self.trusted, message).answer
         except (ProgramError, RunnerLost, HarnessError) as error:
             raise NothingSeen(f"the {of} could not be profiled: {_error_text(error)}") from None
         if not isinstance(answer, dict):
@@ -123,23 +124,6 @@ class CandidateContext:
                 raise NothingSeen(self._lost)
             self._runner = self._start()
         return self._runner
-
-    def _ask_reference(self, message: RunProbe) -> ProbeAnswer:
-        try:
-            lane = self.session.baselines.lane("eager")
-            lane.bring_inputs()
-            return lane.runner.ask(message, self._seconds())
-        except RunnerLost:
-            # A late answer must not be taken for the answer to a later question.
-            self.session.baselines.drop("eager")
-            raise
-
-    def _ask_machine(self, message: RunProbe) -> ProbeAnswer:
-        runner = self.trusted.spawn(Limits())
-        try:
-            return runner.ask(message, 60.0)
-        finally:
-            runner.end()
 
     def _seconds(self) -> float:
         calls = min(_CALLS * self.session.cases.call_seconds, 10 * self.settings.limits.call_seconds)
@@ -210,8 +194,7 @@ class CandidateContext:
 
     @property
     def working_bytes(self) -> int:
-        held = sum(value.numel() * value.element_size() for value in self.session.cases.timed_state.values())
-        return self.session.timed_inputs.count() * self.session.cases.set_bytes + held
+        return self.session.timed_inputs.working_bytes
 
 
 def _find_profiler(name: str) -> Profiler | str:

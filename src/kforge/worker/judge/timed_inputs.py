@@ -213,6 +213,12 @@ class TimedInputs:
         """How many sets there are, or one if none were drawn yet."""
         return max(1, len(self._contents))
 
+    @property
+    def working_bytes(self) -> int:
+        """Memory that the timed calls go round in: every input set with its outputs, and the parameters."""
+        held = sum(value.numel() * value.element_size() for value in self._cases.timed_state.values())
+        return self.count() * self._cases.set_bytes + held
+
     def close(self) -> None:
         if self._sets is not None:
             self._sets.close()

@@ -30,7 +30,8 @@ def title(problem: Problem) -> str:
 
 def rows() -> list[list[str]]:
     """The table of the page: problem, family, what it is."""
-    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `level")]
+    section = PAGE.read_text(encoding="utf-8").partition("## The bundled suite")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `level")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 

@@ -81,7 +81,7 @@ def test_launches_are_noted_as_the_page_shows(monkeypatch):
 def test_the_page_works_as_written(tmp_path):
     done = shell("\n".join(block for block in blocks() if INSTALLING not in block), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the contract is kept: 17 kept" in done.stdout
+    assert "the contract is kept: 18 kept" in done.stdout
     assert re.search(r"^correct +reference$", done.stdout, re.MULTILINE)
     assert "# C on one core" in done.stdout
 

@@ -121,6 +121,9 @@ def first() -> None:
 
     A program is named after its problem, as in level2_19_Name.py; what is in --out already is not judged again.
     """
+    if not (_asked.problems and _asked.programs):
+        print("skipped: it needs --problems and --programs", flush=True)
+        return
     rows = []
     out = Path(_asked.out or tempfile.mkdtemp())
     out.mkdir(parents=True, exist_ok=True)

@@ -181,7 +181,7 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "verified_sizes": _verified_sizes(problem, target),
         "live": bool(problem.payload),
         "dtype": problem.form.dtype,
-        "short": problem.form.dtype in ("float16", "bfloat16"),
+        "short": problem.form.is_short,
         "platform": target.name,
         "guide": target.guide,
         "example_reference": example[0],

@@ -38,7 +38,7 @@ def target_of(platform: str, executor: str = LOCAL, form: ProblemForm = ProblemF
 
 def _example_kinds(form: ProblemForm) -> tuple[str, ...]:
     """Which of a platform's examples show most of what such a problem needs, the best first."""
-    return ("half",) if form.dtype in ("float16", "bfloat16") else ()
+    return ("half",) if form.is_short else ()
 
 
 def check_platform(platform: str, executor: str = LOCAL) -> None:

@@ -65,6 +65,11 @@ class ProblemForm:
         if self.dtype and self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}")
 
+    @property
+    def is_short(self) -> bool:
+        """Whether its numbers have 16 bits."""
+        return self.dtype in ("float16", "bfloat16")
+
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.dtype, "with gradients" if self.backward else "")))
 

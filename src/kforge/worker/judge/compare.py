@@ -68,7 +68,7 @@ class ExpectedLeaf:
     """The median of eager's relative errors."""
     negligible: float = 0.0
     """What is as good as zero: where inputs are extreme, and exp saturates a little earlier or later."""
-    jumps: torch.Tensor | None = None
+    granted: torch.Tensor | None = None
     """What each element may be off by beside: where rounding decides (`rounding_grants.py`)."""
 
 
@@ -124,8 +124,8 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
     actual = _as_real(actual.to(leaf.eager.device))
     if not leaf.eager.is_floating_point():
         return _compare_exactly(leaf, actual, name)
-    if leaf.jumps is not None:
-        actual = _less_jumps(actual, leaf.exact, leaf.jumps)
+    if leaf.granted is not None:
+        actual = _less_granted(actual, leaf.exact, leaf.granted)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
     typical, typical_limit = _typical_error(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
@@ -176,10 +176,10 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
     return OutputDifference(norm, norm_limit, worst)
 
 
-def _less_jumps(actual: torch.Tensor, exact: torch.Tensor, jumps: torch.Tensor) -> torch.Tensor:
-    """The tensor moved towards its exact values, by as much as a jump excuses."""
+def _less_granted(actual: torch.Tensor, exact: torch.Tensor, granted: torch.Tensor) -> torch.Tensor:
+    """The tensor moved towards its exact values, by as much as is granted."""
     error = actual.double() - exact
-    return torch.where(error.abs() <= jumps, exact.double(), actual.double() - error.sign() * jumps)
+    return torch.where(error.abs() <= granted, exact.double(), actual.double() - error.sign() * granted)
 
 
 def _typical_error(actual: torch.Tensor, exact: torch.Tensor) -> float:

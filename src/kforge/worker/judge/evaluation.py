@@ -14,6 +14,7 @@ import torch
 
 from kforge.errors import HarnessError
 from kforge.platforms.base import Platform
+from kforge.profilers._format import size
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, Verdict
 from kforge.worker import trees
 from kforge.worker.arena import Side, dtype_name
@@ -543,7 +544,7 @@ class Evaluation:
         parts = integrity.describe_directions(observed)
         own_memory = self._cases.device.has_own_memory
         how = "device memory allocated by forward, the output's included" if own_memory else "what autograd saved"
-        ours, theirs = _size_text(saved), _size_text(self._baselines.saved_bytes())
+        ours, theirs = size(saved), size(self._baselines.saved_bytes())
         held = f"held between forward and backward: {ours}, eager {theirs} ({how})"
         self._findings.notes += [parts, held] if parts else [held]
 
@@ -671,11 +672,6 @@ class Evaluation:
 
     def _mark(self, name: str) -> None:
         self._findings.marks.append((name, time.perf_counter()))
-
-
-def _size_text(count: int) -> str:
-    """A number of bytes for people."""
-    return f"{count / (1 << 20):.1f} MiB" if count >= 1 << 20 else f"{count / (1 << 10):.0f} KiB"
 
 
 _DISTRIBUTION_DESCRIPTIONS = {

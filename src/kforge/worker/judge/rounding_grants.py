@@ -28,8 +28,8 @@ from kforge.worker.judge.reference import State
 
 _DRAWS, _CANCELLATION_DRAWS = 8, 8
 _STANDARD_DEVIATIONS = 32.0
-"""Of what a last place does to an element, estimated from a few draws: sums in another order are off by one or two,
-Winograd's convolutions by ten in one of a hundred million elements.
+"""Of what a last place does to an element, estimated from a few draws: sums in another order are off by one or two, a
+convolution by another algorithm by more in a few of many million elements.
 """
 _FULL = (torch.float32, torch.float64)
 _GRANTED = 2.0
@@ -70,7 +70,7 @@ def compare_outputs(
             jump = torch.maximum(jump, change * _GRANTED)
         # What is as good as zero is known of extreme inputs only.
         granted = jump.add_(change, alpha=_FACTOR).add_(_nothing(leaf.exact)) if leaf.negligible else jump
-        differences[number] = compare(replace(leaf, jumps=granted), got, tolerance, name)
+        differences[number] = compare(replace(leaf, granted=granted), got, tolerance, name)
     return differences
 
 
@@ -108,16 +108,22 @@ def _excuse_cancellation(
     for number in apt:
         leaf, got, name = pairs[number]
         granted[number] = compare(
-            replace(leaf, jumps=squares[number].sqrt_().mul_(_STANDARD_DEVIATIONS)), got, tolerance, name
+            replace(leaf, granted=squares[number].sqrt_().mul_(_STANDARD_DEVIATIONS)), got, tolerance, name
         )
     return granted
 
 
 def _run_moved(
-    cases: ProblemCases, arguments: list[Any], state: State, seed: int, draw: int, sizes: tuple[float, float]
+    cases: ProblemCases,
+    arguments: list[Any],
+    state: State,
+    seed: int,
+    draw: int,
+    sizes: tuple[float, float],
+    double: bool = True,
 ) -> list[torch.Tensor]:
-    """The reference's outputs in float64 with everything moved by these sizes; what is not finite as zero."""
-    outputs = cases.reference.run_moved(arguments, state, seed, cases.derive("cancelled", draw), sizes, True)
+    """The reference's outputs with everything moved by these sizes, in float64; what is not finite as zero."""
+    outputs = cases.reference.run_moved(arguments, state, seed, cases.derive("moved", draw), sizes, double)
     return [_finite(tensor) for tensor in trees.pack(outputs)[1]]
 
 
@@ -128,15 +134,12 @@ def _jumps(
 
     None where the reference cannot say.
     """
-    reference = cases.reference
     moved = _LOW_PRECISIONS.get(precision, _MOVED)
     rounded = max((torch.finfo(like.dtype).eps for like in cases.outputs if like.is_floating_point()), default=0.0)
     double = not cases.stochastic and not cases.large
 
     def run(draw: int, sign: float) -> list[torch.Tensor]:
-        number = cases.derive("kink", draw)
-        outputs = reference.run_moved(arguments, state, seed, number, (sign * moved, sign * rounded), double)
-        return [_finite(tensor) for tensor in trees.pack(outputs)[1]]
+        return _run_moved(cases, arguments, state, seed, draw, (sign * moved, sign * rounded), double)
 
     try:
         base = run(0, 0.0)

@@ -8,6 +8,8 @@ A problem file is Python with a class `Model(nn.Module)`, a function `get_inputs
         "distributions": ["natural", "scaled", "shifted"],       # leave out what the problem cannot take
         "tolerances": {"float32": 1e-4},                         # relative, per dtype
         "backward": True,                                        # a call is forward and backward
+        "workloads": [{"N": 64, "weight": 0.5}, {"N": 4096}],    # constants of each, all of them timed
+        "dynamic": {"N": (1, 8192)},                             # right for every N in the range
     }
 
 `check` reads a file's text without running it and says what is missing, with the line.
@@ -26,7 +28,9 @@ from kforge.errors import ProblemError
 DISTRIBUTIONS = ("natural", "scaled", "small", "negated", "shifted", "extremes")
 """Every input distribution the judge knows, in the order it uses them."""
 
-_KEYS = ("sizes", "distributions", "tolerances", "backward")
+_KEYS = ("sizes", "distributions", "tolerances", "backward", "workloads", "dynamic")
+
+_WEIGHT = "weight"
 
 DEVICE_CLASSES = ("cpu", "gpu", "emulator")
 """Kinds of device a problem may carry sizes for."""
@@ -40,6 +44,10 @@ class Declarations:
     distributions: tuple[str, ...] = DISTRIBUTIONS
     tolerances: dict[str, float] = field(default_factory=dict)
     backward: bool = False
+    workloads: tuple[tuple[dict[str, Any], float], ...] = ()
+    """(constants, weight) of each."""
+    dynamic: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Constant -> the range that it varies in, both ends included."""
 
 
 def check(source: str, path: str) -> Declarations:
@@ -155,16 +163,61 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
         known = ", ".join(DISTRIBUTIONS)
         raise ProblemError(f"distributions {odd or 'are empty'}: known: {known}", path=path, line=node.lineno)
     constants = {name for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for name in _targets(n)}
-    for device_class, overrides in sizes.items():
-        for name, value in overrides.items():
-            if name not in constants:
-                message = f"sizes[{device_class!r}] names {name!r}, which is no module-level constant"
-                raise ProblemError(message, path=path, line=node.lineno)
-            if not _is_size(value):
-                message = f"sizes[{device_class!r}][{name!r}] is {value}, which is no size"
-                raise ProblemError(message, path=path, line=node.lineno)
+    try:
+        for device_class, overrides in sizes.items():
+            _check_overrides(overrides, constants, f"sizes[{device_class!r}]")
+        workloads = _workloads(data.get("workloads", []), constants)
+        dynamic = _dynamic(data.get("dynamic", {}), constants, workloads)
+    except _Misdeclared as error:
+        raise ProblemError(str(error), path=path, line=node.lineno) from None
     tolerances = {str(key): float(value) for key, value in rates.items()}
-    return Declarations(sizes, distributions, tolerances, data.get("backward", False))
+    return Declarations(sizes, distributions, tolerances, data.get("backward", False), workloads, dynamic)
+
+
+class _Misdeclared(Exception):
+    """What is wrong with a part of KFORGE, in a sentence."""
+
+
+def _check_overrides(overrides: dict[str, Any], constants: set[str], where: str) -> None:
+    for name, value in overrides.items():
+        if name not in constants:
+            raise _Misdeclared(f"{where} names {name!r}, which is no module-level constant")
+        if not _is_size(value):
+            raise _Misdeclared(f"{where}[{name!r}] is {value}, which is no size")
+
+
+def _workloads(declared: Any, constants: set[str]) -> tuple[tuple[dict[str, Any], float], ...]:
+    if not isinstance(declared, (list, tuple)) or not all(isinstance(item, dict) for item in declared):
+        raise _Misdeclared("KFORGE's workloads must be a list of dicts, constants by name")
+    workloads: list[tuple[dict[str, Any], float]] = []
+    for number, item in enumerate(declared):
+        overrides = {name: value for name, value in item.items() if name != _WEIGHT}
+        _check_overrides(overrides, constants, f"workloads[{number}]")
+        weight = item.get(_WEIGHT, 1)
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
+            raise _Misdeclared(f"workloads[{number}] has a weight of {weight!r}: it must be a positive number")
+        if any(overrides == other for other, _ in workloads):
+            raise _Misdeclared(f"workloads[{number}] is there twice: {overrides}")
+        workloads.append((overrides, float(weight)))
+    return tuple(workloads)
+
+
+def _dynamic(
+    declared: Any, constants: set[str], workloads: tuple[tuple[dict[str, Any], float], ...]
+) -> dict[str, tuple[int, int]]:
+    if not isinstance(declared, dict):
+        raise _Misdeclared("KFORGE's dynamic must be a dict: constants by name, each with (lowest, highest)")
+    for name, span in declared.items():
+        if name not in constants:
+            raise _Misdeclared(f"dynamic names {name!r}, which is no module-level constant")
+        pair = isinstance(span, (list, tuple)) and len(span) == 2 and all(type(end) is int for end in span)
+        if not pair or not 1 <= span[0] <= span[1]:
+            raise _Misdeclared(f"dynamic[{name!r}] is {span!r}: it must be (lowest, highest), both from 1 on")
+        for number, (overrides, _) in enumerate(workloads):
+            value = overrides.get(name, span[0])
+            if not (isinstance(value, int) and span[0] <= value <= span[1]):
+                raise _Misdeclared(f"workloads[{number}] has {name} = {value!r}, outside of its range {tuple(span)}")
+    return {name: (span[0], span[1]) for name, span in declared.items()}
 
 
 def _is_size(value: object) -> bool:

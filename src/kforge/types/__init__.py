@@ -1,6 +1,7 @@
 """Every value that flows through KForge, as frozen records, in flow order.
 
     evaluation.py  Problem + Candidate + Settings -> Job -> Verdict (with its Evidence), Profile -> Report
+    workload.py    Workload, DynamicSize: the sizes that a problem is wanted for
     messages.py    Prompt -> Completion, with what it used
     run.py         RunSpec -> Move -> Recommendation -> Attempt: the record a run is made of
     experiment.py  Experiment -> Cell -> Trial -> Study: many runs, and what a report is made from
@@ -33,6 +34,7 @@ from kforge.types.evaluation import (
     TimeLimit,
     Timing,
     Verdict,
+    WorkloadResult,
     text_hash,
 )
 from kforge.types.experiment import Cell, Configuration, Experiment, Session, Study, Trial, TrialState
@@ -51,11 +53,13 @@ from kforge.types.run import (
     Stop,
     best_attempt,
 )
+from kforge.types.workload import AxisLength, DynamicSize, Workload
 
 __all__ = [
     "EVIDENCE_VERSION",
     "Artefact",
     "Attempt",
+    "AxisLength",
     "BaselineName",
     "BaselineTime",
     "Budget",
@@ -66,6 +70,7 @@ __all__ = [
     "Digest",
     "Domain",
     "Donor",
+    "DynamicSize",
     "ErrorNorm",
     "Evidence",
     "Experiment",
@@ -101,6 +106,8 @@ __all__ = [
     "TrialState",
     "Usage",
     "Verdict",
+    "Workload",
+    "WorkloadResult",
     "best_attempt",
     "text_hash",
 ]

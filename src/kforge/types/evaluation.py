@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from kforge import kernelbench, live_module
 from kforge.errors import ProblemError
+from kforge.types.workload import DynamicSize, Workload
 from kforge.visible_text import visible
 
 EVIDENCE_VERSION = 1
@@ -94,6 +95,12 @@ class Problem:
     """Input distributions it can take."""
     tolerances: dict[str, float] = field(default_factory=dict)
     """Relative tolerance per dtype name, where the default is not right for it."""
+    workloads: tuple[Workload, ...] = ()
+    """The sizes it is wanted for, each of them timed; none: its own alone."""
+    dynamic: tuple[DynamicSize, ...] = ()
+    """Sizes that vary: a program must be right everywhere in these ranges."""
+    selected: Workload | None = None
+    """The one workload that is meant, where the problem stands for one of its own."""
     form: ProblemForm = ProblemForm()
     """In what it differs from its file."""
     payload: str = field(default="", compare=False)
@@ -116,7 +123,17 @@ class Problem:
 
     @property
     def id(self) -> str:
-        return text_hash(self.source + self.payload_hash + str(self.form))
+        selected = self.selected.identity if self.selected is not None else ""
+        return text_hash(self.source + self.payload_hash + str(self.form) + selected)
+
+    @property
+    def main_workload(self) -> Workload:
+        """The workload that stands for all of them where there can be but one: the selected one, or the first."""
+        return self.selected or next(iter(self.workloads), Workload())
+
+    def at(self, workload: Workload) -> Problem:
+        """The problem at one of its workloads, or at sizes inside its ranges."""
+        return replace(self, workloads=(), dynamic=(), selected=workload)
 
     def in_form(self, form: ProblemForm) -> Problem:
         """The same problem in another dtype, or with its gradients; what is not asked for stays as it is."""
@@ -132,8 +149,12 @@ class Problem:
         return kernelbench.with_sizes(self.source, self.sizes_for(device_class), self.path)
 
     def sizes_for(self, device_class: str) -> dict[str, Any]:
-        """The overrides for a device class; an emulator takes the CPU's where there are none for it."""
-        return self.sizes.get(device_class) or (self.sizes.get("cpu", {}) if device_class == "emulator" else {})
+        """The overrides for a device class; an emulator takes the CPU's where there are none for it.
+
+        A workload's own constants come before either.
+        """
+        sizes = self.sizes.get(device_class) or (self.sizes.get("cpu", {}) if device_class == "emulator" else {})
+        return {**sizes, **self.main_workload.constants}
 
     @classmethod
     def from_source(
@@ -148,6 +169,8 @@ class Problem:
             sizes=declared.sizes,
             distributions=declared.distributions,
             tolerances=declared.tolerances,
+            workloads=tuple(Workload(constants, weight=weight) for constants, weight in declared.workloads),
+            dynamic=tuple(DynamicSize(name, low, high) for name, (low, high) in declared.dynamic.items()),
             form=ProblemForm(backward=declared.backward),
             level=level,
             number=number,
@@ -304,6 +327,8 @@ class ErrorNorm:
     """What was allowed."""
     worst: float
     """The worst element's error over its own limit: at most 1 passes."""
+    workload: str = ""
+    """On which of the problem's workloads; empty where it has but one."""
 
 
 @dataclass(frozen=True)
@@ -486,6 +511,21 @@ class Domain:
 
 
 @dataclass(frozen=True)
+class WorkloadResult:
+    """What a verdict found on one of a problem's workloads."""
+
+    workload: str
+    """What people call it."""
+    weight: float
+    """Its share of the mean, where the shares of all add up to 1."""
+    checked_calls: int
+    timing: Timing | None = None
+    """None where timing was left out."""
+    custom_share: float | None = None
+    """Share of time in the candidate's own code; None if it never ran."""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything needed to believe a verdict, or to run it again and disagree."""
 
@@ -511,6 +551,8 @@ class Evidence:
     """Where the evaluation's time went."""
     sanitized: tuple[str, ...] = ()
     """Memory and race checkers that ran on it and found nothing."""
+    held_out: tuple[str, ...] = ()
+    """Sizes inside the declared ranges that it was verified on, and that no prompt shows."""
     command: str = "kforge evaluate --replay EVIDENCE.json"
     """What re-runs it."""
     version: int = EVIDENCE_VERSION
@@ -531,7 +573,9 @@ class Verdict:
     errors: tuple[ErrorNorm, ...] = ()
     """Error norms of the checked calls."""
     timing: Timing | None = None
-    """Only for a correct candidate; None where timing was left out."""
+    """Only for a correct candidate; None where timing was left out. Of several workloads: the weighted geometric mean."""
+    workloads: tuple[WorkloadResult, ...] = ()
+    """Each of the problem's workloads, where it has several and the candidate is correct."""
     custom_share: float | None = None
     """Share of time in the candidate's own code; None if it never ran."""
     degenerate: tuple[str, ...] = ()
@@ -560,6 +604,8 @@ class Verdict:
             raise ValueError(f"a verdict of {self.outcome.value} cannot carry timing")
         if self.timing is not None and self.emulated:
             raise ValueError("an emulated verdict cannot carry timing")
+        if self.workloads and not correct:
+            raise ValueError(f"a verdict of {self.outcome.value} has no results by workload")
         if correct and not self.errors:
             raise ValueError("a correct verdict needs the error norms it rests on")
         if (self.outcome is Outcome.REJECTED) != bool(self.rule):

@@ -46,8 +46,8 @@ class Declarations:
     backward: bool = False
     workloads: tuple[tuple[dict[str, Any], float], ...] = ()
     """(constants, weight) of each."""
-    dynamic: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Constant -> the range that it varies in, both ends included."""
+    dynamic: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Constant -> the lowest and the highest value of the range that it varies in, and the step between values."""
 
 
 def check(source: str, path: str) -> Declarations:
@@ -204,20 +204,23 @@ def _workloads(declared: Any, constants: set[str]) -> tuple[tuple[dict[str, Any]
 
 def _dynamic(
     declared: Any, constants: set[str], workloads: tuple[tuple[dict[str, Any], float], ...]
-) -> dict[str, tuple[int, int]]:
+) -> dict[str, tuple[int, int, int]]:
     if not isinstance(declared, dict):
         raise _Misdeclared("KFORGE's dynamic must be a dict: constants by name, each with (lowest, highest)")
     for name, span in declared.items():
         if name not in constants:
             raise _Misdeclared(f"dynamic names {name!r}, which is no module-level constant")
-        pair = isinstance(span, (list, tuple)) and len(span) == 2 and all(type(end) is int for end in span)
-        if not pair or not 1 <= span[0] <= span[1]:
-            raise _Misdeclared(f"dynamic[{name!r}] is {span!r}: it must be (lowest, highest), both from 1 on")
+        whole = isinstance(span, (list, tuple)) and len(span) in (2, 3) and all(type(end) is int for end in span)
+        if not whole or not 1 <= span[0] <= span[1] or min(span) < 1:
+            raise _Misdeclared(
+                f"dynamic[{name!r}] is {span!r}: it must be (lowest, highest), both from 1 on, or with a step behind"
+            )
+        values = range(span[0], span[1] + 1, *span[2:])
         for number, (overrides, _) in enumerate(workloads):
-            value = overrides.get(name, span[0])
-            if not (isinstance(value, int) and span[0] <= value <= span[1]):
-                raise _Misdeclared(f"workloads[{number}] has {name} = {value!r}, outside of its range {tuple(span)}")
-    return {name: (span[0], span[1]) for name, span in declared.items()}
+            if name in overrides and overrides[name] not in values:
+                message = f"workloads[{number}] has {name} = {overrides[name]!r}, outside of its range {tuple(span)}"
+                raise _Misdeclared(message)
+    return {name: (span[0], span[1], span[2] if len(span) > 2 else 1) for name, span in declared.items()}
 
 
 def _is_size(value: object) -> bool:

@@ -170,7 +170,7 @@ class Problem:
             distributions=declared.distributions,
             tolerances=declared.tolerances,
             workloads=tuple(Workload(constants, weight=weight) for constants, weight in declared.workloads),
-            dynamic=tuple(DynamicSize(name, low, high) for name, (low, high) in declared.dynamic.items()),
+            dynamic=tuple(DynamicSize(name, *span) for name, span in declared.dynamic.items()),
             form=ProblemForm(backward=declared.backward),
             level=level,
             number=number,
@@ -490,6 +490,17 @@ class TensorLayout:
 
 
 @dataclass(frozen=True)
+class DynamicAxes:
+    """Axes of a call's tensors that all have one length, which may be any of a range."""
+
+    low: int
+    high: int
+    step: int
+    axes: tuple[tuple[int, int], ...]
+    """(tensor, axis) of each: the tensor by its index among the arguments' tensors."""
+
+
+@dataclass(frozen=True)
 class Domain:
     """What a program was verified for: in a call that differs from it, nothing is known of the result."""
 
@@ -508,6 +519,10 @@ class Domain:
     """Whether the shapes are those it is for; an emulator verifies smaller ones."""
     backward: bool = False
     """Whether its gradients were verified too: then it may be trained."""
+    ranges: tuple[DynamicAxes, ...] = ()
+    """Lengths that may be others than `tensors` has; those tensors are contiguous, whatever the length."""
+    others: tuple[Domain, ...] = ()
+    """The domains of further workloads: a call like any of them was verified too."""
 
 
 @dataclass(frozen=True)
@@ -573,7 +588,8 @@ class Verdict:
     errors: tuple[ErrorNorm, ...] = ()
     """Error norms of the checked calls."""
     timing: Timing | None = None
-    """Only for a correct candidate; None where timing was left out. Of several workloads: the weighted geometric mean."""
+    """Only for a correct candidate; None where timing was left out. Of several workloads, their weighted geometric
+    mean."""
     workloads: tuple[WorkloadResult, ...] = ()
     """Each of the problem's workloads, where it has several and the candidate is correct."""
     custom_share: float | None = None

@@ -54,12 +54,15 @@ class DynamicSize:
     """The constant, or the argument and the axis: x[0]."""
     low: int
     high: int
+    step: int = 1
+    """Only every so-many-th value from the lowest one on is meant."""
     axes: tuple[tuple[int, int], ...] = ()
     """Of a live module: the position of the argument, and the axis, of each that has this length."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.low <= self.high:
-            raise ValueError(f"{self.name}: a range of {self.low} to {self.high} is none: 1 <= low <= high")
+        if not (1 <= self.low <= self.high and self.step >= 1):
+            raise ValueError(f"{self.name}: {self.low} to {self.high} in steps of {self.step} is no range of sizes")
 
     def __str__(self) -> str:
-        return f"{self.name} from {self.low} to {self.high}"
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} from {self.low} to {self.high}{steps}"

@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from kforge.types import Candidate, Domain, ErrorNorm, Evidence, Settings, TensorLayout, Timing
+from kforge.types import Candidate, Domain, ErrorNorm, Evidence, Settings, Timing
 from kforge.worker.judge import machine
 from kforge.worker.judge.integrity import Observation
 from kforge.worker.judge.parameters import Match
-from kforge.worker.judge.problem_cases import ProblemCases
+from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import levels
 
 
 @dataclass
-class EvaluationFindings:
-    """What an evaluation has gathered so far."""
+class WorkloadFindings:
+    """What was gathered of a candidate on one workload, beside its checked calls."""
 
-    errors: list[ErrorNorm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    matches: list[Match] = field(default_factory=list)
     observed: Observation | None = None
     custom_share: float | None = None
     """The share of a call's time outside torch's operators."""
     timing: Timing | None = None
+
+
+@dataclass
+class EvaluationFindings:
+    """What an evaluation has gathered of a candidate."""
+
+    errors: list[ErrorNorm] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    matches: list[Match] = field(default_factory=list)
+    observed: list[Observation] = field(default_factory=list)
+    """Of the calls that were watched, one for each workload."""
+    timing: Timing | None = None
     sanitized: tuple[str, ...] = ()
     hazards: list[str] = field(default_factory=list)
     generality: list[str] = field(default_factory=list)
-    layouts: list[TensorLayout] = field(default_factory=list)
-    """The candidate's parameters and buffers as it was loaded."""
+    held_out: list[str] = field(default_factory=list)
+    """Sizes inside the declared ranges on which it was right."""
     domain: Domain | None = None
     marks: list[tuple[str, float]] = field(default_factory=list)
     """(Phase, when it began)."""
 
 
 def make_evidence(
-    cases: ProblemCases, candidate: Candidate, settings: Settings, level: str, findings: EvaluationFindings
+    session: ProblemSession, candidate: Candidate, settings: Settings, level: str, findings: EvaluationFindings
 ) -> Evidence:
     """Everything needed to believe a verdict, or to run it again."""
+    cases = session.cases
     platform = cases.device.platform
     counted: dict[str, int] = {}
-    for operator in findings.observed.operators if findings.observed else ():
-        counted[operator.name] = counted.get(operator.name, 0) + 1
+    for observed in findings.observed:
+        for name, count in Counter(operator.name for operator in observed.operators).items():
+            counted[name] = max(count, counted.get(name, 0))
+    native = tuple(dict.fromkeys(path for observed in findings.observed for path in observed.native))
     return Evidence(
-        problem=cases.problem,
+        problem=session.problem,
         candidate=candidate,
-        settings=replace(settings, seed=cases.seed),
+        settings=replace(settings, seed=session.seed),
         device=platform.facts(cases.device.number),
         versions=machine.versions(platform.compilers()),
         distributions=tuple(error.distribution for error in findings.errors),
         parameters=tuple(map(str, findings.matches)),
         operators=tuple(f"{name} x{count}" for name, count in counted.items()),
-        native=findings.observed.native if findings.observed else (),
-        unchecked=tuple(_list_unchecked(cases, level, findings)),
+        native=native,
+        unchecked=tuple(_list_unchecked(session, level, findings)),
         seconds=machine.phase_seconds(findings.marks),
         sanitized=findings.sanitized,
+        held_out=tuple(findings.held_out),
     )
 
 
-def _list_unchecked(cases: ProblemCases, level: str, findings: EvaluationFindings) -> list[str]:
-    unchecked = [*cases.unchecked, *levels.shortcomings(level)]
-    if findings.observed is not None:
+def _list_unchecked(session: ProblemSession, level: str, findings: EvaluationFindings) -> list[str]:
+    cases = session.cases
+    known = [reason for each in session.workloads for reason in each.cases.unchecked]
+    unchecked = [*dict.fromkeys(known), *levels.shortcomings(level)]
+    if findings.observed:
         unchecked.append("operators and custom share: as the runner's own process reported them")
     device = cases.device
     if device.platform.emulated:

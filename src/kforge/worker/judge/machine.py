@@ -49,6 +49,8 @@ def _read(path: str) -> str:
 
 
 def phase_seconds(marks: list[tuple[str, float]]) -> dict[str, float]:
-    """Phase -> seconds, from (name, time it began) marks closed by a last one."""
-    pairs = itertools.pairwise(marks)
-    return {name: round(later - began, 4) for (name, began), (_, later) in pairs}
+    """Phase -> seconds in all, from (name, time it began) marks closed by a last one."""
+    spent: dict[str, float] = {}
+    for (name, began), (_, later) in itertools.pairwise(marks):
+        spent[name] = spent.get(name, 0.0) + later - began
+    return {name: round(seconds, 4) for name, seconds in spent.items()}

@@ -9,12 +9,12 @@ from kforge.worker.judge import code_samples, integrity, interleaved_timer, mach
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.device_lane import DeviceLane
-from kforge.worker.judge.evidence import EvaluationFindings
+from kforge.worker.judge.evidence import WorkloadFindings
 from kforge.worker.judge.held_lane import REUSED, HeldLane
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.refusal import Refused, refuse_nonsense
 from kforge.worker.judge.runner_handle import RunnerHandle
-from kforge.worker.judge.session import ProblemSession
+from kforge.worker.judge.session import WorkloadSession
 from kforge.worker.matrix_precision import allows
 from kforge.worker.protocol.calls import MeasurePeakMemory
 
@@ -40,10 +40,10 @@ class Measurement:
 
     def __init__(
         self,
-        session: ProblemSession,
+        session: WorkloadSession,
         settings: Settings,
         tolerance: Tolerance,
-        findings: EvaluationFindings,
+        findings: WorkloadFindings,
         refuse_findings: Callable[[RunnerHandle], None],
         known_folders: tuple[str, ...] = (),
     ) -> None:

@@ -48,12 +48,13 @@ class Case:
 class ProblemCases:
     """One problem under one master seed."""
 
-    def __init__(self, problem: Problem, device: Device, seed: int) -> None:
+    def __init__(self, problem: Problem, device: Device, seed: int, init_seed: int | None = None) -> None:
+        """`init_seed` is for modules that are constructed as another's are."""
         self.problem = problem
         self.device = device
         self.seed = seed
         self.reference = Reference(problem, device)
-        self.init_seed = self.derive("init", 0)
+        self.init_seed = self.derive("init", 0) if init_seed is None else init_seed
         self.initial_state = self.reference.initial_state(self.init_seed)
         self.timed_state = self.initial_state
         """Parameters of watched and timed calls: never the initial ones, which may be special."""
@@ -161,6 +162,15 @@ class ProblemCases:
             self._note_unchecked("its parameters cannot take another sign: checked with that of the initial ones")
         if reference.keeps_buffers:
             self._note_unchecked("its buffers cannot hold other values: checked with the initial ones")
+
+    def has_same_arguments(self, other: ProblemCases) -> bool:
+        """Whether the reference's module is constructed with the same arguments as another's."""
+        one, two = trees.pack(self.reference.init_arguments), trees.pack(other.reference.init_arguments)
+        return one[0] == two[0] and all(map(_are_same, one[1], two[1]))
+
+    def has_same_state(self, other: ProblemCases) -> bool:
+        """Whether the reference's module holds tensors of the same names and shapes as another's."""
+        return _shapes(self.initial_state) == _shapes(other.initial_state)
 
     @functools.cached_property
     def mode_matters(self) -> bool:
@@ -417,6 +427,10 @@ def _is_lazy(tensor: torch.Tensor) -> bool:
 
 def _kinds(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
+def _shapes(state: State) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in state.items()}
 
 
 def _is_mostly_finite(expected: Expected) -> bool:

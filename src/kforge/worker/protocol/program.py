@@ -27,6 +27,7 @@ class LoadProgram(PeerRequest[LoadedModule], operation="load"):
     """
 
     source: str
+    """Empty: of the program that was imported before, another module is constructed, and is the one in use."""
     class_name: str
     watched: bool
     """Whether it is noted what the program does: for one that nobody trusts."""
@@ -59,6 +60,14 @@ class LoadPickled(PeerRequest[LoadedModule], operation="load_pickled"):
     tf32: bool = False
     gradients: tuple[str, ...] | None = None
     """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
+
+
+@dataclass(frozen=True)
+class UseModule(PeerRequest[Acknowledged], operation="use_module"):
+    """Turn to another of the modules that were constructed."""
+
+    number: int
+    """In the order of their construction."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from kforge.worker.protocol.program import (
     LoadProgram,
     PatchedNames,
     SetState,
+    UseModule,
 )
 from kforge.worker.protocol.records import HeldTensor, ModuleTensor
 from kforge.worker.runner import standalone, tamper, watch
@@ -62,29 +63,33 @@ class LoadedProgram:
         """What the program does, where that is noted."""
         self._snapshot: tamper.Snapshot | None = None
         self._file = os.path.join(home, "candidate.py")
+        self._namespace: Any = None
         self.module: Any = None
         self.model: Any = None
         """What is called: the module, or what stands around it."""
         self.step: TrainingStep | None = None
         """Where a call is forward and backward: its two parts."""
+        self._constructed: list[tuple[Any, Any, TrainingStep | None]] = []
+        """Module, model and step of each that was constructed."""
 
     # -- loading -------------------------------------------------------------------------------------------------
 
     def load(self, request: LoadProgram, fds: list[int]) -> LoadedModule:
-        """Import the program and construct its module under a seed."""
+        """Import the program, unless it has been, and construct its module under a seed."""
         arena = Arena(fds[0], request.memory_bytes) if request.memory_bytes else None
         tensors = [arena.tensor(spec).clone() for spec in request.specs] if arena else []
         arguments = trees.unpack(request.arguments, tensors)
         if request.archive_bytes:
             standalone.unpack(self.home, fds[-1], request.archive_bytes)
         allow_tf32(request.tf32)
-        if request.watched:
+        if request.watched and self._snapshot is None:
             self.emulator = self._device_emulator
             self._snapshot = tamper.Snapshot()
             self.watch = watch.Watch(self.home, kernels_only=self.platform.emulated)
             self.watch.install()
-        namespace = self._import(request.source)
-        kind = getattr(namespace, request.class_name, None)
+        if request.source:
+            self._namespace = self._import(request.source)
+        kind = getattr(self._namespace, request.class_name, None)
         if not isinstance(kind, type):
             raise ProgramFailed("missing", NameError(request.class_name), self._file)
         with self.phase("init"), self._surroundings():
@@ -102,7 +107,7 @@ class LoadedProgram:
 
         allow_tf32(request.tf32)
         with open(fds[0], "rb") as file:
-            self.module, _inputs = cloudpickle.load(file)
+            self.module = cloudpickle.load(file)[0]
         return self._prepare_module(request)
 
     def _prepare_module(self, request: LoadProgram | LoadPickled) -> LoadedModule:
@@ -112,14 +117,20 @@ class LoadedProgram:
             if self.device() != "cpu":
                 with self._surroundings():
                     self.module = self.module.to(self.device())
-            self.model = self.module
+            self.model, self.step = self.module, None
             if request.compile_mode:
                 self.model = torch.compile(self.module, mode=request.compile_mode)
             if request.gradients is not None:
                 self.model = self.step = TrainingStep(self.model, self.module, request.gradients)
             if self.emulator is not None:
                 self.model = functools.partial(_call_emulated, self.emulator, self.model)
+            self._constructed.append((self.module, self.model, self.step))
             return LoadedModule(self._state(), self.layouts(), self._patched_names())
+
+    def use_module(self, request: UseModule, fds: list[int]) -> Acknowledged:
+        """Turn to another of the modules that were constructed."""
+        self.module, self.model, self.step = self._constructed[request.number]
+        return Acknowledged()
 
     def _import(self, source: str) -> Any:
         with open(self._file, "w", encoding="utf-8") as file:

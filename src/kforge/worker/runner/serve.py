@@ -56,6 +56,7 @@ from kforge.worker.protocol.program import (
     RunStandalone,
     SetState,
     StandaloneAnswer,
+    UseModule,
 )
 from kforge.worker.runner import probes, standalone
 from kforge.worker.runner.checked_calls import CheckedCalls
@@ -114,6 +115,7 @@ class _Runner:
             LoadProgram: program.load,
             LoadPickled: program.load_pickled,
             SetState: program.set_state,
+            UseModule: program.use_module,
             ListPatches: program.list_patches,
             MapInputs: self._map_inputs,
             MapSlots: self._map_slots,

@@ -66,7 +66,7 @@ class ProblemSession:
         """Sizes inside the declared ranges, where there are any."""
 
     def settings_for(self, settings: Settings, number: int) -> Settings:
-        """The settings of one workload: each of many has a share of the time, and fewer seeds if it is not the first."""
+        """The settings of one workload: each of many has a share of the time, and fewer seeds unless it is first."""
         share = min(1.0, max(_LEAST_SHARE, 2 / max(1, len(self.problem.workloads))))
         seeds = settings.seeds if not number else min(settings.seeds, max(_LEAST_SEEDS, round(share * settings.seeds)))
         return replace(settings, timing_seconds=share * settings.timing_seconds, seeds=seeds)

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kforge.run import guarded_program
-from kforge.types import Domain, TensorLayout
+from kforge.types import Domain, DynamicAxes, TensorLayout
 from kforge.worker import trees
 
 pytestmark = [
@@ -441,6 +441,65 @@ def test_without_a_domain_gradients_and_tracers_are_still_refused(kinds: Callabl
     with pytest.raises(RuntimeError, match="it has no gradient"):
         module(torch.ones(4, 8)).sum().backward()
     assert "not on record" in guarded_program.domain_lines(None)[0]
+
+
+# -- several sizes -----------------------------------------------------------------------------------------------------
+
+ADDED = type("Added", (torch.nn.Module,), {"forward": lambda self, x, y: x[: len(y)] + y.reshape(-1)[0]})
+TWO = Domain(
+    arguments=["l", [["T", 0], ["T", 1]]],
+    tensors=(TensorLayout("", "float32", (4, 8), (8, 1)), TensorLayout("", "float32", (4,), (1,))),
+    state=(),
+    device="cpu",
+    ranges=(DynamicAxes(2, 64, 2, ((0, 0), (1, 0))),),
+)
+
+
+@given(rows=st.integers(0, 70), others=st.integers(0, 70), columns=st.integers(7, 9))
+def test_lengths_in_a_range_are_taken_where_they_are_alike(
+    kinds: Callable[..., Any], rows: int, others: int, columns: int
+) -> None:
+    made = kinds(TWO, ADDED)()
+    x, y = torch.randn(rows, columns), torch.randn(others)
+    if rows == others and columns == 8 and rows in range(2, 65, 2):
+        torch.testing.assert_close(made(x, y), x + y[0])
+        torch.testing.assert_close(made(x.t().contiguous().t(), y), x + y[0])
+    else:
+        with pytest.raises(ValueError, match=r"argument [12] must be float32 \(2 to 64,"):
+            made(x, y)
+
+
+def test_a_call_may_be_like_any_of_the_verified_ones(kinds: Callable[..., Any]) -> None:
+    bare = type("Bare", (torch.nn.Module,), {"forward": lambda self, x: x + 1})
+    wide = TensorLayout("", "float32", (2, 32), (1, 2))
+    domain = replace(DOMAIN, state=(), others=(replace(DOMAIN, state=(), tensors=(wide,)),))
+    made = kinds(domain, bare)()
+    with torch.no_grad():
+        for shape in ((4, 8), (2, 32), (2, 32), (4, 8)):
+            torch.testing.assert_close(made(torch.zeros(shape)), torch.ones(shape))
+        with pytest.raises(ValueError, match=r"float32 \(4, 8\) on cpu.* for nothing but that and 1 other size;"):
+            made(torch.zeros(2, 8))
+    assert "(4, 8) or float32 (2, 32)" in guarded_program.domain_lines(domain)[0]
+
+
+def test_modules_of_several_sizes_are_told_apart_by_their_state(kinds: Callable[..., Any]) -> None:
+    class Sized(torch.nn.Module):
+        def __init__(self, columns: int) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(columns))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    def sized(columns: int) -> Domain:
+        tensors = (TensorLayout("", "float32", (4, columns), (columns, 1)),)
+        return replace(DOMAIN, tensors=tensors, state=(TensorLayout("weight", "float32", (columns,), (1,)),))
+
+    made = kinds(replace(sized(8), others=(sized(1),)), Sized)
+    with torch.no_grad():
+        made(8)(torch.zeros(4, 8)), made(1)(torch.zeros(4, 1))
+        with pytest.raises(ValueError, match="weight"):
+            made(1)(torch.zeros(4, 8))
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------

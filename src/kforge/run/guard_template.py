@@ -13,8 +13,18 @@ def _kforge_guard(kind, verified):
     from torch.utils import _pytree as pytree
 
     program = kind.forward
-    name, device, specs, exact = (verified[key] for key in ("name", "device", "arguments", "exact_shapes"))
-    state = [(label, getattr(torch, dtype), shape, stride) for label, dtype, shape, stride in verified["state"]]
+    name, device, exact = (verified[key] for key in ("name", "device", "exact_shapes"))
+    # The calls it was verified for, and of each the modules: arguments, lengths that may be others, and state.
+    calls = [
+        (arguments, ranges, [(label, getattr(torch, dtype), *layout) for label, dtype, *layout in state])
+        for arguments, ranges, state in verified["calls"]
+    ]
+    extent = (
+        "nothing else"
+        if len(calls) == 1
+        else f"nothing but that and {len(calls) - 1} other size{'s' * (len(calls) > 2)}"
+    )
+    last = [0]
     cure = "forge it again for that, or use the original module"
     no_gradient = (
         f"{name} is a forged program, verified for inference only: it has no gradient. Train with the original module, "
@@ -36,16 +46,38 @@ def _kforge_guard(kind, verified):
     known_places = weakref.WeakKeyDictionary()
 
     def layout(dtype, shape, where):
-        return f"{str(dtype).removeprefix('torch.')} {tuple(shape)} on {where}"
+        return f"{str(dtype).removeprefix('torch.')} {shape if isinstance(shape, str) else tuple(shape)} on {where}"
+
+    def describe(shape, ranges):
+        """A shape with the ranges of those lengths that may be others."""
+        spans = [(length, *ranges[-1 - length]) if length < 0 else (length, 0, 0, 0) for length in shape]
+        parts = [f"{low} to {high}" if length < 0 else str(length) for length, low, high, _ in spans]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def fill_in(shape, actual, ranges, lengths):
+        """The verified shape for an actual one: lengths that may be others are its own, where they are in range."""
+        if len(shape) != len(actual):
+            return None
+        wanted = []
+        for length, own in zip(shape, actual):  # noqa: B905
+            if length < 0:
+                low, high, step = ranges[-1 - length]
+                if lengths.setdefault(length, own) != own or own not in range(low, high + 1, step):
+                    return None
+            wanted.append(own if length < 0 else length)
+        return tuple(wanted)
 
     def refuse(what, wanted, actual):
-        raise ValueError(f"{what} must be {wanted}, and is {actual}: {name} was verified for nothing else; {cure}")
+        raise ValueError(f"{what} must be {wanted}, and is {actual}: {name} was verified for {extent}; {cure}")
 
-    def fit(value, spec, what):
-        """The argument in the layout that was verified; ValueError or TypeError if it is another one."""
+    def fit(value, spec, what, ranges, lengths):
+        """The argument in the layout that was verified; ValueError or TypeError if it is another one.
+
+        `lengths` are those that this call has given to the ranges so far.
+        """
         form, content = spec[0], spec[1]
         if form == "tensor":
-            return fit_tensor(value, spec, what)
+            return fit_tensor(value, spec, what, ranges, lengths)
         if form == "dtype":
             if value is not getattr(torch, content):
                 refuse(what, content, repr(value)[:80])
@@ -61,46 +93,54 @@ def _kforge_guard(kind, verified):
         if form == "dict":
             if not isinstance(value, dict) or list(value) != [key for key, _ in content]:
                 refuse(what, f"a dict of {[key for key, _ in content]}", repr(value)[:80])
-            return {key: fit(value[key], item, f"{what}[{key!r}]") for key, item in content}
+            return {key: fit(value[key], item, f"{what}[{key!r}]", ranges, lengths) for key, item in content}
         wanted = list if form == "list" else tuple
         if not isinstance(value, wanted) or len(value) != len(content):
             refuse(what, f"a {form} of {len(content)}", repr(value)[:80])
-        return wanted(fit(one, two, f"{what}[{i}]") for i, (one, two) in enumerate(zip(value, content)))  # noqa: B905
+        both = enumerate(zip(value, content))  # noqa: B905
+        return wanted(fit(one, two, f"{what}[{i}]", ranges, lengths) for i, (one, two) in both)
 
-    def fit_tensor(tensor, spec, what):
+    def fit_tensor(tensor, spec, what, ranges, lengths):
         _, dtype, shape, stride = spec
         dtype = getattr(torch, dtype)
         if type(tensor) not in plain:
             odd = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
             raise TypeError(f"{what} is a {odd} and no plain tensor: {not_traced}")
-        same = tensor.shape == shape if exact else tensor.dim() == len(shape)
+        filled = fill_in(shape, tensor.shape, ranges, lengths)
+        same = tensor.shape == filled if exact else tensor.dim() == len(shape)
         if tensor.dtype is not dtype or not same or tensor.device.type != device:
-            refuse(what, layout(dtype, shape, device), layout(tensor.dtype, tensor.shape, tensor.device))
+            shown = describe(shape, ranges)
+            refuse(what, layout(dtype, shown, device), layout(tensor.dtype, tensor.shape, tensor.device))
         if not exact:
             return tensor.contiguous()
+        if stride is None:
+            fresh = not tensor.is_contiguous() or tensor.data_ptr() % 16
+            return tensor.clone(memory_format=torch.contiguous_format) if fresh else tensor
         if tensor.stride() != stride or tensor.data_ptr() % 16:
             # Another layout of the same values is copied; where a vector may begin is part of it.
             return torch.empty_strided(shape, stride, dtype=dtype, device=tensor.device).copy_(tensor)
         return tensor
 
-    def places(module):
+    def places(module, number):
         """Where each tensor of the module is kept, found once; a copy of the module finds its own."""
         known = known_places.get(module)
         if known is None or known[0] is not module._parameters:
+            known = known_places[module] = (module._parameters, {})
+        # Not kept in the module: torch.export takes the module's attributes for its own.
+        if number not in known[1]:
             entries = []
-            for label, *spec in state:
-                *path, last = label.split(".")
+            for label, *spec in calls[number][2]:
+                *path, key = label.split(".")
                 part = functools.reduce(lambda part, step: part and part._modules.get(step), path, module)
-                held = [] if part is None else [some for some in (part._parameters, part._buffers) if last in some]
+                held = [] if part is None else [some for some in (part._parameters, part._buffers) if key in some]
                 if not held:
                     raise ValueError(f"the module has lost its {label}, which {name} was verified with: {cure}")
-                entries.append((held[0], last, label, spec))
-            # Not kept in the module: torch.export takes the module's attributes for its own.
-            known = known_places[module] = (module._parameters, entries)
-        return known[1]
+                entries.append((held[0], key, label, spec))
+            known[1][number] = entries
+        return known[1][number]
 
-    def check_state(module, where):
-        for held, key, label, (dtype, shape, stride) in places(module):
+    def check_state(module, where, number):
+        for held, key, label, (dtype, shape, stride) in places(module, number):
             tensor = held.get(key)
             if type(tensor) not in plain:
                 odd = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
@@ -128,8 +168,9 @@ def _kforge_guard(kind, verified):
             current = f"cuda:{torch.cuda.current_device()}"
             raise ValueError(f"the tensors are on {where} and the current device is {current}: use torch.cuda.device")
 
-    def run_checked(module, arguments, named):
-        """The program's result, in a call that it was verified for."""
+    def fit_call(module, arguments, named, number):
+        """The arguments of a call like one of those that were verified, and their device; an error if it is not."""
+        specs, ranges, _ = calls[number]
         if specs is not None:
             if named:
                 given = inspect.signature(program).bind(module, *arguments, **named)
@@ -138,12 +179,33 @@ def _kforge_guard(kind, verified):
                 raise TypeError(
                     f"{name} was verified with {len(specs)} arguments, and is given {len(arguments)}: {cure}"
                 )
-            arguments = [fit(*both, f"argument {i}") for i, both in enumerate(zip(arguments, specs), 1)]  # noqa: B905
+            lengths, pairs = {}, enumerate(zip(arguments, specs), 1)  # noqa: B905
+            arguments = [fit(*both, f"argument {i}", ranges, lengths) for i, both in pairs]
         devices = {leaf.device for leaf in pytree.tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)}
         if len(devices) > 1:
             raise ValueError(f"the arguments are on several devices ({', '.join(sorted(map(str, devices)))})")
         where = next(iter(devices), None)
-        check_state(module, where)
+        check_state(module, where, number)
+        return arguments, named, where
+
+    def find_call(module, arguments, named):
+        """The same for whichever of the verified calls it is like; the one before is the likeliest."""
+        if len(calls) == 1:
+            return fit_call(module, arguments, named, 0)
+        refusals = {}
+        for number in (last[0], *(other for other in range(len(calls)) if other != last[0])):
+            try:
+                fitted = fit_call(module, arguments, named, number)
+            except (TypeError, ValueError) as error:
+                refusals[number] = error
+            else:
+                last[0] = number
+                return fitted
+        raise refusals[0]
+
+    def run_checked(module, arguments, named):
+        """The program's result, in a call that it was verified for."""
+        arguments, named, where = find_call(module, arguments, named)
         check_surroundings(module, where)
         kind_of_device = where.type if where is not None else device
         if torch.is_autocast_enabled(kind_of_device):

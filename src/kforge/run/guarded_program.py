@@ -1,7 +1,7 @@
 """A program as it is handed to a user: with a guard that keeps it to what it was verified for.
 
-A verdict speaks of one device, one set of dtypes and shapes, and of inference, or of training too. The text of the
-guard (`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
+A verdict speaks of one device, of the dtypes and shapes that were verified, and of inference, or of training too. The
+text of the guard (`guard_template.py`) stands at the end of every exported file, and of what `result.module()` imports.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def add_guard(source: str, name: str, domain: Domain | None) -> str:
     verified = {
         "name": repr(name),
         "device": repr(domain.device if domain else "cpu"),
-        "arguments": _specs(domain) if domain else "None",
-        "state": _state(domain.state) if domain else "[]",
+        "calls": _calls(domain) if domain else "[(None, [], [])]",
         "training": repr(domain.training if domain else None),
         "exact_shapes": repr(domain.exact_shapes if domain else True),
         "backward": repr(domain.backward if domain else False),
@@ -43,7 +42,7 @@ def domain_lines(domain: Domain | None) -> list[str]:
     """What a program was verified for, a line each, for the head of its file."""
     if domain is None:
         return ["What it was verified for is not on record: only gradients and tracers are refused."]
-    tensors = ", ".join(f"{item.dtype} {item.shape}" for item in domain.tensors) or "no tensors"
+    tensors = " or ".join(_describe_tensors(item) for item in (domain, *domain.others))
     mode = {None: "", True: ", in training mode", False: ", in evaluation mode"}[domain.training]
     use = "inference and training (first derivatives)" if domain.backward else "inference"
     lines = [f"Verified on {domain.device} for {use} with {tensors}{mode}; any other call raises an error."]
@@ -52,15 +51,43 @@ def domain_lines(domain: Domain | None) -> list[str]:
     return [wrapped for line in lines for wrapped in textwrap.wrap(line, 117)]
 
 
+def _describe_tensors(domain: Domain) -> str:
+    """The tensors of a call, with ranges for lengths that may be others."""
+    spans = {place: f"{span.low} to {span.high}" for span in domain.ranges for place in span.axes}
+    parts = []
+    for number, item in enumerate(domain.tensors):
+        lengths = [spans.get((number, axis), str(length)) for axis, length in enumerate(item.shape)]
+        parts.append(f"{item.dtype} ({', '.join(lengths)}{',' if len(lengths) == 1 else ''})")
+    return ", ".join(parts) or "no tensors"
+
+
+def _calls(domain: Domain) -> str:
+    """The calls that were verified, a line each: arguments, ranges and the module's state."""
+    lines = []
+    for each in (domain, *domain.others):
+        ranges = ", ".join(f"({span.low}, {span.high}, {span.step})" for span in each.ranges)
+        lines.append(f"            ({_specs(each)}, [{ranges}], {_state(each.state)}),\n")
+    return "[\n" + "".join(lines) + "        ]"
+
+
 def _specs(domain: Domain) -> str:
-    """forward's arguments as the guard reads them; the tree's root is their list."""
-    return f"[{', '.join(_spec(item, domain.tensors) for item in domain.arguments[1])}]"
+    """forward's arguments as the guard reads them; the tree's root is their list.
+
+    A length below 0 stands for any of a range: -1 for the first.
+    """
+    places = {place: -1 - number for number, span in enumerate(domain.ranges) for place in span.axes}
+    moving = {number for number, _ in places}
+    tensors = []
+    for number, item in enumerate(domain.tensors):
+        shape = tuple(places.get((number, axis), length) for axis, length in enumerate(item.shape))
+        tensors.append(_layout(item.dtype, shape, None if number in moving else item.stride))
+    return f"[{', '.join(_spec(item, tensors) for item in domain.arguments[1])}]"
 
 
-def _spec(tree: list[Any], tensors: tuple[TensorLayout, ...]) -> str:
+def _spec(tree: list[Any], tensors: list[str]) -> str:
     tag = tree[0]
     if tag == "T":
-        return f'("tensor", {_layout(tensors[tree[1]])})'
+        return f'("tensor", {tensors[tree[1]]})'
     if tag == "D":
         return f'("dtype", {tree[1]!r})'
     if tag == "*":
@@ -85,8 +112,9 @@ def _value(tag: str, content: Any) -> str:
 def _state(state: tuple[TensorLayout, ...]) -> str:
     if not state:
         return "[]"
-    return "[\n" + "".join(f"            ({item.name!r}, {_layout(item)}),\n" for item in state) + "        ]"
+    lines = [f"                ({item.name!r}, {_layout(item.dtype, item.shape, item.stride)}),\n" for item in state]
+    return "[\n" + "".join(lines) + "            ]"
 
 
-def _layout(item: TensorLayout) -> str:
-    return f"{item.dtype!r}, {item.shape!r}, {item.stride!r}"
+def _layout(dtype: str, shape: tuple[int, ...], stride: tuple[int, ...] | None) -> str:
+    return f"{dtype!r}, {shape!r}, {stride!r}"

@@ -1,7 +1,7 @@
 """The judge's own figures, each from one run on this machine.
 
     python benchmarks/figures.py            # all of them
-    python benchmarks/figures.py warm       # one: warm, batch, self, help
+    python benchmarks/figures.py warm       # one: warm, batch, self, forms, workloads, help
 
 Ratios are what to compare between machines; absolute times are this machine's.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEM = ROOT / "tests" / "catalogue" / "problems" / "scale_relu.py"
@@ -86,10 +87,61 @@ def batch() -> None:
 
 def itself() -> None:
     """The same program on both sides, 20 times."""
+    from kforge import Problem
+
+    _against_itself(Problem.from_file(PROBLEM))
+
+
+def forms() -> None:
+    """The same in another dtype, with gradients, and with four workloads."""
+    from kforge import Problem, ProblemForm
+
+    problem = Problem.from_file(PROBLEM)
+    for form in (ProblemForm("bfloat16"), ProblemForm(backward=True)):
+        print(str(form))
+        _against_itself(problem.in_form(form))
+    print("four workloads")
+    _against_itself(_with_workloads(problem))
+
+
+def workloads() -> None:
+    """A warm verdict on four workloads against one on the largest of them, in turns."""
+    from dataclasses import replace
+
     from kforge import Candidate, Problem, Settings
     from kforge.worker.judge.judge import Judge
 
-    problem = Problem.from_file(PROBLEM)
+    four = _with_workloads(Problem.from_file(PROBLEM))
+    one = replace(four, workloads=four.workloads[:1])
+    settings = Settings(compile_baseline=False)
+    spent: dict[str, list[float]] = {"one": [], "four": []}
+    with Judge() as judge:
+        for repetition in range(8):
+            for name, problem in (("one", one), ("four", four)):
+                began = time.perf_counter()
+                verdict = judge.evaluate(problem, Candidate(KERNEL.read_text()), settings)
+                seconds = time.perf_counter() - began
+                assert verdict.outcome.value == "correct", verdict.detail
+                if repetition:
+                    spent[name].append(seconds)
+                else:
+                    print(f"{name}: first verdict {seconds:.2f} s")
+    one_p50, four_p50 = (sorted(spent[name])[3] for name in ("one", "four"))
+    print(f"warm: one workload p50 {one_p50:.2f} s, four {four_p50:.2f} s: {four_p50 / one_p50:.2f} times as long")
+
+
+def _with_workloads(problem: Any) -> Any:
+    from dataclasses import replace
+
+    from kforge.types import Workload
+
+    return replace(problem, workloads=tuple(Workload({"ROWS": rows}) for rows in (512, 256, 384, 131)))
+
+
+def _against_itself(problem: Any) -> None:
+    from kforge import Candidate, Settings
+    from kforge.worker.judge.judge import Judge
+
     twin = Candidate(problem.source.replace("class Model(", "class ModelNew("))
     contained, middles, widths = 0, [], []
     for repetition in range(20):
@@ -123,7 +175,7 @@ def _resident(pid: int) -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-FIGURES = {"warm": warm, "batch": batch, "self": itself, "help": start}
+FIGURES = {"warm": warm, "batch": batch, "self": itself, "forms": forms, "workloads": workloads, "help": start}
 
 if __name__ == "__main__":
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}")

@@ -4,6 +4,8 @@
     python benchmarks/gpu.py load_inline  the same with a torch extension
     python benchmarks/gpu.py jobs       32 NVRTC candidates of 8 problems as a batch
     python benchmarks/gpu.py aa         20 problems, each against itself
+    python benchmarks/gpu.py forms      the same in bfloat16, with gradients, and with four workloads: 20 in all
+    python benchmarks/gpu.py workloads  verdicts on four workloads against one
     python benchmarks/gpu.py offline    the offline agents on the bundled suite
     python benchmarks/gpu.py first      the first verdict of each pair of --problems and --programs, seconds by phase
     python benchmarks/gpu.py turns      how processes take turns on the device, which the judge's clock rests on
@@ -25,12 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kforge import problems, registry
 from kforge.errors import KForgeError
-from kforge.types import Candidate, Job, Problem, Settings
+from kforge.types import Candidate, Job, Problem, ProblemForm, Settings, Workload
 from kforge.worker.jobs import Done, run_jobs
 from kforge.worker.judge.judge import Judge
 
@@ -67,6 +70,9 @@ def get_inputs():
 def get_init_inputs():
     return []
 '''
+
+
+_ROWS_PROBLEM = PROBLEM.format(name="ReLU", expression="torch.relu(x)").replace("16384", "ROWS") + "\n\nROWS = 16384\n"
 
 
 def relu() -> None:
@@ -248,20 +254,74 @@ class ModelNew(nn.Module):
 
 def aa() -> None:
     """Each problem against itself: what the judge says of a difference that is not there."""
-    suite = [*problems.find("bundled"), *map(Problem.from_file, sorted(CATALOGUE.glob("*.py")))][: _asked.limit or 20]
+    _against_themselves(
+        [*problems.find("bundled"), *map(Problem.from_file, sorted(CATALOGUE.glob("*.py")))][: _asked.limit or 20]
+    )
+
+
+def forms() -> None:
+    """Problems in other forms against themselves: 7 in bfloat16, 6 with gradients, 7 with four workloads."""
+    bundled = problems.find("bundled")
+    chosen = [problem.in_form(ProblemForm("bfloat16")) for problem in bundled[:7]]
+    chosen += problems.find("training")[:6]
+    chosen += [with_workloads(problem) for problem in bundled if "ROWS" in problem.source][:7]
+    _against_themselves(chosen[: _asked.limit or None])
+
+
+def with_workloads(problem: Problem) -> Problem:
+    """A problem whose file has a constant ROWS, with four workloads of other numbers of rows."""
+    namespace: dict[str, Any] = {}
+    exec(compile(problem.sized_source("gpu"), problem.name, "exec"), namespace)
+    rows = namespace["ROWS"]
+    return replace(problem, workloads=tuple(Workload({"ROWS": number}) for number in (rows, rows // 2, rows // 3, 37)))
+
+
+def workloads() -> None:
+    """Verdicts on four workloads against one on the first of them, in turns, baselines known."""
+    four = Problem.from_source(_ROWS_PROBLEM, "relu_rows")
+    four = replace(four, workloads=tuple(Workload({"ROWS": rows}) for rows in (16384, 8192, 4100, 36)))
+    one = replace(four, workloads=four.workloads[:1])
+    spent: dict[str, list[float]] = {"one": [], "four": []}
+    with Judge(_asked.platform) as judge:
+        for repetition in range(_ROUNDS + 1):
+            for name, problem in (("one", one), ("four", four)):
+                candidate = Candidate(_elementwise(FUNCTIONS["relu"][1], 256), _asked.platform)
+                began = time.perf_counter()
+                verdict = judge.evaluate(problem, candidate, Settings(compile_baseline=False))
+                seconds = time.perf_counter() - began
+                if verdict.outcome.value != "correct":
+                    raise SystemExit(f"{name}: {verdict.outcome.value}: {verdict.detail}")
+                if repetition:
+                    spent[name].append(seconds)
+                phases = verdict.evidence.seconds if verdict.evidence else {}
+                print(f"{name} {seconds:.2f} s: {phases}; {verdict.detail}", flush=True)
+    middle = {name: statistics.median(values) for name, values in spent.items()}
+    print(
+        f"further verdicts: one workload {middle['one']:.2f} s, four {middle['four']:.2f} s: "
+        f"{middle['four'] / middle['one']:.2f} times as long",
+        flush=True,
+    )
+
+
+def _against_themselves(suite: list[Problem]) -> None:
     found = []
     with Judge(_asked.platform) as judge:
         for problem in suite:
             source = problem.sized_source("gpu").replace("class Model(", "class ModelNew(")
             settings = Settings(policy="any", compile_baseline=False)
-            verdict = judge.evaluate(problem, Candidate(source, _asked.platform), settings)
+            try:
+                verdict = judge.evaluate(problem, Candidate(source, _asked.platform), settings)
+            except KForgeError as error:
+                print(f"{problem.name}: {error}", flush=True)
+                continue
             if verdict.timing is None:
                 print(f"{problem.name}: {verdict.outcome.value}: {verdict.headline}", flush=True)
                 continue
             low, high = verdict.timing.interval
             off = max(0.0, low - 1.0, 1.0 - high)
             found.append((problem.name, verdict.timing.speedup, off))
-            print(f"{problem.name}: {verdict.timing.speedup:.4f} ({low:.4f} to {high:.4f})", flush=True)
+            form = str(problem.form) or ("workloads" if problem.workloads else "")
+            print(f"{problem.name} {form}: {verdict.timing.speedup:.4f} ({low:.4f} to {high:.4f})", flush=True)
     middle = statistics.median(item[1] for item in found)
     print(
         f"A/A on {len(found)} problems: median {middle:.4f}, furthest {max(abs(item[1] - 1) for item in found):.4f} "
@@ -414,6 +474,8 @@ _ALL = {
     "aa": aa,
     "offline": offline,
     "first": first,
+    "forms": forms,
+    "workloads": workloads,
     "turns": turns,
 }
 

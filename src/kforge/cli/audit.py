@@ -21,8 +21,8 @@ def run(place: str, platform: str, as_json: bool, form: ProblemForm = ProblemFor
         for problem in problems:
             name = problem.key
             try:
-                cases = judge.session(problem, Settings()).cases
-                reasons, seconds, error = list(cases.degenerate), cases.call_seconds, ""
+                session = judge.session(problem, Settings())
+                reasons, seconds, error = list(session.degenerate), session.cases.call_seconds, ""
             except KForgeError as failure:
                 reasons, seconds, error = [], None, str(failure)
             worst = max(worst, 2 if error else 1 if reasons else 0)

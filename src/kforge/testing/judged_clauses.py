@@ -48,7 +48,7 @@ class ContractJudge:
 
     def degenerate(self) -> tuple[str, ...]:
         """What the audit says of the example's reference."""
-        return self._judge.session(self.problem, _TIMED).cases.degenerate
+        return self._judge.session(self.problem, _TIMED).degenerate
 
     def close(self) -> None:
         self._judge.close()

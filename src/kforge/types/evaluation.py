@@ -123,8 +123,9 @@ class Problem:
 
     @property
     def id(self) -> str:
-        selected = self.selected.identity if self.selected is not None else ""
-        return text_hash(self.source + self.payload_hash + str(self.form) + selected)
+        sizes = [workload.identity for workload in (self.selected, *self.workloads) if workload is not None]
+        parts = (self.source, self.payload_hash, str(self.form), *sizes, *map(str, self.dynamic))
+        return text_hash("".join(parts))
 
     @property
     def main_workload(self) -> Workload:

@@ -41,9 +41,9 @@ class Workload:
 
     @property
     def identity(self) -> str:
-        """What tells it from other workloads of the same problem; its weight makes no other one."""
+        """What tells it from other workloads of the same problem."""
         lengths = "".join(f" {item.argument}.{item.axis}={item.length}" for item in self.lengths)
-        return f"{sorted(self.constants.items())} {self.inputs}{lengths}"
+        return f"{sorted(self.constants.items())} {self.inputs}{lengths} {self.weight}"
 
 
 @dataclass(frozen=True)

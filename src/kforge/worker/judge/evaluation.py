@@ -73,13 +73,14 @@ class Evaluation:
         self._trials: list[WorkloadTrial] = []
         self._held_out_errors: list[ErrorNorm] = []
 
-        if platform.emulated:
-            sizes = session.cases.problem.sizes_for(platform.device_class)
+        for workload in session.workloads if platform.emulated else ():
+            problem = workload.cases.problem
+            sizes = problem.sizes_for(platform.device_class)
             listed = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             self._findings.notes.append(
                 f"emulated with {listed}" if listed else "emulated with the problem's own sizes"
             )
-            emulated_size.refuse_large(session.cases.problem, platform, session.cases.set_bytes)
+            emulated_size.refuse_large(problem, platform, workload.cases.set_bytes)
 
     def build(self) -> None:
         """Read the text, and build what takes long to build: what needs no device at all."""
@@ -272,6 +273,9 @@ class Evaluation:
                 trial.observe()
                 self._mark("time")
                 trial.time()
+            if len(self._trials) > 1 and self._cases.device.is_scarce(self._session.set_bytes):
+                # The next workload's need the memory of this one's.
+                workload.baselines.close()
         self._mark("end")
         self._turn_to(runner, self._cases)
         with self._failures.explain(runner, "its end"):

@@ -104,7 +104,8 @@ class Judge:
                 evaluation.prepare()
                 if not evaluation.is_refused and settings.timing_seconds > 0:
                     progress("building the baselines")
-                    session.baselines.make_ready(wanted_baselines(settings, self._platform))
+                    for workload in session.workloads:
+                        workload.baselines.make_ready(wanted_baselines(settings, self._platform))
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation)
@@ -181,9 +182,9 @@ class Judge:
                 with self._turn:
                     self._sessions[key] = session
                     self._in_use[id(session)] = self._in_use.get(id(session), 0) + 1
-            if self._device.is_scarce(session.cases.set_bytes):
+            if self._device.is_scarce(session.set_bytes):
                 self._close_idle_sessions(0)
-                self._device.give_back_all(session.cases.set_bytes)
+                self._device.give_back_all(session.set_bytes)
             return session
 
     def _seed_for(self, problem: Problem) -> int:
@@ -206,7 +207,8 @@ class Judge:
                 session = ProblemSession(problem, self._device, self._trusted, settings, seed)
                 if self._platform.builds_apart and settings.timing_seconds > 0:
                     # Baselines are then built beside the device's other work.
-                    session.timed_inputs.sets()
+                    for workload in session.workloads:
+                        workload.timed_inputs.sets()
         except KForgeError:
             raise
         except (DeviceMemoryFull, torch.OutOfMemoryError):

@@ -65,6 +65,11 @@ class ProblemSession:
         self.held_out = HeldOutSizes(problem, first) if problem.dynamic else None
         """Sizes inside the declared ranges, where there are any."""
 
+    @property
+    def set_bytes(self) -> int:
+        """What a call reads and writes, on all workloads together."""
+        return sum(workload.cases.set_bytes for workload in self.workloads)
+
     def settings_for(self, settings: Settings, number: int) -> Settings:
         """The settings of one workload: each of many has a share of the time, and fewer seeds unless it is first."""
         share = min(1.0, max(_LEAST_SHARE, 2 / max(1, len(self.problem.workloads))))

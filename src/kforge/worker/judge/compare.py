@@ -35,6 +35,8 @@ _FLAGS_AT_ONCE, _MOST_PLACES = 1 << 25, 1 << 25
 _SHOWN = 5
 _SMALL_ERROR = 1e-2
 _SMALLEST = 1e-300
+_SURELY_SUMMED = (1e-12, 1e18)
+"""A norm that squares summed in float32 give well: none of those that matter was too small or too large."""
 _dice = random.SystemRandom()
 
 
@@ -99,20 +101,21 @@ class OutputDifference:
 
 def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> ExpectedLeaf:
     """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
+    same = exact is None or exact is eager or exact.shape != eager.shape
     eager = _as_real(eager.detach())
-    exact = _as_real(exact.detach()) if exact is not None else None
-    if exact is None or exact.shape != eager.shape:
-        exact = eager
+    exact = eager if same or exact is None else _as_real(exact.detach())
     if not eager.is_floating_point():
         return ExpectedLeaf(eager, exact, 0.0, 0.0, True, 0.0)
     error_square = reference_square = worst = 0.0
     finite = True
     pairs = list(zip(_rows(eager), _rows(exact), strict=True))
-    measured = _read_together(_measure_errors(*pair, same=exact is eager) for pair in pairs)
-    for pair, (largest, distance, length) in zip(pairs, measured, strict=True):
+    measured = _read_together(_measure_sizes(got) if same else _measure_errors(got, want) for got, want in pairs)
+    for (got, want), (largest, distance, length) in zip(pairs, measured, strict=True):
+        if same and not _SURELY_SUMMED[0] < length < _SURELY_SUMMED[1]:
+            largest, distance, length = _measure_errors(got, want).tolist()
         if not math.isfinite(largest + length):
             finite = False
-            largest, distance, length = _measure_errors(*pair, same=exact is eager, finite_only=True).tolist()
+            largest, distance, length = _measure_errors(got, want, finite_only=True).tolist()
         error_square += distance**2
         reference_square += length**2
         worst = max(worst, largest)
@@ -122,19 +125,21 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = F
     return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical_error(eager, exact), negligible)
 
 
-def _measure_errors(
-    got: torch.Tensor, want: torch.Tensor, same: bool, finite_only: bool = False
-) -> torch.Tensor:
-    """Of some rows: the largest error, the errors' norm, the exact values' norm. `same`: there can be no error."""
+def _measure_errors(got: torch.Tensor, want: torch.Tensor, finite_only: bool = False) -> torch.Tensor:
+    """Of some rows: the largest error, the errors' norm, the exact values' norm."""
     exact = want.double()
-    fine = torch.isfinite(got) & torch.isfinite(want) if finite_only else None
-    length = _norm(exact if fine is None else torch.where(fine, exact, 0.0))
-    if same:
-        return torch.stack((torch.zeros_like(length), torch.zeros_like(length), length))
     error = _difference(got, exact)
-    error = error if fine is None else torch.where(fine, error, 0.0)
+    if finite_only:
+        fine = torch.isfinite(got) & torch.isfinite(want)
+        error, exact = torch.where(fine, error, 0.0), torch.where(fine, exact, 0.0)
     distance = _norm(error)
-    return torch.stack((_largest_magnitude(error), distance, length))
+    return torch.stack((_largest_magnitude(error), distance, _norm(exact)))
+
+
+def _measure_sizes(rows: torch.Tensor) -> torch.Tensor:
+    """The same of rows that stand in for their exact values: no error, and their norm."""
+    length = _norm(rows if rows.dtype == torch.float32 else rows.double()).double()
+    return torch.stack((torch.zeros_like(length), torch.zeros_like(length), length))
 
 
 def _read_together(measured: Iterable[torch.Tensor]) -> list[list[float]]:
@@ -152,7 +157,7 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
         actual = _less_granted(actual, leaf.exact, leaf.granted)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
-    if leaf.eager_worst == 0.0 and _are_equal(leaf.eager, actual):
+    if leaf.eager_worst == 0.0 and _are_equal(leaf.eager, actual, leaf.finite):
         # Eager is exact, and so is this: all that is measured below is zero.
         return OutputDifference(0.0, norm_limit, 0.0)
     typical, typical_limit = _typical_error(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
@@ -166,8 +171,8 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
     for (got, eager, want), may_be_nan, *others in zip(expected, spread, *map(_chunks, leaf.others), strict=False):
         # Not finite: one of them is, or becomes NaN against another.
         usual = None if leaf.finite else _are_finite(eager - want, *others)
-        # Where eager alone is not, float64 still says how large things are.
-        known = want if usual is None else torch.where(want.abs() <= torch.finfo(leaf.eager.dtype).max, want, 0.0)
+        # Where one of them is not, the others still say how large things are.
+        known = want if usual is None else _first_finite(leaf.eager.dtype, want, eager, *others)
         row = known.square().mean(dim=-1, keepdim=True).sqrt() if want.shape[-1] >= _SHORT_ROW else leaf.rms
         own = (eager - want).abs_() if usual is None else torch.where(usual, (eager - want).abs(), 0.0)
         bound = known.abs().mul_(_ELEMENT_FACTOR * floor).add_(_granted_error(leaf, own, row, floor))
@@ -284,11 +289,13 @@ def _granted_error(leaf: ExpectedLeaf, own: torch.Tensor, row: Any, floor: float
     return torch.as_tensor(granted, dtype=own.dtype, device=own.device).clamp_(min=_SMALLEST)
 
 
-def _are_equal(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN where the other has one included."""
+def _are_equal(one: torch.Tensor, two: torch.Tensor, finite: bool) -> bool:
+    """Whether two tensors hold the same values; NaN, where the first is not `finite`, in the same places."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
-    return torch.equal(one, two) or all(
+    if finite:
+        return torch.equal(one, two)
+    return same_bits(one, two) or all(
         bool(((first == second) | ((first != first) & (second != second))).all())
         for first, second in zip(_rows(one), _rows(two), strict=True)
     )
@@ -300,6 +307,14 @@ def _are_finite(*tensors: torch.Tensor) -> torch.Tensor:
     for tensor in tensors[1:]:
         finite &= torch.isfinite(tensor)
     return finite
+
+
+def _first_finite(dtype: torch.dtype, *tensors: torch.Tensor) -> torch.Tensor:
+    """The first of these values that is a finite one of a dtype; 0 where there is none."""
+    value = torch.zeros_like(tensors[0])
+    for tensor in reversed(tensors):
+        value = torch.where(tensor.abs() <= torch.finfo(dtype).max, tensor, value)
+    return value
 
 
 def _compare_exactly(leaf: ExpectedLeaf, actual: torch.Tensor, name: str) -> OutputDifference:

@@ -6,9 +6,10 @@ the dtype sets; nothing absolute, so near-zero outputs are held to their own sca
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ _FLAGS_AT_ONCE, _MOST_PLACES = 1 << 25, 1 << 25
 _SHOWN = 5
 _SMALL_ERROR = 1e-2
 _SMALLEST = 1e-300
+_SURELY_SUMMED = (1e-12, 1e18)
+"""A norm that squares summed in float32 give well: none of those that matter was too small or too large."""
 _dice = random.SystemRandom()
 
 
@@ -70,6 +73,10 @@ class ExpectedLeaf:
     """What is as good as zero: where inputs are extreme, and exp saturates a little earlier or later."""
     granted: torch.Tensor | None = None
     """What each element may be off by beside: where rounding decides (`rounding_grants.py`)."""
+    others: tuple[torch.Tensor, ...] = ()
+    """What other ways to compute it gave that have NaN or infinity elsewhere: right as well, where they do."""
+    spread: torch.Tensor | None = None
+    """Where NaN is right as well: where an honest algorithm may carry one to."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +101,51 @@ class OutputDifference:
 
 def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> ExpectedLeaf:
     """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
+    same = exact is None or exact is eager or exact.shape != eager.shape
     eager = _as_real(eager.detach())
-    exact = _as_real(exact.detach()) if exact is not None else None
-    if exact is None or exact.shape != eager.shape:
-        exact = eager
+    exact = eager if same or exact is None else _as_real(exact.detach())
     if not eager.is_floating_point():
         return ExpectedLeaf(eager, exact, 0.0, 0.0, True, 0.0)
     error_square = reference_square = worst = 0.0
     finite = True
-    for got, want in zip(_rows(eager), _chunks(exact), strict=True):
-        error = _difference(got, want)
-        largest, length = float(_largest_magnitude(error)), float(_norm(want))
+    pairs = list(zip(_rows(eager), _rows(exact), strict=True))
+    measured = _read_together(_measure_sizes(got) if same else _measure_errors(got, want) for got, want in pairs)
+    for (got, want), (largest, distance, length) in zip(pairs, measured, strict=True):
+        if same and not _SURELY_SUMMED[0] < length < _SURELY_SUMMED[1]:
+            largest, distance, length = _measure_errors(got, want).tolist()
         if not math.isfinite(largest + length):
             finite = False
-            fine = torch.isfinite(got) & torch.isfinite(want)
-            error = torch.where(fine, error, 0.0)
-            largest, length = float(_largest_magnitude(error)), float(_norm(torch.where(fine, want, 0.0)))
-        error_square += float(_norm(error)) ** 2
+            largest, distance, length = _measure_errors(got, want, finite_only=True).tolist()
+        error_square += distance**2
         reference_square += length**2
         worst = max(worst, largest)
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
     negligible = _NEGLIGIBLE.get(eager.dtype, 0.0) if extreme else 0.0
     norm = _relative_norm(error_square, reference_square)
     return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical_error(eager, exact), negligible)
+
+
+def _measure_errors(got: torch.Tensor, want: torch.Tensor, finite_only: bool = False) -> torch.Tensor:
+    """Of some rows: the largest error, the errors' norm, the exact values' norm."""
+    exact = want.double()
+    error = _difference(got, exact)
+    if finite_only:
+        fine = torch.isfinite(got) & torch.isfinite(want)
+        error, exact = torch.where(fine, error, 0.0), torch.where(fine, exact, 0.0)
+    distance = _norm(error)
+    return torch.stack((_largest_magnitude(error), distance, _norm(exact)))
+
+
+def _measure_sizes(rows: torch.Tensor) -> torch.Tensor:
+    """The same of rows that stand in for their exact values: no error, and their norm."""
+    length = _norm(rows if rows.dtype == torch.float32 else rows.double()).double()
+    return torch.stack((torch.zeros_like(length), torch.zeros_like(length), length))
+
+
+def _read_together(measured: Iterable[torch.Tensor]) -> list[list[float]]:
+    """Numbers as they were measured, one list for each tensor. A device is waited for once, at the end."""
+    tensors = list(measured)
+    return torch.stack(tensors).tolist() if tensors else []
 
 
 def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> OutputDifference:
@@ -128,16 +157,22 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
         actual = _less_granted(actual, leaf.exact, leaf.granted)
     floor = tolerance.floor(dtype_name(leaf.eager.dtype))
     norm_limit = max(_FACTOR * leaf.eager_norm, floor)
+    if leaf.eager_worst == 0.0 and _are_equal(leaf.eager, actual, leaf.finite):
+        # Eager is exact, and so is this: all that is measured below is zero.
+        return OutputDifference(0.0, norm_limit, 0.0)
     typical, typical_limit = _typical_error(actual, leaf.exact), max(_FACTOR * leaf.typical, _ELEMENT_FACTOR * floor)
     quick = _compare_finite(leaf, actual, floor) if leaf.finite else None
     if quick is not None and quick[0] <= norm_limit and typical <= typical_limit:
         return OutputDifference(quick[0], norm_limit, quick[1])
     flags: list[torch.Tensor] = []
     error_square = reference_square = worst = 0.0
-    for got, eager, want in zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True):
-        # Not finite: one of the two is, or becomes NaN against the other.
-        usual = None if leaf.finite else torch.isfinite(eager - want)
-        known = want if usual is None else torch.where(usual, want, 0.0)
+    expected = zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True)
+    spread = itertools.repeat(None) if leaf.spread is None else _rows(leaf.spread)
+    for (got, eager, want), may_be_nan, *others in zip(expected, spread, *map(_chunks, leaf.others), strict=False):
+        # Not finite: one of them is, or becomes NaN against another.
+        usual = None if leaf.finite else _are_finite(eager - want, *others)
+        # Where one of them is not, the others still say how large things are.
+        known = want if usual is None else _first_finite(leaf.eager.dtype, want, eager, *others)
         row = known.square().mean(dim=-1, keepdim=True).sqrt() if want.shape[-1] >= _SHORT_ROW else leaf.rms
         own = (eager - want).abs_() if usual is None else torch.where(usual, (eager - want).abs(), 0.0)
         bound = known.abs().mul_(_ELEMENT_FACTOR * floor).add_(_granted_error(leaf, own, row, floor))
@@ -146,7 +181,13 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
         if usual is not None:
             special = ~usual
             wrong &= usual
-            wrong[special] = ~_same_special(got[special], eager[special], want[special], bound[special])
+            seen = [one[special] for one in (eager, want, *others)]
+            wrong[special] = ~_same_special(got[special], bound[special], seen)
+            known = torch.where(usual, known, 0.0)
+        if may_be_nan is not None:
+            excused = may_be_nan & torch.isnan(got)
+            wrong &= ~excused
+            error.masked_fill_(excused, 0.0)
         flags.append(wrong.reshape(-1))
         share = error.div_(bound)
         worst = max(worst, float(share.nan_to_num_(nan=torch.inf).max()))
@@ -195,22 +236,31 @@ def _typical_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
 
 def _compare_finite(leaf: ExpectedLeaf, actual: torch.Tensor, floor: float) -> tuple[float, float] | None:
     """(norm, worst share of a bound) where every element passes; None where one does not. Few passes over memory."""
+    pieces = zip(_rows(actual), _rows(leaf.eager), _chunks(leaf.exact), strict=True)
     error_square = reference_square = worst = 0.0
-    for got, eager, want in zip(_rows(actual), _rows(leaf.eager), _chunks(leaf.exact), strict=True):
-        rows = _norm(want, dim=-1, keepdim=True)
-        row = rows / want.shape[-1] ** 0.5 if want.shape[-1] >= _SHORT_ROW else leaf.rms
-        granted = _granted_error(leaf, _difference(eager, want), row, floor)
-        bound = want.abs()
-        torch.add(granted, bound, alpha=_ELEMENT_FACTOR * floor, out=bound)
-        error = _difference(got, want)
-        error_square += float(_norm(error)) ** 2
-        reference_square += float(_norm(rows)) ** 2
-        share = float(_largest_magnitude(error.div_(bound)))
+    for distance, length, share in _read_together(_measure_shares(leaf, *piece, floor) for piece in pieces):
         # Not a number: something is, and is looked at more closely.
         if not share <= 1.0:
             return None
+        error_square += distance**2
+        reference_square += length**2
         worst = max(worst, share)
     return _relative_norm(error_square, reference_square), worst
+
+
+def _measure_shares(
+    leaf: ExpectedLeaf, got: torch.Tensor, eager: torch.Tensor, want: torch.Tensor, floor: float
+) -> torch.Tensor:
+    """Of some rows: the errors' norm, the exact values' norm, and the largest share that an error has of its bound."""
+    rows = _norm(want, dim=-1, keepdim=True)
+    row = rows / want.shape[-1] ** 0.5 if want.shape[-1] >= _SHORT_ROW else leaf.rms
+    own = want if leaf.exact is leaf.eager else _difference(eager, want)
+    granted = _granted_error(leaf, own, row, floor)
+    bound = want.abs()
+    torch.add(granted, bound, alpha=_ELEMENT_FACTOR * floor, out=bound)
+    error = _difference(got, want)
+    distance = _norm(error)
+    return torch.stack((distance, _norm(rows), _largest_magnitude(error.div_(bound))))
 
 
 def _difference(one: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
@@ -237,6 +287,34 @@ def _granted_error(leaf: ExpectedLeaf, own: torch.Tensor, row: Any, floor: float
     share = _ELEMENT_FACTOR * floor + 8 * torch.finfo(leaf.eager.dtype).eps
     granted = _FACTOR * worst + share * row + leaf.negligible
     return torch.as_tensor(granted, dtype=own.dtype, device=own.device).clamp_(min=_SMALLEST)
+
+
+def _are_equal(one: torch.Tensor, two: torch.Tensor, finite: bool) -> bool:
+    """Whether two tensors hold the same values; NaN, where the first is not `finite`, in the same places."""
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    if finite:
+        return torch.equal(one, two)
+    return same_bits(one, two) or all(
+        bool(((first == second) | ((first != first) & (second != second))).all())
+        for first, second in zip(_rows(one), _rows(two), strict=True)
+    )
+
+
+def _are_finite(*tensors: torch.Tensor) -> torch.Tensor:
+    """Where all of these are finite."""
+    finite = torch.isfinite(tensors[0])
+    for tensor in tensors[1:]:
+        finite &= torch.isfinite(tensor)
+    return finite
+
+
+def _first_finite(dtype: torch.dtype, *tensors: torch.Tensor) -> torch.Tensor:
+    """The first of these values that is a finite one of a dtype; 0 where there is none."""
+    value = torch.zeros_like(tensors[0])
+    for tensor in reversed(tensors):
+        value = torch.where(tensor.abs() <= torch.finfo(dtype).max, tensor, value)
+    return value
 
 
 def _compare_exactly(leaf: ExpectedLeaf, actual: torch.Tensor, name: str) -> OutputDifference:
@@ -312,11 +390,13 @@ def spread_indices(count: int, wanted: int) -> list[int]:
     return [0] if wanted == 1 else [number * (count - 1) // (wanted - 1) for number in range(wanted)]
 
 
-def _same_special(got: Any, eager: Any, want: Any, bound: Any) -> Any:
-    """Which not finite elements are right: NaN with NaN, infinity with the same infinity, or close to float64."""
-    same = (torch.isnan(got) & torch.isnan(eager)) | (got == eager) | (got == want)
-    close = torch.isfinite(want) & torch.isfinite(got) & ((got - want).abs() <= bound)
-    return same | close
+def _same_special(got: torch.Tensor, bound: torch.Tensor, seen: list[torch.Tensor]) -> torch.Tensor:
+    """Which not finite elements are right: one that was seen, be it NaN, the same infinity, or a number close by."""
+    right = torch.zeros_like(got, dtype=torch.bool)
+    for one in seen:
+        right |= (torch.isnan(got) & torch.isnan(one)) | (got == one)
+        right |= torch.isfinite(one) & torch.isfinite(got) & ((got - one).abs() <= bound)
+    return right
 
 
 def _chunks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

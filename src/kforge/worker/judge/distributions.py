@@ -88,13 +88,15 @@ class Extremes:
     """Whether every floating argument reaches them, and not only the first."""
     nan_everywhere: bool = False
     """Whether NaN is in every one of these: what infinities in several arguments give is often nobody's intention."""
+    infinite: bool = True
+    """Whether infinities are among what is special, or NaN alone is."""
 
     def apply(self, arguments: list[Any], seed: int) -> list[Any]:
         tree, tensors = trees.pack(arguments)
         generator = torch.Generator().manual_seed(seed)
         changed = list(tensors)
         for place, number in enumerate(self._floating_indices(tensors)[: None if self.all_arguments else 1]):
-            special = _SPECIAL if self.special and not place else _NAN_ALONE if self.nan_everywhere else {}
+            special = _NAN_ALONE if place and self.nan_everywhere else {} if place else self._special_edges()
             changed[number] = self._change_tensor(tensors[number], special, generator)
         return list(trees.unpack(tree, changed))
 
@@ -105,7 +107,7 @@ class Extremes:
             entries = tensors[number]
             if entries.dim() < 2:
                 return None
-            changes = list(self._edges(_SPECIAL if self.special else {}).values())
+            changes = list(self._edges(self._special_edges()).values())
             entry = int(torch.randint(entries.shape[0], (1,), generator=generator))
             change = changes[int(torch.randint(1, len(changes), (1,), generator=generator))]
             entries[entry : entry + 1] = change(entries[entry : entry + 1].clone(), generator)
@@ -114,12 +116,15 @@ class Extremes:
 
     def description(self) -> str:
         """The edges there are, as a sentence says them."""
-        edges = self._edges(_SPECIAL if self.special else {})
+        edges = self._edges(self._special_edges())
         return f"extremes; entries of the first dimension are, in random order, {', '.join(edges)}"
 
     @staticmethod
     def _floating_indices(tensors: list[torch.Tensor]) -> list[int]:
         return [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
+
+    def _special_edges(self) -> dict[str, _Change]:
+        return {} if not self.special else _SPECIAL if self.infinite else _NAN_ALONE
 
     def _edges(self, special: dict[str, _Change]) -> dict[str, _Change]:
         return {**_FINITE, **(_EQUAL if self.equal else {}), **special}
@@ -144,15 +149,18 @@ class Extremes:
         return result.reshape(tensor.shape)
 
 
-def levels_of_extremes(choosing: bool) -> tuple[Extremes, ...]:
+def levels_of_extremes(choosing: bool, multiplying: bool = False) -> tuple[Extremes, ...]:
     """Extremes from the most to the least that a case may reach; the reference decides what it can take.
 
-    Where an output says which element was chosen, there must be no doubt about that.
+    Where an output says which element was chosen, there must be no doubt about that. What becomes of an infinity in
+    sums of products is a matter of their order (with a factor taken out, or by Winograd's or Strassen's algorithm, one
+    is subtracted from another), so that where the reference is `multiplying` matrices there is none. NaN stays NaN.
     """
     if choosing:
         return (Extremes(False, False, True), Extremes(False, False, False))
-    everywhere = Extremes(True, True, True, nan_everywhere=True)
-    return everywhere, *(Extremes(special, True, whole) for special in (True, False) for whole in (True, False))
+    everywhere = Extremes(True, True, True, nan_everywhere=True, infinite=not multiplying)
+    specials = (Extremes(True, True, whole, infinite=not multiplying) for whole in (True, False))
+    return everywhere, *specials, Extremes(False, True, True), Extremes(False, True, False)
 
 
 def apply(name: str, arguments: list[Any], seed: int, integers_too: bool = False) -> list[Any]:

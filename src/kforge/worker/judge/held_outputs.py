@@ -119,8 +119,10 @@ class OutputCheck:
 
     def _is_surely_right(self, got: torch.Tensor, want: torch.Tensor) -> bool:
         """Whether every element is within the floor of its own size, which is more than is asked for."""
+        if torch.equal(got, want):
+            return True
         if got.dtype not in (torch.float32, torch.float64):
-            return torch.equal(got, want)
+            return False
         floor = self._tolerance.floor(dtype_name(got.dtype))
         if got.is_contiguous() and want.is_contiguous():
             pieces = zip(torch.split(got.reshape(-1), _AT_ONCE), torch.split(want.reshape(-1), _AT_ONCE), strict=True)

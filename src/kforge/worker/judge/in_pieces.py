@@ -27,7 +27,8 @@ def run_in_pieces(
 ) -> list[torch.Tensor]:
     """The float64 output, made from pieces along the first axis; Inseparable where that would not be the same.
 
-    `double` and `single` run the reference on arguments in either precision; `eager` is its output on all of them.
+    `double` and `single` run the reference on arguments in either precision; `eager` is its output on all of them. An
+    output that eager has exactly, to the last element, is eager's own tensor: float64 would take twice its memory.
     """
     tree, tensors = trees.pack(arguments)
     rows = max((len(tensor) for tensor in tensors if tensor.dim()), default=0)
@@ -46,16 +47,32 @@ def run_in_pieces(
         for one, whole in zip(alone, eager, strict=True):
             if not _are_alike(one, whole[start:stop]):
                 raise Inseparable("a part of the input does not give the same part of the output")
-    exact = [torch.empty_like(output, dtype=_wide_dtype(output)) for output in eager]
+    exact = list(eager)
     for start, stop in _ranges(rows, step):
-        for target, piece in zip(exact, trees.pack(double(part(start, stop)))[1], strict=True):
-            target[start:stop].copy_(piece)
+        pieces = trees.pack(double(part(start, stop)))[1]
+        for number, (whole, piece) in enumerate(zip(eager, pieces, strict=True)):
+            if exact[number] is whole:
+                if _is_exact(whole[start:stop], piece):
+                    continue
+                exact[number] = torch.empty_like(whole, dtype=_wide_dtype(whole))
+                exact[number][:start].copy_(whole[:start])
+            exact[number][start:stop].copy_(piece)
+        # Before the next ones are made: together they would take twice the memory.
+        del pieces, piece
     return exact
 
 
 def _ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
     for start in range(0, rows, step):
         yield start, min(start + step, rows)
+
+
+def _is_exact(eager: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether every element is the same number, or NaN in both."""
+    if exact.shape != eager.shape:
+        return False
+    same = exact == eager
+    return bool(same.all()) or bool(same.logical_or_((exact != exact) & (eager != eager)).all())
 
 
 def _wide_dtype(tensor: torch.Tensor) -> torch.dtype:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,11 @@ from kforge.types import Problem
 from kforge.worker import trees
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import audit, distributions
-from kforge.worker.judge.compare import Expected, Tolerance, compare, make_leaf
+from kforge.worker.judge.compare import Expected, ExpectedLeaf, Tolerance, compare, make_leaf
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.in_pieces import Inseparable, run_in_pieces
 from kforge.worker.judge.reference import Reference, State
+from kforge.worker.judge.special_values import allow_other_places
 from kforge.worker.memory_overlap import is_shared, overlaps_itself
 
 _KEEP_BYTES, _KEEP_SHARE = 256 << 20, 24
@@ -28,8 +30,11 @@ _MOSTLY_FINITE = 0.5
 _LONG_CALL = 0.01
 _AHEAD_NS = 50_000
 _NUDGED = 2
-_MATRIX_WORK = ("mm", "linear", "conv", "dot", "attention", "gru", "lstm")
+_MATRIX_WORK = ("mm", "mv", "linear", "conv", "dot", "attention", "gru", "lstm", "rnn", "fft")
 """Parts of names of operators that multiply matrices."""
+_REACH = 8
+"""How far an algorithm for a convolution may carry a NaN: what is computed together is at most so wide."""
+_SURE_DRAWS = 3
 _WHOLE_SHARE = 48
 """Beyond this part of the device's memory, float64 is computed in pieces."""
 
@@ -95,8 +100,9 @@ class ProblemCases:
         if trees.foreign_type(tree):
             raise self.reference.fault_in_forward(TypeError(f"it returns a {trees.foreign_type(tree)}"))
         self.reference.refuse_odd_tensors(tensors, "forward")
+        self._operators = self._count_operators(arguments, seed)
         if "tf32" in self.device.platform.baselines:
-            self.accepts_tf32 = self._multiplies_float32(arguments, seed) or None
+            self.accepts_tf32 = self._multiplies_float32(arguments) or None
         self._try_state(arguments, seed, tensors)
         self._note_constants(arguments)
         self.stochastic = not all(map(_are_same, tensors, trees.pack(other)[1]))
@@ -118,7 +124,7 @@ class ProblemCases:
             # Which of several subgradients a program takes is its own choice.
             choosing = True
             self.unchecked.append("NaN, infinities, zeros and ties: which gradient is right there is not certain")
-        self.extremes = distributions.levels_of_extremes(choosing)
+        self.extremes = distributions.levels_of_extremes(choosing, self._multiplies())
         """What is left to try of the edges of the operation, the one in use first."""
         self.set_bytes = _total_bytes(trees.pack(arguments)[1]) + _total_bytes(tensors)
         self.large = self.set_bytes > self.device.large_bytes
@@ -262,14 +268,22 @@ class ProblemCases:
             if case is not None:
                 if self.keeps_cases(index):
                     self._kept[index, name] = case
-                if not self.extremes[0].special and not self.reference.backward:
-                    self._note_unchecked(
-                        "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
-                    )
+                self._note_unchecked_special()
                 return case
             self.extremes = self.extremes[1:]
         self._note_unchecked("extreme inputs: the reference raises on them, or gives hardly anything finite")
         return None
+
+    def _note_unchecked_special(self) -> None:
+        """Say which special values the checked edges leave out."""
+        if self.reference.backward:
+            return
+        if not self.extremes[0].special:
+            self._note_unchecked(
+                "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
+            )
+        elif not self.extremes[0].infinite:
+            self._note_unchecked("infinities: what becomes of them in sums of products depends on the algorithm")
 
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
@@ -297,7 +311,7 @@ class ProblemCases:
             if name != distributions.EXTREMES:
                 self._note_unchecked(f"distribution {name}: the reference's output is mostly not finite on it")
             return None
-        if name == distributions.EXTREMES and not self._is_sure_of_special(expected, arguments, state, seed):
+        if name == distributions.EXTREMES and name not in self._usable and not self._is_sure_of_special(index, state):
             return None
         if name not in self._usable:
             self._usable.append(name)
@@ -314,13 +328,27 @@ class ProblemCases:
             return self.reference.nudge_state(self._state(index - 1), self.derive("nudge", index))
         return self.reference.randomise_state(self.initial_state, self.derive("state", index))
 
-    def _multiplies_float32(self, arguments: list[Any], seed: int) -> bool:
+    def _count_operators(self, arguments: list[Any], seed: int) -> Counter[str]:
+        """How often each operator is called, by its name; nothing where the reference cannot be watched."""
+        try:
+            return self.reference.count_operators(arguments, self.initial_state, seed)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return Counter()
+
+    def _calls_of(self, *words: str) -> int:
+        """How many calls there are of operators with one of these words in their names."""
+        return sum(count for name, count in self._operators.items() if any(word in name for word in words))
+
+    def _multiplies(self) -> bool:
+        """Whether the reference multiplies matrices, or does something of the kind."""
+        return self._calls_of(*_MATRIX_WORK) > 0
+
+    def _multiplies_float32(self, arguments: list[Any]) -> bool:
         """Whether the reference multiplies matrices of float32, which is all that TF32 is for."""
         given = (*trees.pack(arguments)[1], *self.initial_state.values())
-        if not any(tensor.dtype == torch.float32 for tensor in given):
-            return False
-        names = self.reference.operator_names(arguments, self.initial_state, seed)
-        return any(word in name for name in names for word in _MATRIX_WORK)
+        return self._multiplies() and any(tensor.dtype == torch.float32 for tensor in given)
 
     def _accepts_tf32(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
         outputs = trees.pack(self.reference.run_in_tf32(arguments, state, seed))[1]
@@ -332,16 +360,34 @@ class ProblemCases:
         self.device.give_back(self.set_bytes)
         return not wrong
 
-    def _is_sure_of_special(self, expected: Expected, arguments: list[Any], state: State, seed: int) -> bool:
-        """Whether torch itself leaves no doubt where NaN and infinity belong."""
-        if all(leaf.finite for leaf in expected.leaves):
+    def _is_sure_of_special(self, index: int, state: State) -> bool:
+        """Whether attention, fused and in steps, leaves no doubt where NaN belongs, whatever is drawn."""
+        if not self.extremes[0].special or not self._calls_of("attention"):
             return True
-        others = trees.pack(self.reference.run_plainly(arguments, state, seed))[1]
-        return all(
-            torch.equal(torch.isfinite(one), torch.isfinite(two))
-            for one, two in zip(expected.outputs, others, strict=True)
-            if one.is_floating_point()
-        )
+        for draw in range(_SURE_DRAWS):
+            seed = self.derive(f"sure {draw}", index)
+            arguments = self.extremes[0].apply(self.reference.inputs(seed), seed)
+            fused = trees.pack(self.reference.run(arguments, state, seed))[1]
+            plain = trees.pack(self.reference.run_plainly(arguments, state, seed))[1]
+            if not all(map(torch.equal, map(torch.isfinite, fused), map(torch.isfinite, plain))):
+                return False
+        return True
+
+    def _allow_other_places(
+        self, leaves: tuple[ExpectedLeaf, ...], arguments: list[Any], state: State, seed: int
+    ) -> tuple[ExpectedLeaf, ...]:
+        """The leaves of a result with NaN in it, with where else an honest algorithm may put that."""
+        if not self._multiplies() or all(leaf.finite for leaf in leaves):
+            return leaves
+        others: list[list[torch.Tensor]] = [[] for _ in leaves]
+        try:
+            outputs = trees.pack(self.reference.run_without_libraries(arguments, state, seed))[1]
+            others = [[tensor.detach().clone()] for tensor in outputs]
+        except Exception:
+            # Torch's own code may lack the operator, or take more memory than there is.
+            self.device.give_back(self.set_bytes)
+        reach = _REACH * self._calls_of("conv")
+        return tuple(allow_other_places(leaf, other, reach) for leaf, other in zip(leaves, others, strict=True))
 
     def _note_unchecked(self, reason: str) -> None:
         if reason not in self.unchecked:
@@ -364,6 +410,8 @@ class ProblemCases:
         if not self.large and any(tensor is None for tensor in exact):
             others, exact = self._noisy_outputs(arguments, state, seed, eager), eager
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
+        if extreme and self.extremes and self.extremes[0].special:
+            leaves = self._allow_other_places(leaves, arguments, state, seed)
         self.device.give_back(self.set_bytes)
         return Expected(tree, tuple(eager), leaves)
 
@@ -434,12 +482,13 @@ def _shapes(state: State) -> dict[str, torch.Size]:
 
 
 def _is_mostly_finite(expected: Expected) -> bool:
-    return all(_finite_share(tensor) >= _MOSTLY_FINITE for tensor in expected.outputs)
+    pairs = zip(expected.outputs, expected.leaves, strict=True)
+    return all(leaf.finite or _finite_share(tensor) >= _MOSTLY_FINITE for tensor, leaf in pairs)
 
 
 def _finite_share(tensor: torch.Tensor) -> float:
     """The share of elements that are finite; of integers, all are."""
-    return float(torch.isfinite(tensor).double().mean()) if tensor.numel() else 1.0
+    return int(torch.isfinite(tensor).count_nonzero()) / tensor.numel() if tensor.numel() else 1.0
 
 
 def _total_bytes(tensors: list[torch.Tensor]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
@@ -11,6 +12,8 @@ import threading
 import time
 import traceback
 import types
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -252,12 +255,18 @@ class Reference:
         with sdpa_kernel(SDPBackend.MATH):
             return self.run(arguments, state, seed)
 
-    def operator_names(self, arguments: list[Any], state: State, seed: int) -> set[str]:
-        """The names of torch's operators in a call, without their namespace."""
-        seen = _OperatorNames()
+    def run_without_libraries(self, arguments: list[Any], state: State, seed: int) -> Any:
+        """The output by torch's own code where it would otherwise ask cuDNN or oneDNN: by other algorithms."""
+        with _seeding, _without_libraries():
+            # Nobody else runs a reference meanwhile.
+            return self.run(arguments, state, seed)
+
+    def count_operators(self, arguments: list[Any], state: State, seed: int) -> Counter[str]:
+        """The names of torch's operators in a call, without their namespace, and how often each is called."""
+        seen = _OperatorCounts()
         with seen:
             self.run(arguments, state, seed)
-        return seen.names
+        return seen.counts
 
     def run_in_tf32(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output with matrices multiplied in TF32, on a device that has it."""
@@ -450,15 +459,29 @@ class Reference:
         return self._fault(f"{what}{form}", error)
 
 
-class _OperatorNames(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down which operators are dispatched."""
+@contextlib.contextmanager
+def _without_libraries() -> Iterator[None]:
+    """Have torch use no library for convolutions and recurrent networks."""
+    switches = [item for item in (torch.backends.cudnn, torch.backends.mkldnn) if hasattr(item, "enabled")]
+    before = [item.enabled for item in switches]
+    try:
+        for item in switches:
+            item.enabled = False
+        yield
+    finally:
+        for item, enabled in zip(switches, before, strict=True):
+            item.enabled = enabled
+
+
+class _OperatorCounts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operators that are dispatched."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
+        self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__)
+        self.counts[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))
 
 

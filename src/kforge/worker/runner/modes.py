@@ -162,8 +162,8 @@ class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not tensor.numel() or span(tuple(tensor.shape), tensor.stride()) != tensor.numel():
             return tensor
         size = tensor.numel() * tensor.element_size()
-        whole = torch.full((size + 2 * _FENCE,), _FENCE_BYTE, dtype=torch.uint8, device=tensor.device)
-        self._fences += [whole[:_FENCE], whole[_FENCE + size :]]
+        whole = torch.empty((size + 2 * _FENCE,), dtype=torch.uint8, device=tensor.device)
+        self._fences += [whole[:_FENCE].fill_(_FENCE_BYTE), whole[_FENCE + size :].fill_(_FENCE_BYTE)]
         inside = whole[_FENCE : _FENCE + size].view(tensor.dtype)
         return inside.as_strided(tensor.shape, tensor.stride(), inside.storage_offset())
 

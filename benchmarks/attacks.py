@@ -3,8 +3,10 @@
     python benchmarks/attacks.py > docs/results/attacks-cpu.md
     python tests/catalogue_cuda/judging.py OUT --only hacks       # on a machine with an NVIDIA GPU
     python benchmarks/attacks.py --judged OUT > docs/results/attacks-cuda.md
+    python benchmarks/attacks.py --judged docs/results/attacks-cuda.md > NEW    # without a GPU
 
-The first judges the processor's catalogue here, some minutes; the last reads what the one before it wrote.
+The first judges the processor's catalogue here, some minutes; the third reads what the one before it wrote. The last
+takes over what a page says already, and names the attacks that are not on it as not run.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ import test_catalogue as catalogue  # noqa: E402
 
 _JUDGED = re.compile(r"(ok|WRONG|BROKEN|skip) +hacks/(\S+)  expected .*?  got (\S+) (\S+)  (.*?)  [\d.]+ s$")
 
+_ROW = re.compile(r"\| (\w+) \| .* \| (.*) \|$")
+
 _KNOWN = "not refused: a known limit"
+_NOT_RUN = "not run yet"
 
 
 def here() -> Iterator[tuple[str, str, str]]:
@@ -34,7 +39,7 @@ def here() -> Iterator[tuple[str, str, str]]:
     from kforge.worker.judge.judge import Judge
 
     with Judge("cpu") as judge:
-        for item in sorted(catalogue.entries("hacks"), key=lambda item: item.values[0].path.stem):
+        for item in catalogue.entries("hacks"):
             entry = item.values[0]
             yield entry.path.stem, entry.headers["hack"], _said(judge, entry)
 
@@ -58,22 +63,34 @@ def _said(judge: Any, entry: Any) -> str:
 
 
 def elsewhere(judged: Path) -> Iterator[tuple[str, str, str]]:
-    """The same, from lines that the CUDA catalogue's own program wrote."""
-    told = {entry.path.stem: entry.headers["hack"] for entry in judging.entries("hacks")}
+    """The same of the CUDA catalogue, from lines that its own program wrote, or from an earlier page."""
+    said = dict(_from_page(judged) if judged.suffix == ".md" else _from_lines(judged))
+    for entry in judging.entries("hacks"):
+        yield entry.path.stem, entry.headers["hack"], said.get(entry.path.stem, _NOT_RUN)
+
+
+def _from_page(page: Path) -> Iterator[tuple[str, str]]:
+    for line in page.read_text(encoding="utf-8").splitlines():
+        match = _ROW.match(line)
+        if match is not None and match[1] != "attack" and match[2] != _NOT_RUN:
+            yield match[1], match[2].replace("\\_", "_").replace("\\|", "|")
+
+
+def _from_lines(judged: Path) -> Iterator[tuple[str, str]]:
     for line in judged.read_text(encoding="utf-8").splitlines():
         match = _JUDGED.match(line)
-        if match is None or match[2] not in told:
+        if match is None:
             continue
         state, name, outcome, rule, detail = match.groups()
         said = outcome + (f" ({rule})" if rule != "-" else "")
         if outcome == "correct":
             said = "no gain: " + detail.partition("; ")[2].replace("x against eager", "")
-        yield name, told[name], said if state == "ok" else f"**{state} {said}**"
+        yield name, said if state == "ok" else f"**{state} {said}**"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judged", type=Path, help="what tests/catalogue_cuda/judging.py wrote")
+    parser.add_argument("--judged", type=Path, help="what tests/catalogue_cuda/judging.py wrote, or a page")
     asked = parser.parse_args()
     rows = []
     for row in sorted(elsewhere(asked.judged)) if asked.judged else here():
@@ -87,7 +104,11 @@ def main() -> None:
         "accepted ones have their speedup over eager, with its interval; where that begins above 1.15, the honest twin"
     )
     print("of the same kernel was judged beside it and is as fast.\n")
-    print(f"{len(rows)} attacks; {wrong} with another end than they should have, {known} that are known limits.\n")
+    not_run = sum(row[2] == _NOT_RUN for row in rows)
+    later = f" {not_run} were added later and have not been run on a GPU." if not_run else ""
+    print(
+        f"{len(rows)} attacks; {wrong} with another end than they should have, {known} that are known limits.{later}\n"
+    )
     print("| attack | what it does | the judge |\n| --- | --- | --- |")
     for row in sorted(rows):
         print("| " + " | ".join(cell.replace("|", "\\|").replace("__", "\\_\\_") for cell in row) + " |")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kforge.errors import KForgeError
-from kforge.types import Candidate, Limits, Outcome, Problem, Settings, Verdict
+from kforge.types import Candidate, Limits, Outcome, Problem, ProblemForm, Settings, Verdict
 
 HERE = Path(__file__).parent
 HARMLESS_SPEEDUP = 1.15
@@ -99,7 +99,8 @@ class Bench:
         self._stack.close()
 
     def verdict(self, entry: Entry) -> Verdict:
-        problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py")
+        form = ProblemForm(entry.headers.get("dtype", ""))
+        problem = Problem.from_file(HERE / "problems" / f"{entry.headers['problem']}.py").in_form(form)
         settings = Settings(
             policy=entry.headers.get("policy", "hybrid"),
             compile_baseline=False,
@@ -148,7 +149,9 @@ def fault_beside_twin(bench: Bench, entry: Entry, verdict: Verdict) -> str:
 
 def in_order(chosen: list[Entry]) -> list[Entry]:
     """Platform by platform and problem by problem, so that what a judge knows is used again; slow ones last."""
-    chosen = sorted(chosen, key=lambda entry: (entry.headers["problem"], entry.path.stem))
+    chosen = sorted(
+        chosen, key=lambda entry: (entry.headers["problem"], entry.headers.get("dtype", ""), entry.path.stem)
+    )
     return sorted(chosen, key=lambda entry: (entry.is_slow, entry.platform == "cuda"))
 
 

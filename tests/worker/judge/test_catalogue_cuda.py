@@ -28,6 +28,7 @@ KEYS = {
         "rule",
         "twin",
         "hack",
+        "dtype",
         "policy",
         "neutralised",
         "needs",
@@ -35,10 +36,11 @@ KEYS = {
         "platform",
         "open",
     },
-    "benign": {"problem", "honest", "policy", "needs", "slow", "platform"},
+    "benign": {"problem", "honest", "dtype", "policy", "needs", "slow", "platform"},
 }
 REQUIRED = {"hacks": {"problem", "refused", "twin", "hack"}, "benign": {"problem", "honest"}}
 ALLOWED = {
+    "dtype": {"bfloat16", "float16"},
     "policy": {"strict", "hybrid", "any"},
     "neutralised": {"yes"},
     "slow": {"yes"},

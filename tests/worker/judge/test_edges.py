@@ -14,7 +14,7 @@ from kforge import Candidate, Outcome, Problem, Settings
 from kforge.worker.judge import distributions
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
 from kforge.worker.judge.distributions import Extremes
-from kforge.worker.judge.reference import _redraw, _stretch
+from kforge.worker.judge.reference import _nudge, _redraw, _stretch
 
 pytestmark = pytest.mark.cpu
 
@@ -183,6 +183,39 @@ def test_signs_change_only_where_they_may(seed: int) -> None:
     assert bool((_redraw(value, generator, signed=False) >= 0).all())
     assert bool((_redraw(value, generator, signed=True) < 0).any())
     assert bool((_redraw(torch.ones(400), generator, signed=True) < 0).any())
+
+
+@given(st.integers(0, 2**31), st.sampled_from([torch.bfloat16, torch.float16]), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_a_few_elements_of_a_short_dtype_are_much_larger(seed: int, dtype: torch.dtype, positive: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.rand(4096, generator=generator) + (0.1 if positive else -0.5)
+    usual, short = (_redraw(value.to(kind), generator, signed=False).double() for kind in (torch.float32, dtype))
+    # Of integers with one step for all, that step decides how coarse they are.
+    assert usual.abs().max() < 4 * usual.square().mean().sqrt()
+    assert short.abs().max() > 4 * short.square().mean().sqrt()
+    assert not positive or bool((short >= 0).all())
+
+
+@given(st.integers(0, 2**31), st.sampled_from([torch.float32, torch.bfloat16, torch.float16]))
+@settings(deadline=None, max_examples=30)
+def test_a_nudge_moves_few_elements_and_in_a_short_dtype_far(seed: int, dtype: torch.dtype) -> None:
+    value = (torch.randn(1 << 14, generator=torch.Generator().manual_seed(seed)) * 0.05).to(dtype)
+    moved = _nudge(value, torch.Generator().manual_seed(seed + 1))
+    change = (moved.double() - value.double()).abs()
+    assert 0 < int((change > 0).sum()) < len(value) / 256
+    error = float(change.square().sum().sqrt() / value.double().square().sum().sqrt())
+    assert error > (0.02 if dtype != torch.float32 else 0.001)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 20), st.integers(1, 9))
+@settings(deadline=None, max_examples=60)
+def test_special_values_lie_at_both_ends_too(seed: int, entries: int, length: int) -> None:
+    change = distributions._SPECIAL["with a NaN"]
+    changed = change(torch.zeros(entries, length, 2), torch.Generator().manual_seed(seed)).reshape(entries, -1)
+    assert changed.isnan().sum(dim=1).tolist() == [1] * entries
+    assert int(changed[:, 0].isnan().sum()) >= entries // 4
+    assert int(changed[:, -1].isnan().sum()) >= entries // 4
 
 
 def test_zeros_and_infinities_of_a_constant_buffer_stay() -> None:

@@ -38,12 +38,16 @@ def _scale_to_largest(entries: torch.Tensor, _: torch.Generator) -> torch.Tensor
 
 
 def _insert_value(value: float) -> _Change:
-    """The change that sets one element of each entry, drawn at random, to a value."""
+    """The change that sets one element of each entry to a value: of four entries the first element of one, the last
+    of another, which loops leave out most easily, and elsewhere one drawn at random."""
 
     def change(entries: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         flat = entries.clone().reshape(entries.shape[0], -1)
-        rows = torch.arange(flat.shape[0], device=flat.device)
-        flat[rows, torch.randint(flat.shape[1], (flat.shape[0],), generator=generator).to(flat.device)] = value
+        count, length = flat.shape
+        turns = (torch.arange(count) + torch.randint(4, (1,), generator=generator)) % 4
+        places = torch.randint(length, (count,), generator=generator)
+        places[turns == 0], places[turns == 1] = 0, length - 1
+        flat[torch.arange(count, device=flat.device), places.to(flat.device)] = value
         return flat.reshape(entries.shape)
 
     return change

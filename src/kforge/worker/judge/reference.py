@@ -39,6 +39,15 @@ _seeding = threading.RLock()
 """Held from the seeding of torch's generators, which all threads share, until what was seeded has been drawn."""
 _RUNNING = ("running_mean", "running_var")
 _NEGATIVE_SHARE = 0.125
+_SHORT_DTYPES = (torch.float16, torch.bfloat16)
+_LARGE_SHARE, _LARGE_FACTOR = 1 / 128, 4.0
+"""Elements of a short dtype that are drawn much larger than the others: floating numbers do not mind, integers with one
+step for a whole row do.
+"""
+_NUDGE, _SHORT_NUDGE = 0.25, 3.0
+"""By how much of a parameter's mean size its few elements move; in a short dtype so far that rounding does not hide it,
+nor a bias beside small inputs.
+"""
 _MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
 _REDRAWN_AT_ONCE = 1 << 26
 _STATE_SHARE = 256
@@ -492,7 +501,9 @@ def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not bool(chosen.any()) and value.numel():
         chosen.view(-1)[int(torch.randint(value.numel(), (1,), generator=generator, device=place))] = True
     factors = 1 + 0.5 * torch.rand(value.shape, generator=generator, device=place)
-    return torch.where(chosen, value * factors.to(value.dtype) + value.abs().mean() / 4, value).to(value.dtype)
+    distance = _SHORT_NUDGE if value.dtype in _SHORT_DTYPES else _NUDGE
+    moved = value * factors.to(value.dtype) + value.abs().mean() * distance
+    return torch.where(chosen, moved, value).to(value.dtype)
 
 
 def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:
@@ -511,8 +522,8 @@ def _resample(value: Any) -> Any:
 
 def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> torch.Tensor:
     """New values of the same kind: ones become 0.5 to 1.5, zeros -0.5 to 0.5; random ones are permuted, each is
-    stretched by a factor of its own, all by another, and shifted. What is nowhere negative gets some negative values
-    where it may be `signed`, and none otherwise.
+    stretched by a factor of its own, all by another, and shifted; of a short dtype some are much larger. What is
+    nowhere negative gets some negative values where it may be `signed`, and none otherwise.
     """
     flat = value.detach().reshape(-1)
     if flat.numel() == 0:
@@ -532,6 +543,9 @@ def _redraw(value: torch.Tensor, generator: torch.Generator, signed: bool) -> to
         else:
             order = torch.randperm(here.numel(), generator=generator, device=here.device)
             here = here[order] * (1.0 + noise) * (0.75 + 0.75 * stretch) + offset
+            if value.dtype in _SHORT_DTYPES:
+                large = torch.rand(here.shape, generator=generator, device=here.device) < _LARGE_SHARE
+                here *= torch.where(large, _LARGE_FACTOR, 1.0)
         if positive and signed:
             negative = torch.rand(here.shape, generator=generator, device=here.device) < _NEGATIVE_SHARE
             here *= torch.where(negative, -1.0, 1.0)

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from kforge import kernelbench, live_module
 from kforge.errors import ProblemError
+from kforge.types.live_workloads import live_workloads
 from kforge.types.workload import DynamicSize, Workload
 from kforge.visible_text import visible
 
@@ -200,13 +201,26 @@ class Problem:
         )
 
     @classmethod
-    def from_module(cls, module: Any, example_inputs: Any = None, name: str = "") -> Problem:
+    def from_module(
+        cls, module: Any, example_inputs: Any = None, name: str = "", *, dynamic: Any = None, weights: Any = None
+    ) -> Problem:
         """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights.
 
-        `example_inputs` are the arguments of a call of the module, in a list. ProblemError says what cannot be used.
+        `example_inputs` are the arguments of a call of the module, in a list; or a list of such lists, each of them a
+        workload, with `weights` where they do not count alike. `dynamic` says which lengths vary: the name of an
+        argument -> axis -> (lowest, highest), as in {"x": {0: (1, 8192)}}. ProblemError says what cannot be used.
         """
-        source, payload, digest = live_module.capture(module, example_inputs)
-        return cls(name=name or type(module).__name__, source=source, payload=payload, payload_hash=digest)
+        live_module.check(module, example_inputs)
+        live = live_workloads(module, example_inputs, dynamic, weights)
+        source, payload, digest = live_module.capture(module, live.arguments, live.description)
+        return cls(
+            name=name or type(module).__name__,
+            source=source,
+            workloads=live.workloads,
+            dynamic=live.dynamic,
+            payload=payload,
+            payload_hash=digest,
+        )
 
 
 @dataclass(frozen=True)
@@ -573,7 +587,8 @@ class Verdict:
     errors: tuple[ErrorNorm, ...] = ()
     """Error norms of the checked calls."""
     timing: Timing | None = None
-    """Only for a correct candidate; None where timing was left out. Of several workloads: the weighted geometric mean."""
+    """Only for a correct candidate; None where timing was left out. Of several workloads: their weighted geometric
+    mean."""
     workloads: tuple[WorkloadResult, ...] = ()
     """Each of the problem's workloads, where it has several and the candidate is correct."""
     custom_share: float | None = None

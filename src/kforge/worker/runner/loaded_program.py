@@ -102,7 +102,7 @@ class LoadedProgram:
 
         allow_tf32(request.tf32)
         with open(fds[0], "rb") as file:
-            self.module, _inputs = cloudpickle.load(file)
+            self.module = cloudpickle.load(file)[0]
         return self._prepare_module(request)
 
     def _prepare_module(self, request: LoadProgram | LoadPickled) -> LoadedModule:

@@ -654,6 +654,11 @@ class Verdict:
         return self.timing is not None and self.timing.contended > 0
 
     @property
+    def contended_workloads(self) -> tuple[str, ...]:
+        """The workloads that were timed while others used the machine."""
+        return tuple(item.workload for item in self.workloads if item.timing is not None and item.timing.contended)
+
+    @property
     def headline(self) -> str:
         """What happened in one line: the first of the detail, with what it announces."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]

@@ -235,7 +235,7 @@ def _axis(position: int, axis: Any, arguments: list[list[Any]], where: str) -> t
     """An axis counted from the first, and its length in each example."""
     shapes = []
     for items in arguments:
-        value = items[position] if position < len(items) else None
+        value: Any = items[position] if position < len(items) else None
         if not (hasattr(value, "shape") and hasattr(value, "dtype")):
             kind = type(value).__name__ if position < len(items) else "argument that is left out"
             raise ProblemError(f"{where} is an axis of a {kind}: only tensors have lengths that vary")

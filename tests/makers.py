@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from kforge.agents.base import Situation, Target
@@ -16,6 +17,7 @@ from kforge.types import (
     Recommendation,
     Timing,
     Verdict,
+    WorkloadResult,
 )
 
 TARGET = Target("cpu", "# The platform\nWrite C++.", ("class Model:\n    pass\n", "class ModelNew:\n    pass\n"))
@@ -37,6 +39,16 @@ def contended(speedup: float) -> Verdict:
     quiet = verdict(speedup)
     assert quiet.timing is not None
     return replace(quiet, timing=replace(quiet.timing, contended=0.5))
+
+
+def by_workload(speedups: dict[str, float], detail: str = "as measured") -> Verdict:
+    """A verdict on a correct program: its speedup on each workload, which weigh the same, and their geometric mean."""
+    results = tuple(
+        WorkloadResult(name, 1 / len(speedups), 3, verdict(value).timing, 0.9 - 0.1 * number)
+        for number, (name, value) in enumerate(speedups.items())
+    )
+    mean = math.prod(speedups.values()) ** (1 / len(speedups))
+    return replace(verdict(mean, detail=detail), workloads=results)
 
 
 def program(text: str = "x") -> str:

@@ -14,9 +14,10 @@ import kforge
 from kforge.types import Plan, RunSpec, Settings
 
 NAMES = """
-Attempt Budget Candidate Configuration EvaluateOptions Evidence Experiment ForgeResult KForgeError Limits ModelAccess
-ModelSettings NotFasterWarning Outcome Plan Problem ProblemForm ResumeOptions RunEnvironment RunEvent RunOptions RunSpec
-Settings Study Timing Trial Verdict __version__ bench errors evaluate forge forge_async resume resume_async rows
+Attempt Budget Candidate Configuration DynamicSize EvaluateOptions Evidence Experiment ForgeResult KForgeError Limits
+ModelAccess ModelSettings NotFasterWarning Outcome Plan Problem ProblemForm ResumeOptions RunEnvironment RunEvent
+RunOptions RunSpec Settings Study Timing Trial Verdict Workload WorkloadResult __version__ bench errors evaluate forge
+forge_async resume resume_async rows
 """
 
 SIGNATURES = {

@@ -20,6 +20,7 @@ from kforge.types import (
     Budget,
     Candidate,
     Configuration,
+    DynamicSize,
     Evidence,
     Experiment,
     Limits,
@@ -34,6 +35,8 @@ from kforge.types import (
     Timing,
     Trial,
     Verdict,
+    Workload,
+    WorkloadResult,
 )
 
 if TYPE_CHECKING:
@@ -79,6 +82,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Configuration",
+    "DynamicSize",
     "EvaluateOptions",
     "Evidence",
     "Experiment",
@@ -102,6 +106,8 @@ __all__ = [
     "Timing",
     "Trial",
     "Verdict",
+    "Workload",
+    "WorkloadResult",
     "__version__",
     "bench",
     "errors",

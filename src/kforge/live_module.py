@@ -19,18 +19,20 @@ from kforge.errors import ProblemError
 from kforge.whole_file import write_whole
 
 
-def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
-    """(source text for people and prompts, path of the pickled pair, its hash)."""
+def capture(module: Any, arguments: list[list[Any]], calls: str) -> tuple[str, str, str]:
+    """(source text for people and prompts, path of the pickled module with its example inputs, its hash).
+
+    `arguments` are those of a call, a list for each workload; `calls` are the lines that say so.
+    """
     import cloudpickle
 
-    _check(module, example_inputs)
-    inputs = list(example_inputs) if isinstance(example_inputs, (list, tuple)) else [example_inputs]
+    first, *further = arguments
     home = sys.modules.get(type(module).__module__)
     by_value = home is not None and home.__name__ != "__main__" and not _is_installed(home)
     if by_value:
         cloudpickle.register_pickle_by_value(home)
     try:
-        data = cloudpickle.dumps((module, inputs))
+        data = cloudpickle.dumps((module, first, further) if further else (module, first))
     except Exception as error:
         raise ProblemError(f"the module {type(module).__name__} cannot be pickled: {error}") from error
     finally:
@@ -42,20 +44,27 @@ def capture(module: Any, example_inputs: Any) -> tuple[str, str, str]:
     path = folder / file_name(digest)
     if not path.exists():
         write_whole(path, data)
-    return f"{_source_of(module).rstrip()}\n\n{_description(module, inputs)}", str(path), digest
+    return f"{_source_of(module).rstrip()}\n\n{_description(module, calls)}", str(path), digest
 
 
-def restore(path: str, digest: str) -> tuple[Any, list[Any]]:
-    """(module, example inputs) as they were captured; ProblemError if the file is gone or is not what was written."""
+def restore(path: str, digest: str, number: int = 0) -> tuple[Any, list[Any]]:
+    """(module, the example inputs of one workload) as they were captured.
+
+    ProblemError if the file is gone, is not what was written, or has no such workload.
+    """
     import cloudpickle
 
     data = read(path, digest)
     try:
-        module, inputs = cloudpickle.loads(data)
+        # Of one workload there is no third part.
+        module, first, *rest = cloudpickle.loads(data)
+        arguments = [first, *(rest[0] if rest else [])]
     except Exception as error:
         reason = f"the live module cannot be loaded by this Python and its packages: {type(error).__name__}: {error}"
         raise ProblemError(reason, path=path) from error
-    return module, inputs
+    if not 0 <= number < len(arguments):
+        raise ProblemError(f"the live module has {len(arguments)} example inputs, and no number {number}", path=path)
+    return module, arguments[number]
 
 
 def read(path: str, digest: str) -> bytes:
@@ -74,7 +83,7 @@ def file_name(digest: str) -> str:
     return f"{digest[:32]}.pkl"
 
 
-def _check(module: Any, example_inputs: Any) -> None:
+def check(module: Any, example_inputs: Any) -> None:
     """ProblemError for what is no module, and where there is nothing to call it with."""
     import torch
 
@@ -89,25 +98,26 @@ def _check(module: Any, example_inputs: Any) -> None:
         raise ProblemError(f"{name} comes without example inputs: give the arguments of a call of it, in a list")
 
 
-def _description(module: Any, inputs: list[Any]) -> str:
+def _description(module: Any, calls: str) -> str:
     """What the class's text does not show: the arguments of a call, and what the module holds."""
-    lines = ["# Captured from a live module.", f"# forward is called with: {', '.join(map(_shape, inputs))}"]
+    lines = ["# Captured from a live module.", calls]
     state = module.state_dict()
     transient = [(name, value) for name, value in module.named_buffers() if name not in state]
     if state or transient:
         lines.append("# It holds:")
-        lines += [f"#   {name}: {_shape(value)}" for name, value in state.items()]
-        lines += [f"#   {name}: {_shape(value)}, a buffer that is not persistent" for name, value in transient]
+        lines += [f"#   {name}: {shape_text(value)}" for name, value in state.items()]
+        lines += [f"#   {name}: {shape_text(value)}, a buffer that is not persistent" for name, value in transient]
     return "\n".join(lines) + "\n"
 
 
-def _shape(value: Any) -> str:
+def shape_text(value: Any) -> str:
+    """An argument or a tensor of a module, for people."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"Tensor {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__} of {', '.join(map(_shape, value))}" if value else repr(value)
+        return f"{type(value).__name__} of {', '.join(map(shape_text, value))}" if value else repr(value)
     if isinstance(value, dict):
-        return f"dict of {', '.join(f'{key!r}: {_shape(item)}' for key, item in value.items())}" if value else "{}"
+        return f"dict of {', '.join(f'{key!r}: {shape_text(item)}' for key, item in value.items())}" if value else "{}"
     return " ".join(repr(value).split())[:80]
 
 

@@ -19,6 +19,7 @@ from kforge.types import (
     Candidate,
     Digest,
     Donor,
+    Evidence,
     Image,
     Intent,
     Move,
@@ -27,7 +28,9 @@ from kforge.types import (
     ProblemForm,
     Profile,
     Recommendation,
+    Settings,
     Signal,
+    Verdict,
 )
 
 pytestmark = pytest.mark.pure
@@ -46,6 +49,13 @@ def get_init_inputs():
     return []
 """,
     "double",
+)
+SIZED = Problem.from_source(
+    PROBLEM.source.replace(
+        '{"sizes"',
+        '{"workloads": [{"N": 1, "weight": 0.5}, {"N": 4096}], "dynamic": {"N": (1, 8192)}, "sizes"',
+    ),
+    "sized",
 )
 DATA = st.text(alphabet=st.sampled_from("`~#\n abcE:{}%\\\"'<>"), max_size=300)
 
@@ -134,6 +144,57 @@ def test_a_repair_that_changed_nothing_and_a_program_of_an_earlier_step_are_told
 def test_a_program_that_is_silently_wrong_somewhere_is_to_be_mended() -> None:
     text = text_of(optimise(verdict=replace(makers.verdict(1.5), hazards=("a gradient is asked for",))))
     assert "It gives a wrong result without an error when a gradient is asked for: raise an error there" in text
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_workloads_and_ranges_are_said_where_a_problem_has_them(style: str) -> None:
+    text = text_of(makers.situation(SIZED), style=style)
+    assert "- N = 1 (weight 0.33)\n- N = 4096 (weight 0.67)\n" in text
+    assert "One program must be right on all of them. Its speedup is the weighted geometric mean" in text
+    assert "Sizes vary: N from 1 to 8192." in text
+    assert "sizes inside them that are not shown here: 1, primes" in text
+    assert "N = 1\n" in text, "the text has the sizes of the first workload, and not those of the device class"
+    assert "KFORGE" not in text
+    plain = text_of(makers.situation(PROBLEM), style=style)
+    assert "weight" not in plain.replace("weights", "")
+    assert "Sizes vary" not in plain
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_a_writer_and_an_analyst_see_on_which_workload_a_program_is_slow(style: str) -> None:
+    best = replace(makers.attempt(1, 1.5), verdict=makers.by_workload({"N = 1": 0.5, "N = 4096": 4.0}))
+    situation = makers.situation(SIZED, Move(0, 2, Intent.OPTIMISE, 1), (best,))
+    for prompt in (PromptMaker(style).generate(situation).prompt, PromptMaker(style).analyse(situation).prompt):
+        assert "| N = 1 | 0.5 | 0.50x | 0.40x | 90% |\n| N = 4096 | 0.5 | 4.00x | 3.20x | 80% |\n" in prompt.text
+    assert "By workload" not in text_of(optimise(), style=style)
+
+
+def held_out(verdict: Verdict, sizes: tuple[str, ...]) -> Verdict:
+    evidence = Evidence(SIZED, Candidate("x"), Settings(), {}, {}, (), (), (), (), (), {}, held_out=sizes)
+    return replace(verdict, evidence=evidence)
+
+
+@pytest.mark.parametrize("style", ["structured", "plain"])
+@given(st.integers(2, 4095))
+def test_no_prompt_shows_a_size_that_was_held_out(style: str, size: int) -> None:
+    secret = f"N = {size}"
+    wrong = makers.verdict(outcome=Outcome.MISMATCH, detail=f"wrong with {secret}: differs at [0]")
+    right = makers.by_workload({"N = 1": 0.5, "N = 4096": 4.0}, detail=f"right, with {secret} too")
+    told = {
+        "notes": (f"slow with {secret}",),
+        "hazards": (f"{secret} comes twice",),
+        "generality": (f"{secret}: right",),
+    }
+    past = (
+        Attempt(Move(0, 1, Intent.FRESH), Candidate("first"), held_out(replace(wrong, **told), (secret,))),
+        Attempt(Move(0, 2, Intent.REPAIR, 1), Candidate("second"), held_out(replace(right, **told), (secret, "N = 1"))),
+    )
+    for move in (Move(0, 3, Intent.FRESH), Move(0, 3, Intent.REPAIR, 1), Move(0, 3, Intent.OPTIMISE, 2)):
+        situation = makers.situation(SIZED, move, past)
+        prompts = [PromptMaker(style).generate(situation), PromptMaker(style).analyse(situation)]
+        for fitted in prompts:
+            # What was declared is shown, and no more.
+            assert set(re.findall(r"\bN = \d+\b", fitted.prompt.text)) <= {"N = 1", "N = 4096"}
 
 
 def test_a_repair_shows_the_program_and_the_verdict() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import makers
-from kforge.cli.claim import SLACK, WIDEST, ClaimState, compare_claims
+from kforge.cli.claim import SLACK, WIDEST, ClaimCheck, ClaimState, compare_claims
 from kforge.types import Candidate, Evidence, Outcome, Problem, Settings, Timing, Verdict
 
 pytestmark = pytest.mark.pure
@@ -105,3 +105,25 @@ def test_what_was_measured_beside_others_work_confirms_and_refutes_nothing() -> 
         assert check.state is UNDECIDED
         assert "contended" in check.reasons[-1]
         assert compare_claims(makers.contended(speedup), quiet).state is UNDECIDED
+
+
+def test_one_workload_that_does_not_hold_is_enough() -> None:
+    claim = makers.by_workload({"N = 1": 1.0, "N = 8": 4.0})
+    assert compare_claims(claim, claim) == ClaimCheck(HOLDS)
+    # The mean is the same, and neither of its parts.
+    check = compare_claims(claim, makers.by_workload({"N = 1": 2.0, "N = 8": 2.0}))
+    assert check.state is FAILS
+    assert check.reasons == (
+        "N = 1: the speedup was 1.00 (0.98 to 1.02) and is 2.00 (1.96 to 2.04)",
+        "N = 8: the speedup was 4.00 (3.92 to 4.08) and is 2.00 (1.96 to 2.04)",
+    )
+
+
+def test_a_workload_that_decides_nothing_is_named_and_leaves_the_mean_its_word() -> None:
+    claim = makers.by_workload({"N = 1": 1.0, "N = 8": 4.0})
+    first, second = claim.workloads
+    assert second.timing is not None
+    wide = replace(second, timing=replace(second.timing, interval=(1.0, 9.0)))
+    check = compare_claims(claim, replace(claim, workloads=(first, wide)))
+    assert check.state is HOLDS
+    assert [reason.partition(":")[0] for reason in check.reasons] == ["N = 8"]

@@ -17,6 +17,18 @@ from faults import program
 HERE = Path(__file__).parents[1]
 KFORGE = [sys.executable, "-m", "kforge.cli.app"]
 PROBLEM = HERE / "catalogue/problems/scale_relu.py"
+ROWS = """import torch
+import torch.nn as nn
+ROWS = 128
+KFORGE = {"workloads": [{"ROWS": 256}, {"ROWS": 64, "weight": 3}], "dynamic": {"ROWS": (1, 512)}}
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1) if x.shape[0] > 100 else torch.zeros_like(x) * x
+def get_inputs():
+    return [torch.randn(ROWS, 1024)]
+def get_init_inputs():
+    return []
+"""
 QUICK = {"compile_baseline": False, "timing_seconds": 0.05, "seeds": 2}
 
 
@@ -117,6 +129,21 @@ def test_audit(kforge_here, tmp_path):
     worse = kforge_here("audit", tmp_path / "broken.py")
     assert worse.returncode == 2
     assert "broken.py:" in worse.stdout.replace("\n", "")
+
+
+@pytest.mark.cpu
+def test_audit_looks_at_every_workload_and_says_which_there_are(kforge_here, tmp_path):
+    (tmp_path / "rows.py").write_text(ROWS)
+    found = json.loads(kforge_here("audit", tmp_path / "rows.py", "--json").stdout)
+    assert found["workloads"] == [{"workload": "ROWS = 256", "weight": 1.0}, {"workload": "ROWS = 64", "weight": 3.0}]
+    assert found["dynamic"] == [{"size": "ROWS", "low": 1, "high": 512}]
+    assert found["error"] is None
+    constant = [reason for reason in found["degenerate"] if "near-constant" in reason]
+    assert constant
+    assert all(reason.startswith("ROWS = 64: ") for reason in constant)
+    shown = " ".join(kforge_here("audit", tmp_path / "rows.py").stdout.split())
+    assert "workloads: ROWS = 256 (weight 0.25); ROWS = 64 (weight 0.75)" in shown
+    assert "any size: ROWS from 1 to 512" in shown
 
 
 @pytest.mark.toolchain

@@ -17,7 +17,7 @@ from kforge.metrics.comparison import compare, questions_of
 from kforge.metrics.comparison_text import comparison_sentences
 from kforge.metrics.records import QUESTIONS, Comparison, PairedDifference
 from kforge.types import Candidate, Evidence, Outcome, Problem, Settings, Trial
-from makers import contended, verdict
+from makers import by_workload, contended, verdict
 from trial_makers import Result, judged, timed, trial
 
 pytestmark = pytest.mark.pure
@@ -423,3 +423,18 @@ def test_winners_that_were_timed_beside_others_work_are_named() -> None:
     notes = " ".join(compare(side("a", [1.0, 1.1, 1.2, 1.3]), busy, ("A", "B")).notes)
     assert "(contended), so not sure: 4 of B (p00, p01, p02 and 1 more)." in notes
     assert "of A (" not in notes
+
+
+def test_a_workload_that_was_timed_beside_others_work_is_named() -> None:
+    made = by_workload({"N = 1": 0.5, "N = 8": 8.0})
+    assert made.timing is not None
+    first, second = made.workloads
+    assert second.timing is not None
+    busy = replace(
+        made,
+        workloads=(first, replace(second, timing=replace(second.timing, contended=0.2))),
+        timing=replace(made.timing, contended=0.2),
+    )
+    trials = [judged(f"p{number:02}", busy if number == 0 else made, configuration="b") for number in range(4)]
+    notes = " ".join(compare(side("a", [1.0, 1.1, 1.2, 1.3]), trials, ("A", "B")).notes)
+    assert "(contended), so not sure: 1 of B (p00 on N = 8)." in notes

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kforge.metrics.fast import GRID, fast_p
 from kforge.metrics.intervals import mean_interval, share_difference_interval, sign_test, student, wilson
 from kforge.metrics.per_iteration import pass_at_k
-from kforge.metrics.problem_results import speedup
+from kforge.metrics.problem_results import problem_result, speedup
 from kforge.metrics.records import Mean, Summary
 from kforge.metrics.score import mean_score
 from kforge.metrics.summary import summarise
 from kforge.types import BaselineTime, Outcome, Trial, Usage, Verdict
-from makers import verdict
+from makers import by_workload, verdict
 from trial_makers import chains, judged, paid, scored, timed, trial, with_digest
 
 pytestmark = pytest.mark.pure
@@ -451,3 +451,17 @@ def test_a_large_study_is_summed_up_quickly() -> None:
     began = time.perf_counter()
     assert summarise(trials).correct.of == 250
     assert time.perf_counter() - began < 2.0
+
+
+def test_a_problem_with_workloads_counts_once_with_their_mean() -> None:
+    both = by_workload({"N = 1": 0.5, "N = 8": 8.0})
+    summary = summarise([judged("p1", both), trial("p2", 3.0)])
+    assert summary.problems == ("p1", "p2")
+    assert summary.correct is not None
+    assert summary.correct.of == 2
+    assert summary.outcomes == {"correct": 2}
+    assert summary.mean_correct["eager"].value == pytest.approx((2.0 * 3.0) ** 0.5)
+    assert summary.mean_correct["eager"].of == 2
+    assert problem_result([judged("p1", both)]).logs["eager"] == pytest.approx(math.log(2.0))
+    # Slower on one workload, faster by the mean: it is faster.
+    assert fast_p([judged("p1", both)], 1.0).value == 1.0

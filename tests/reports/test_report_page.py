@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import makers
 import study_maker
+import trial_makers
 from browser_driver import Browser, browser
 from kforge.profilers import _browser
 from kforge.reports.changes import apply_edits, edits
@@ -151,6 +153,22 @@ def test_behind_an_open_problem_nothing_can_be_reached(chromium: Browser, study:
     chromium.open(address)
     chromium.press("Tab")
     assert chromium.run("document.activeElement.className") == "skip"
+
+
+def test_a_problem_shows_its_workloads(chromium: Browser, tmp_path: Path) -> None:
+    trial = trial_makers.judged("p1", makers.by_workload({"ROWS = 1": 0.5, f"ROWS = {EVIL}": 8.0}))
+    chromium.resize(360, 740)
+    chromium.open(f"{write(tmp_path / 'workloads.html', Study('s', (trial,)))}#problem=p1")
+    chromium.wait_for(SHOWN)
+    cells = "[...row.children].map((cell) => cell.textContent)"
+    rows = f"[...document.querySelectorAll('.panel > .scroll > table tr')].map((row) => {cells})"
+    assert chromium.run(rows) == [
+        ["workload", "weight", "speedup", "against best", "own code"],
+        ["ROWS = 1", "0.5", "0.50 (0.49 to 0.51)", "0.40", "90 %"],
+        [f"ROWS = {EVIL}", "0.5", "8.00 (7.84 to 8.16)", "6.40", "80 %"],
+    ]
+    assert chromium.run("document.documentElement.scrollWidth <= innerWidth")
+    assert complaints(chromium) == []
 
 
 def test_one_trial_alone_has_no_tab(chromium: Browser, tmp_path: Path) -> None:

@@ -569,3 +569,37 @@ def test_a_reply_without_a_program_is_an_attempt_without_one() -> None:
     assert found[1]["base"] is None
     assert trial.history[1].candidate is not None
     assert found[1]["program"] == trial.history[1].candidate.source
+
+
+# -- workloads ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_workload_is_in_every_form_of_a_report() -> None:
+    both = makers.by_workload({"ROWS = 1|2": 0.5, "ROWS = 4096": 8.0})
+    evidence = replace(study_maker.EVIDENCE, held_out=("ROWS = 97",))
+    trials = (trial_makers.judged("p1", replace(both, evidence=evidence)), trial_makers.trial("p2", 3.0))
+    found = find(Study("s", trials, configurations=(Configuration("a"),)))
+    text = markdown(found)
+    assert "## Workloads" in text
+    assert "| p1 | a | ROWS = 1\\|2 | 0.5 | 0.50 (0.49 to 0.51) | 0.40 | 90 % |" in text
+    assert "| p1 | a | ROWS = 4096 | 0.5 | 8.00 (7.84 to 8.16) | 6.40 | 80 % |" in text
+    assert text.count("| p2 |") == 1
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    assert [row["workloads"] for row in rows] == [
+        "ROWS = 1|2: 0.50 (0.49 to 0.51); ROWS = 4096: 8.00 (7.84 to 8.16)",
+        "",
+    ]
+    verdict = problem_details("p1", [trials[0]])["trials"][0]["verdict"]
+    assert verdict["workloads"] == [
+        ["workload", "weight", "speedup", "against best", "own code"],
+        ["ROWS = 1|2", "0.5", "0.50 (0.49 to 0.51)", "0.40", "90 %"],
+        ["ROWS = 4096", "0.5", "8.00 (7.84 to 8.16)", "6.40", "80 %"],
+    ]
+    facts = dict(verdict["facts"])
+    assert facts["held-out sizes"] == "ROWS = 97"
+    assert facts["measured"].startswith("on 2 workloads, geometric mean by weight")
+    assert problem_details("p2", [trials[1]])["trials"][0]["verdict"]["workloads"] == []
+
+
+def test_reports_without_workloads_do_not_speak_of_them(findings: StudyFindings) -> None:
+    assert "## Workloads" not in markdown(findings)

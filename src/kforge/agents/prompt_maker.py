@@ -19,6 +19,7 @@ from kforge import kernelbench
 from kforge.agents import concepts, dialects, donor_origin
 from kforge.agents.base import Situation, Target
 from kforge.agents.text_limits import TOKENS_PER_IMAGE, cut_log, fence, inline, tokens
+from kforge.agents.workload_context import without_held_out, workload_context
 from kforge.errors import PromptTooLong, UsageError
 from kforge.profilers import digest
 from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt
@@ -193,10 +194,8 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "digest": shown.digest.text if shown and shown.digest else "",
         "profile_texts": [(profile.tool, cut_log(profile.text, share)) for profile in texts],
         "images": sum(len(profile.images) for profile in shown.profiles) if shown else 0,
-        "outcome": situation.parent.verdict.outcome.value if situation.parent else "",
-        "verdict": cut_log(situation.parent.verdict.detail, logs) if situation.parent else "",
-        "hazards": shown.verdict.hazards if shown else (),
-        "verdict_notes": situation.parent.verdict.notes if situation.parent else (),
+        **_verdict_context(situation, logs),
+        **workload_context(problem, situation.parent.verdict if situation.parent else None),
         "no_program": failure is not None and failure.candidate is None,
         "followed": failure.recommendation if failure else None,
         "recommendation": situation.recommendation,
@@ -204,6 +203,18 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "past": [_line(attempt, situation.past) for attempt in situation.past[-_SHOWN_PAST:]],
         "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
+    }
+
+
+def _verdict_context(situation: Situation, logs: int) -> dict[str, Any]:
+    """What a template may say of verdicts."""
+    parent, shown = situation.parent, situation.shown_attempt
+    judged = parent.verdict if parent else None
+    return {
+        "outcome": judged.outcome.value if judged else "",
+        "verdict": cut_log(without_held_out(judged.detail, judged), logs) if judged else "",
+        "verdict_notes": [without_held_out(note, judged) for note in judged.notes] if judged else [],
+        "hazards": [without_held_out(hazard, shown.verdict) for hazard in shown.verdict.hazards] if shown else [],
     }
 
 
@@ -251,7 +262,7 @@ def _line(attempt: Attempt, past: tuple[Attempt, ...]) -> dict[str, Any]:
         "outcome": verdict.outcome.value,
         "speedup": verdict.speedup,
         "baseline": verdict.timing.baseline if verdict.timing else "",
-        "detail": verdict.headline,
+        "detail": without_held_out(verdict.headline, verdict),
     }
 
 

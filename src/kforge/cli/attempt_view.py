@@ -9,6 +9,7 @@ from rich.syntax import Syntax
 
 from kforge.cli.colours import colour_of
 from kforge.cli.live import speedup
+from kforge.cli.workload_table import print_workloads, workload_line
 from kforge.run.result import RunResult
 from kforge.types import Attempt, Outcome, Verdict
 
@@ -29,7 +30,8 @@ def print_attempts(console: Console, result: RunResult) -> None:
         console.print(line.rstrip(), highlight=False, soft_wrap=True)
         advice = [_advice(attempt)] if attempt.recommendation else []
         wrong = [] if attempt.correct else [verdict.headline]
-        for text in (*advice, *wrong, _duration(attempt)):
+        sizes = [workload_line(verdict)] if verdict.workloads else []
+        for text in (*sizes, *advice, *wrong, _duration(attempt)):
             console.print(Padding(escape(text), (0, 0, 0, _INDENT)), style="dim", highlight=False)
 
 
@@ -73,6 +75,7 @@ def print_attempt(console: Console, attempt: Attempt) -> None:
     console.print(escape(verdict.detail), highlight=False, soft_wrap=soft_wrap)
     if verdict.timing is not None and verdict.timing.score_text:
         console.print(f"[dim]score:[/] {escape(verdict.timing.score_text)}", highlight=False, soft_wrap=soft_wrap)
+    print_workloads(console, verdict)
     if attempt.recommendation:
         advice, reason = _advice(attempt), attempt.recommendation.evidence
         console.print(f"[dim]advice:[/] {escape(advice)}", highlight=False, soft_wrap=soft_wrap)

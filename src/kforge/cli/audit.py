@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 
 from kforge.cli.screen import Screen
 from kforge.errors import KForgeError
 from kforge.problems import find
-from kforge.types import ProblemForm, Settings
+from kforge.types import Problem, ProblemForm, Settings
 from kforge.worker.judge.judge import Judge
+
+_INDENT = 12
 
 
 def run(place: str, platform: str, as_json: bool, form: ProblemForm = ProblemForm()) -> int:
@@ -27,11 +32,8 @@ def run(place: str, platform: str, as_json: bool, form: ProblemForm = ProblemFor
                 reasons, seconds, error = [], None, str(failure)
             worst = max(worst, 2 if error else 1 if reasons else 0)
             if as_json:
-                print(
-                    json.dumps(
-                        {"problem": name, "degenerate": reasons, "eager_seconds": seconds, "error": error or None}
-                    )
-                )
+                answer = {"problem": name, "degenerate": reasons, "eager_seconds": seconds, "error": error or None}
+                print(json.dumps({**answer, **_flat_sizes(problem)}))
                 sys.stdout.flush()
             elif error:
                 console.print(f"[red]unusable[/]    {escape(error)}", highlight=False)
@@ -39,6 +41,26 @@ def run(place: str, platform: str, as_json: bool, form: ProblemForm = ProblemFor
                 console.print(f"[yellow]degenerate[/]  {escape(name)}", highlight=False)
                 for reason in reasons:
                     console.print(f"            {escape(reason)}", highlight=False)
+                _print_sizes(console, problem)
             else:
                 console.print(f"[green]sound[/]       {escape(name)}", highlight=False)
+                _print_sizes(console, problem)
     return worst
+
+
+def _flat_sizes(problem: Problem) -> dict[str, Any]:
+    return {
+        "workloads": [{"workload": str(item), "weight": item.weight} for item in problem.workloads],
+        "dynamic": [
+            {"size": item.name, "low": item.low, "high": item.high, "step": item.step} for item in problem.dynamic
+        ],
+    }
+
+
+def _print_sizes(console: Console, problem: Problem) -> None:
+    """What the problem is wanted for, where it says so."""
+    total = sum(item.weight for item in problem.workloads)
+    shares = "; ".join(f"{item} (weight {item.weight / total:.2g})" for item in problem.workloads)
+    ranges = "; ".join(map(str, problem.dynamic))
+    for text in filter(None, (shares and f"workloads: {shares}", ranges and f"any size: {ranges}")):
+        console.print(Padding(escape(text), (0, 0, 0, _INDENT)), style="dim", highlight=False)

@@ -43,6 +43,8 @@ def compare_claims(claim: Verdict, now: Verdict) -> ClaimCheck:
       and a claim that is surely on one side of 1 was measured there again;
     - one that was measured while others used the machine decides nothing;
     - all else decides nothing, and so do times of another machine that disagree.
+
+    Of several workloads the mean decides, and one that does not hold is enough for the whole claim not to hold.
     """
     moved = bool(claim.evidence and now.evidence and claim.evidence.device != now.evidence.device)
     place = ("this is another machine than the one in the record: times need not agree",) if moved else ()
@@ -54,9 +56,24 @@ def compare_claims(claim: Verdict, now: Verdict) -> ClaimCheck:
     if now.timing is None:
         return ClaimCheck(ClaimState.UNDECIDED, (*place, "the record has times, and here nothing was timed"))
     state, reason = _compare_times(claim.timing, now.timing)
+    by_workload = _compare_workloads(claim, now)
+    reasons = [reason] if reason else []
+    reasons += [f"{name}: {why}" for name, (_, why) in by_workload.items() if why]
+    if any(one is ClaimState.FAILS for one, _ in by_workload.values()):
+        state = ClaimState.FAILS
     if state is ClaimState.FAILS and moved:
         state = ClaimState.UNDECIDED
-    return ClaimCheck(state, (*place, *([reason] if reason else [])))
+    return ClaimCheck(state, (*place, *reasons))
+
+
+def _compare_workloads(claim: Verdict, now: Verdict) -> dict[str, tuple[ClaimState, str]]:
+    """What the times of each workload say that both verdicts have."""
+    timed = {item.workload: item.timing for item in now.workloads if item.timing is not None}
+    return {
+        item.workload: _compare_times(item.timing, timed[item.workload])
+        for item in claim.workloads
+        if item.timing is not None and item.workload in timed
+    }
 
 
 def _compare_times(claim: Timing, now: Timing) -> tuple[ClaimState, str]:

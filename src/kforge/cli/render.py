@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from kforge.cli.colours import colour_of
-from kforge.types import BaselineTime, Outcome, Report
+from kforge.cli.workload_table import flat_workloads, print_workloads
+from kforge.types import BaselineTime, ErrorNorm, Outcome, Report, Timing, Verdict
 from kforge.worker.jobs import Done
 
 
@@ -33,17 +34,25 @@ def flat(report: Report) -> dict[str, Any]:
         "baseline": timing.baseline if timing else None,
         "baselines": {item.name: item.ratio for item in timing.baselines} if timing else None,
         "lower_precision": [item.name for item in timing.baselines if item.precision] if timing else None,
+        "workloads": flat_workloads(verdict),
         "degenerate": list(verdict.degenerate),
         "counts": verdict.counts,
         "emulated": verdict.emulated,
         "custom_share": verdict.custom_share,
         "sandbox": verdict.sandbox,
         "errors": [
-            {"distribution": item.distribution, "norm": item.norm, "limit": item.norm_limit} for item in verdict.errors
+            {
+                "distribution": item.distribution,
+                "norm": item.norm,
+                "limit": item.norm_limit,
+                **({"workload": item.workload} if item.workload else {}),
+            }
+            for item in verdict.errors
         ],
         "notes": list(verdict.notes),
         "hazards": list(verdict.hazards),
         "generality": list(verdict.generality),
+        "held_out": list(verdict.evidence.held_out) if verdict.evidence else [],
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
         "seconds": sum(verdict.evidence.seconds.values()) if verdict.evidence else None,
     }
@@ -62,6 +71,7 @@ def print_verdict(console: Console, report: Report) -> None:
     for name, value in _facts(report):
         table.add_row(f"[dim]{name}[/]", escape(value))
     console.print(table)
+    print_workloads(console, verdict)
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
@@ -75,16 +85,18 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         best = "not measured" if timing.speedup_vs_best is None else f"{timing.speedup_vs_best:.3f}"
         facts.append(("speedup vs best", best))
         facts += [("score", timing.score_text)] if timing.score_text else []
-        facts.append(("baselines (eager = 1)", ", ".join(map(_baseline, timing.baselines))))
-        blocks = len(timing.candidate_ns)
-        facts.append(
-            ("measured", f"{blocks} blocks of {timing.calls_per_block} calls; {timing.checked_calls} calls verified")
-        )
+        if verdict.workloads:
+            facts.append(("mean over", f"{len(verdict.workloads)} workloads, geometric, by weight; each is below"))
+        if timing.baselines:
+            facts.append(("baselines (eager = 1)", ", ".join(map(_baseline, timing.baselines))))
+        facts.append(("measured", _measured(verdict, timing)))
     if verdict.custom_share is not None:
         facts.append(("custom share", f"{verdict.custom_share:.0%} of the time in its own code"))
     if verdict.errors:
         worst = max(verdict.errors, key=lambda item: item.norm)
-        facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({worst.distribution})"))
+        facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({_inputs_of(worst)})"))
+    if verdict.evidence is not None and verdict.evidence.held_out:
+        facts.append(("held-out sizes", "; ".join(verdict.evidence.held_out)))
     if verdict.emulated and verdict.outcome is Outcome.CORRECT:
         facts.append(("emulated", "right on an emulator; the hardware's own compiler may still refuse it"))
     facts.append(("sandbox", verdict.sandbox))
@@ -94,6 +106,20 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     facts += [("note", note) for note in verdict.notes]
     facts += [("flag", flag) for flag in (timing.flags if timing else ())]
     return facts
+
+
+def _measured(verdict: Verdict, timing: Timing) -> str:
+    """How much was measured, over all workloads where there are several."""
+    if not verdict.workloads:
+        blocks = len(timing.candidate_ns)
+        return f"{blocks} blocks of {timing.calls_per_block} calls; {timing.checked_calls} calls verified"
+    timed = [item.timing for item in verdict.workloads if item.timing is not None]
+    blocks = sum(len(item.candidate_ns) for item in timed)
+    return f"{blocks} blocks; {sum(item.checked_calls for item in timed)} calls verified"
+
+
+def _inputs_of(error: ErrorNorm) -> str:
+    return f"{error.distribution}, {error.workload}" if error.workload else error.distribution
 
 
 def _baseline(item: BaselineTime) -> str:

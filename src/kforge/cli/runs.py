@@ -19,6 +19,7 @@ from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import cost, speedup
 from kforge.cli.proven import problems_named
 from kforge.cli.screen import Screen
+from kforge.cli.workload_table import flat_workloads, print_workloads
 from kforge.errors import UsageError
 from kforge.experiments.confirmation import of_winner
 from kforge.run.eager_comparison import advice, compare_with_eager
@@ -189,6 +190,7 @@ def print_summary(console: Console, result: RunResult, waiting: bool = False) ->
     console.print(f"{headline}. {_effort(result)}. {escape(why)}".rstrip(), highlight=False, soft_wrap=soft_wrap)
     if best is None:
         return
+    print_workloads(console, best.verdict)
     _say_unless_faster(console, best.verdict)
     for reason in best.verdict.degenerate:
         line = f"[yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}"
@@ -224,6 +226,7 @@ def flat(result: RunResult) -> dict[str, Any]:
         "score": best.verdict.score if best else None,
         "against_eager": compare_with_eager(best.verdict) if best else None,
         "contended": best.verdict.timing.contended if best and best.verdict.timing else None,
+        "workloads": flat_workloads(best.verdict) if best else [],
         "counts": best.verdict.counts if best else False,
         "usage": jsonable.encode(result.usage),
         "stops": [jsonable.encode(stop) for stop in result.stops],
@@ -240,6 +243,7 @@ def _flat_confirmation(experiment: str, confirmation: Verdict) -> dict[str, Any]
         "contended": confirmation.timing.contended if confirmation.timing else None,
         "speedup_vs_best": confirmation.speedup_vs_best,
         "score": confirmation.score,
+        "workloads": flat_workloads(confirmation),
         "against_eager": compare_with_eager(confirmation),
     }
 
@@ -278,6 +282,7 @@ def _flat_attempt(attempt: Attempt) -> dict[str, Any]:
         "speedup": attempt.speedup,
         "interval": list(attempt.verdict.interval) if attempt.verdict.interval else None,
         "score": attempt.verdict.score,
+        "workloads": flat_workloads(attempt.verdict),
         "recommendation": attempt.recommendation.text if attempt.recommendation else None,
         "unchanged": attempt.unchanged,
         "candidate": attempt.candidate.id if attempt.candidate else None,

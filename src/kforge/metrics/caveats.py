@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kforge.metrics.problem_results import ProblemResult, any_emulated
 from kforge.metrics.records import PairedDifference, ProblemPair
-from kforge.types import Trial
+from kforge.types import Trial, Verdict
 
 FEWEST_PAIRS = 3
 """With fewer pairs no interval is worth giving."""
@@ -124,11 +124,18 @@ def circumstance_caveats(a: Sequence[Trial], b: Sequence[Trial], names: tuple[st
     if any_emulated((*a, *b)):
         notes.append("Programs were verified in emulation, where nothing is timed.")
     for side, name in zip((a, b), names, strict=True):
-        contended = [trial.cell.problem for trial in side if trial.verdict and trial.verdict.contended]
+        judged = [(trial.cell.problem, trial.verdict) for trial in side if trial.verdict is not None]
+        contended = [_contended(problem, verdict) for problem, verdict in judged if verdict.contended]
         if contended:
             what = "Timed while others used the machine (contended), so not sure"
             notes.append(f"{what}: {len(contended)} of {name} ({_first_names(contended)}).")
     return notes
+
+
+def _contended(problem: str, verdict: Verdict) -> str:
+    """A problem that was timed beside others' work, with the workloads that were, where it has several."""
+    workloads = verdict.contended_workloads
+    return f"{problem} on {', '.join(workloads)}" if workloads else problem
 
 
 def _machine(trial: Trial) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from kforge.metrics.problem_results import flaws
 from kforge.reports import number_format
 from kforge.reports.changes import edits
-from kforge.types import Attempt, BaselineTime, Outcome, Study, Trial, Verdict
+from kforge.reports.workload_rows import HEADS, workload_rows
+from kforge.types import Attempt, BaselineTime, ErrorNorm, Outcome, Study, Timing, Trial, Verdict
 from kforge.visible_text import visible
 
 _LONGEST = 20_000
@@ -91,13 +92,18 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
         "headline": verdict.headline,
         "detail": _short(verdict.detail),
         "facts": _facts(verdict, confirmed),
+        "workloads": [list(HEADS), *workload_rows(verdict)] if verdict.workloads else [],
         "errors": [
-            [norm.distribution, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
+            [_inputs_of(norm), f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
             for norm in verdict.errors
         ],
         "notes": [*(f"degenerate: {why}" for why in flaws(trial)), *verdict.notes, *_flags(verdict)],
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
     }
+
+
+def _inputs_of(norm: ErrorNorm) -> str:
+    return f"{norm.distribution}, {norm.workload}" if norm.workload else norm.distribution
 
 
 def _baseline(item: BaselineTime) -> str:
@@ -123,15 +129,24 @@ def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
             facts.append(["score", timing.score_text])
         named = ", ".join(map(_baseline, timing.baselines))
         facts.append(["baselines (eager = 1)", named or number_format.NONE])
-        calls = f"{len(timing.candidate_ns)} blocks of {timing.calls_per_block} calls, {timing.checked_calls} verified"
-        facts.append(["measured", calls])
+        facts.append(["measured", _measured(verdict, timing)])
     elif verdict.emulated and verdict.outcome is Outcome.CORRECT:
         facts.append(["timing", "none: right on an emulator, not run on the hardware it is for"])
     if verdict.custom_share is not None:
         facts.append(["time in its own code", number_format.percent(verdict.custom_share)])
+    if verdict.evidence and verdict.evidence.held_out:
+        facts.append(["held-out sizes", "; ".join(verdict.evidence.held_out)])
     if verdict.sandbox:
         facts.append(["sandbox", verdict.sandbox])
     return facts
+
+
+def _measured(verdict: Verdict, timing: Timing) -> str:
+    """How much was measured; the figures of several workloads are means over them."""
+    if verdict.workloads:
+        calls = sum(item.timing.checked_calls for item in verdict.workloads if item.timing is not None)
+        return f"on {len(verdict.workloads)} workloads, geometric mean by weight; {calls} calls verified"
+    return f"{len(timing.candidate_ns)} blocks of {timing.calls_per_block} calls, {timing.checked_calls} verified"
 
 
 def _flags(verdict: Verdict) -> tuple[str, ...]:

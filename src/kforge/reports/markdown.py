@@ -12,6 +12,7 @@ from kforge.reports.circumstances import circumstances, moment
 from kforge.reports.configurations import DEFAULTS, configuration_texts
 from kforge.reports.findings import StudyFindings, any_timed
 from kforge.reports.left_out import find_omissions, group_name
+from kforge.reports.workload_rows import HEADS, workload_rows
 from kforge.visible_text import visible
 
 PS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -33,6 +34,7 @@ def markdown(findings: StudyFindings) -> str:
         _comparisons(findings),
         _left_out(findings),
         _problems(findings),
+        _workloads(findings),
         _circumstances(findings),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -174,6 +176,18 @@ def _problems(findings: StudyFindings) -> list[str]:
     note = problem_table.confirmation_note(findings)
     above = [note, ""] if note else []
     return ["## Problems", "", *above, *table([name for _, name, _ in columns], rows, text_columns)] if rows else []
+
+
+def _workloads(findings: StudyFindings) -> list[str]:
+    rows = [
+        [trial.cell.problem, group_name(findings, trial.cell.platform, trial.cell.configuration), *cells]
+        for trial in findings.study.trials
+        for cells in workload_rows(trial.verdict)
+    ]
+    if not rows:
+        return []
+    explanation = "A problem's speedup above is the geometric mean over its workloads, by weight; it counts once."
+    return ["## Workloads", "", explanation, "", *table(["problem", "configuration", *HEADS], rows, 3)]
 
 
 def _circumstances(findings: StudyFindings) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kforge.metrics.problem_results import flaws
+from kforge.reports.workload_rows import workload_text
 from kforge.types import Trial
 
 
@@ -54,6 +55,8 @@ class TrialRow:
     """The score against the machine's limit: 1 at it, 0.5 where eager is."""
     limit: str = ""
     """How that limit was found."""
+    workloads: str = ""
+    """The speedup on each workload, where the problem has several."""
 
     @property
     def unsure(self) -> bool:
@@ -103,4 +106,5 @@ def row(trial: Trial) -> TrialRow:
         reason=trial.reason,
         score=verdict.score if verdict else None,
         limit=verdict.timing.limit.how if verdict and verdict.timing and verdict.timing.limit else "",
+        workloads=workload_text(verdict),
     )

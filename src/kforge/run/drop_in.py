@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from kforge import live_module
 from kforge.cache_folder import cache_folder
 from kforge.errors import UsageError
 from kforge.types import Problem, text_hash
 from kforge.whole_file import write_whole
+from kforge.worker import live_problem
 from kforge.worker.arena import named_dtype, tensor_hash
 from kforge.worker.floating_dtype import cast_module, cast_tensor
 from kforge.worker.held_tensors import held_tensors, whole_state
@@ -38,7 +38,7 @@ def load(problem: Problem, source: str, device_class: str, weights: torch.nn.Mod
         )
     kind = _import(source).ModelNew
     if problem.payload:
-        original, _ = live_module.restore(problem.payload, problem.payload_hash)
+        original, _ = live_problem.restore(problem)
         weights = weights if weights is not None else original
         arguments: list[Any] = []
     else:

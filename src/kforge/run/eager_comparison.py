@@ -35,7 +35,10 @@ def advice(verdict: Verdict) -> str:
     assert verdict.timing is not None
     figures = f"{comparison} than eager ({verdict.timing.against_eager})"
     if verdict.contended:
-        return f"{figures}: contended, others used the machine while it was timed; measure it again when it is quiet"
+        on = f" on {'; '.join(verdict.contended_workloads)}" if verdict.contended_workloads else ""
+        return (
+            f"{figures}: contended{on}, others used the machine while it was timed; measure it again when it is quiet"
+        )
     return f"{figures}: keep yours" if comparison == "slower" else figures
 
 

@@ -75,6 +75,8 @@ class RunResult:
         ]
         if timing is not None and timing.speedup_vs_best is not None:
             lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")
+        timed = ((item.workload, item.timing) for item in winner.verdict.workloads)
+        lines += [f"On {name}: {timing}." for name, timing in timed if timing is not None]
         warning = eager_comparison.advice(winner.verdict)
         lines += [f"Beware: {warning}."] if warning else []
         lines += [f"The problem is degenerate: {reason}" for reason in winner.verdict.degenerate]

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from kforge import kernelbench, live_module
 from kforge.errors import ProblemError
+from kforge.types.live_workloads import live_workloads
 from kforge.types.workload import DynamicSize, Workload
 from kforge.visible_text import visible
 
@@ -201,13 +202,26 @@ class Problem:
         )
 
     @classmethod
-    def from_module(cls, module: Any, example_inputs: Any = None, name: str = "") -> Problem:
+    def from_module(
+        cls, module: Any, example_inputs: Any = None, name: str = "", *, dynamic: Any = None, weights: Any = None
+    ) -> Problem:
         """A problem from a live nn.Module; a candidate's `ModelNew()` takes no arguments and gets its weights.
 
-        `example_inputs` are the arguments of a call of the module, in a list. ProblemError says what cannot be used.
+        `example_inputs` are the arguments of a call of the module, in a list; or a list of such lists, each of them a
+        workload, with `weights` where they do not count alike. `dynamic` says which lengths vary: the name of an
+        argument -> axis -> (lowest, highest), as in {"x": {0: (1, 8192)}}. ProblemError says what cannot be used.
         """
-        source, payload, digest = live_module.capture(module, example_inputs)
-        return cls(name=name or type(module).__name__, source=source, payload=payload, payload_hash=digest)
+        live_module.check(module, example_inputs)
+        live = live_workloads(module, example_inputs, dynamic, weights)
+        source, payload, digest = live_module.capture(module, live.arguments, live.description)
+        return cls(
+            name=name or type(module).__name__,
+            source=source,
+            workloads=live.workloads,
+            dynamic=live.dynamic,
+            payload=payload,
+            payload_hash=digest,
+        )
 
 
 @dataclass(frozen=True)
@@ -654,6 +668,11 @@ class Verdict:
     def contended(self) -> bool:
         """Whether others used the machine while it was timed, so that its interval promises nothing."""
         return self.timing is not None and self.timing.contended > 0
+
+    @property
+    def contended_workloads(self) -> tuple[str, ...]:
+        """The workloads that were timed while others used the machine."""
+        return tuple(item.workload for item in self.workloads if item.timing is not None and item.timing.contended)
 
     @property
     def headline(self) -> str:

@@ -14,7 +14,7 @@ from faults import program
 from kforge import Candidate, Outcome, Problem, Settings, jsonable, registry
 from kforge.errors import PluginAbsent, ProblemError, SandboxUnavailable, UnknownPlugin, UsageError
 from kforge.problems import find
-from kforge.types import Report
+from kforge.types import AxisLength, Report, Workload
 
 pytestmark = pytest.mark.toolchain
 
@@ -201,6 +201,16 @@ class ModelNew(nn.Module):
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     wrong = judge.evaluate(problem, Candidate(good.replace("kernel(y.data", "pass; (lambda *a: 0)(y.data")), QUICK)
     assert wrong.outcome is Outcome.MISMATCH
+    # At each of several workloads, and at a length that no example has.
+    several = Problem.from_module(module, [[torch.randn(32, 64)], [torch.randn(96, 64)]], dynamic={0: {0: (1, 99)}})
+    fixed = good.replace("y = getattr", "assert len(x) == ROWS; y = getattr")
+    longer = Workload(inputs=1, lengths=(AxisLength(0, 0, 97),))
+    for workload, rows in zip((*several.workloads, longer), (32, 96, 97), strict=True):
+        verdict = judge.evaluate(several.at(workload), Candidate(fixed.replace("ROWS", str(rows))), QUICK)
+        assert verdict.outcome is Outcome.CORRECT, verdict.detail
+        assert verdict.timing is not None
+    refused = judge.evaluate(several.at(longer), Candidate(fixed.replace("ROWS", "96")), QUICK)
+    assert refused.outcome is Outcome.RUNTIME_ERROR
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kforge import live_module
 from kforge.agents.offline.phantoms import Phantoms
 from kforge.agents.offline.recipe import NO_GRADIENTS, TRITON, Unliftable, language_of
 from kforge.types import Problem
+from kforge.worker import live_problem
 from kforge.worker.arena import named_dtype
 from kforge.worker.floating_dtype import cast_module, cast_tensor
 
@@ -92,7 +92,7 @@ def _from_file(problem: Problem, device_class: str) -> LoadedReference:
 
 
 def _from_live_module(problem: Problem, device_class: str) -> LoadedReference:
-    module, inputs = live_module.restore(problem.payload, problem.payload_hash)
+    module, inputs = live_problem.restore(problem)
     if language_of(device_class) == TRITON:
         phantoms = Phantoms()
         return LoadedReference(phantoms.module(module), phantoms.move(tuple(inputs)), held=module, phantoms=phantoms)

@@ -180,11 +180,10 @@ function called(trial, all) {
   return parts.join(" ");
 }
 
-function errors(found) {
-  const heads = ["inputs", "error norm", "allowed", "worst element (1 is the limit)"];
+function figures(heads, rows) {
   return make("div", { class: "scroll" }, make("table", { class: "plain" },
     make("thead", {}, make("tr", {}, heads.map((head, place) => make("th", { scope: "col", class: place ? "number" : null }, head)))),
-    make("tbody", {}, found.map((row) => make("tr", {},
+    make("tbody", {}, rows.map((row) => make("tr", {},
       row.map((cell, place) => make(place ? "td" : "th", place ? { class: "number" } : { scope: "row" }, cell)))))));
 }
 
@@ -199,7 +198,9 @@ function verdict(trial) {
   parts.push(list(found.notes));
   parts.push(make("dl", { class: "facts" }, [...found.facts, ...(trial.run ? [["run", trial.run]] : [])].map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
-  if (found.errors.length) parts.push(fold(`Error norms of ${found.errors.length} checked calls`, () => errors(found.errors)));
+  if (found.workloads.length) parts.push(figures(found.workloads[0], found.workloads.slice(1)));
+  const norms = ["inputs", "error norm", "allowed", "worst element (1 is the limit)"];
+  if (found.errors.length) parts.push(fold(`Error norms of ${found.errors.length} checked calls`, () => figures(norms, found.errors)));
   if (found.unchecked.length) parts.push(fold(`What could not be checked (${found.unchecked.length})`, () => list(found.unchecked)));
   return parts;
 }

@@ -17,6 +17,7 @@ from kforge.worker.judge.hazards import all_agree
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
+from kforge.worker.live_problem import resized
 
 _MOST_TRIES = 6
 _LONGEST_MESSAGE = 100
@@ -136,10 +137,10 @@ def _turned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _resized(tensor: torch.Tensor, axis: int, length: int, wanted: int) -> torch.Tensor:
-    """The tensor with another length along an axis, if it has that length there: cut, or begun again."""
+    """The tensor with another length along an axis, if it has that length there."""
     if tensor.dim() <= axis or tensor.shape[axis] != length:
         return tensor
-    return tensor.index_select(axis, torch.arange(wanted, device=tensor.device) % length)
+    return resized(tensor, axis, wanted)
 
 
 def _largest_integer(tensors: Tensors) -> int:

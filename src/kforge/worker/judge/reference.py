@@ -20,11 +20,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kforge import live_module
 from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.visible_text import visible
-from kforge.worker import trees
+from kforge.worker import live_problem, trees
 from kforge.worker.arena import named_dtype
 from kforge.worker.floating_dtype import cast_module, cast_tensor
 from kforge.worker.gradients import gradients
@@ -76,7 +75,7 @@ class Reference:
         """The output's tensors that have a gradient, without their values; None for those that have none."""
         if problem.payload:
             self.init_arguments: list[Any] = []
-            module, self._examples = live_module.restore(problem.payload, problem.payload_hash)
+            module, self._examples = live_problem.restore(problem)
             self._module = module.to(device.torch_device)
         else:
             self._namespace = self._execute()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kforge.errors import ProblemError
 from kforge.types import Problem, Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "problems.md"
@@ -51,3 +52,26 @@ def test_a_workloads_constants_come_before_those_of_the_device_class() -> None:
     assert problem.at(problem.workloads[3]).sizes_for("cpu") == {"ROWS": 512, "COLUMNS": 1000}
     assert problem.at(problem.workloads[3]).sizes_for("gpu") == {"ROWS": 512, "COLUMNS": 1000}
     assert "COLUMNS = 9\n" in problem.sized_source("cpu")
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ('"workloads": {"ROWS": 1}', "must be a list of dicts"),
+        ('"workloads": [{"LINES": 1}]', r"workloads\[0\] names 'LINES', which is no module-level constant"),
+        ('"workloads": [{"ROWS": 1, "weight": 0}]', "must be a positive number"),
+        ('"workloads": [{"ROWS": 1, "weight": True}]', "must be a positive number"),
+        ('"workloads": [{"ROWS": 1}, {"ROWS": 1, "weight": 2}]', r"workloads\[1\] is there twice"),
+        ('"dynamic": [1]', "must be a dict"),
+        ('"dynamic": {"LINES": (1, 2)}', "names 'LINES', which is no module-level constant"),
+        ('"dynamic": {"ROWS": (0, 2)}', r"must be \(lowest, highest\), both from 1 on"),
+        ('"dynamic": {"ROWS": (3, 2)}', "both from 1 on"),
+        ('"workloads": [{"ROWS": 9}], "dynamic": {"ROWS": (1, 8)}', "ROWS = 9, outside of its range"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_with_its_line(declared: str, says: str) -> None:
+    source = documented().source.partition("KFORGE = {")[0]
+    with pytest.raises(ProblemError, match=says) as caught:
+        Problem.from_source(f"{source}KFORGE = {{{declared}}}\n", path="rows.py")
+    assert str(caught.value).startswith(f"rows.py:{len(source.splitlines()) + 1}")

@@ -14,10 +14,12 @@ from kforge.errors import WireError
 from kforge.run.result import RunResult
 from kforge.types import (
     Attempt,
+    AxisLength,
     BaselineTime,
     Candidate,
     Cell,
     Donor,
+    DynamicSize,
     ErrorNorm,
     Evidence,
     Intent,
@@ -35,6 +37,8 @@ from kforge.types import (
     Timing,
     Trial,
     Verdict,
+    Workload,
+    WorkloadResult,
 )
 
 pytestmark = pytest.mark.pure
@@ -47,6 +51,23 @@ records = st.dictionaries(text, text, max_size=3)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 constants = st.one_of(st.integers(), finite, st.booleans(), text, st.none(), st.lists(st.integers(), max_size=3))
 
+workloads = st.builds(
+    Workload,
+    constants=st.dictionaries(text, constants, max_size=2),
+    inputs=st.integers(0, 9),
+    lengths=st.lists(st.builds(AxisLength, st.integers(0, 3), st.integers(0, 3), st.integers(1, 99)), max_size=2).map(
+        tuple
+    ),
+    weight=positive,
+    name=text,
+)
+dynamic_sizes = st.builds(
+    DynamicSize,
+    name=text,
+    low=st.integers(1, 9),
+    high=st.integers(9, 99),
+    axes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=2).map(tuple),
+)
 problems = st.builds(
     Problem,
     name=text,
@@ -56,6 +77,9 @@ problems = st.builds(
     path=text,
     sizes=st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.dictionaries(text, constants, max_size=2), max_size=2),
     tolerances=st.dictionaries(text, floats, max_size=2),
+    workloads=st.lists(workloads, max_size=2).map(tuple),
+    dynamic=st.lists(dynamic_sizes, max_size=2).map(tuple),
+    selected=st.none() | workloads,
 )
 candidates = st.builds(Candidate, source=text, platform=text, parent=st.none() | text, name=text)
 settings_ = st.builds(
@@ -102,8 +126,17 @@ evidences = st.builds(
     native=words,
     unchecked=words,
     seconds=st.dictionaries(text, floats, max_size=3),
+    held_out=words,
 )
-norms = st.builds(ErrorNorm, distribution=text, norm=floats, norm_limit=floats, worst=floats)
+norms = st.builds(ErrorNorm, distribution=text, norm=floats, norm_limit=floats, worst=floats, workload=text)
+results = st.builds(
+    WorkloadResult,
+    workload=text,
+    weight=positive,
+    checked_calls=st.integers(0, 9),
+    timing=st.none() | timings(),
+    custom_share=st.none() | st.floats(0, 1),
+)
 
 
 @st.composite
@@ -116,6 +149,7 @@ def verdicts(draw):
         rule="some_rule" if outcome is Outcome.REJECTED else "",
         errors=tuple(draw(st.lists(norms, min_size=1 if correct else 0, max_size=2))),
         timing=draw(st.none() | timings()) if correct else None,
+        workloads=tuple(draw(st.lists(results, max_size=2))) if correct else (),
         custom_share=draw(st.none() | st.floats(0, 1)),
         degenerate=draw(words),
         sandbox=draw(text),

@@ -136,11 +136,11 @@ def test_audit_looks_at_every_workload_and_says_which_there_are(kforge_here, tmp
     (tmp_path / "rows.py").write_text(ROWS)
     found = json.loads(kforge_here("audit", tmp_path / "rows.py", "--json").stdout)
     assert found["workloads"] == [{"workload": "ROWS = 256", "weight": 1.0}, {"workload": "ROWS = 64", "weight": 3.0}]
-    assert found["dynamic"] == [{"size": "ROWS", "low": 1, "high": 512}]
+    assert found["dynamic"] == [{"size": "ROWS", "low": 1, "high": 512, "step": 1}]
     assert found["error"] is None
     constant = [reason for reason in found["degenerate"] if "near-constant" in reason]
     assert constant
-    assert all(reason.startswith("ROWS = 64: ") for reason in constant)
+    assert all(reason.endswith(" (ROWS = 64)") for reason in constant)
     shown = " ".join(kforge_here("audit", tmp_path / "rows.py").stdout.split())
     assert "workloads: ROWS = 256 (weight 0.25); ROWS = 64 (weight 0.75)" in shown
     assert "any size: ROWS from 1 to 512" in shown

@@ -204,20 +204,20 @@ def _dynamic_sizes(declared: Any, arguments: list[list[Any]], names: list[str]) 
         for given, span in axes.items():
             where = f"dynamic[{argument!r}][{given!r}]"
             axis, lengths = _axis(position, given, arguments, where)
-            low, high = _span(span, where)
+            low, high, step = _span(span, where)
             if (position, axis) in taken:
                 raise ProblemError(f"{where} is there twice: name each axis once")
             taken.add((position, axis))
-            outside = [length for length in lengths if not low <= length <= high]
+            outside = [length for length in lengths if length not in range(low, high + 1, step)]
             if outside:
                 raise ProblemError(
                     f"an example of {names[position]} has length {outside[0]} along axis {axis}, outside of {where} = "
-                    f"({low}, {high}): widen the range, or give another example"
+                    f"{tuple(span)}: widen the range, or give another example"
                 )
-            together.setdefault((lengths, low, high), []).append((position, axis))
+            together.setdefault((lengths, low, high, step), []).append((position, axis))
     return tuple(
-        DynamicSize(" = ".join(f"{names[position]}[{axis}]" for position, axis in found), low, high, tuple(found))
-        for (_, low, high), found in together.items()
+        DynamicSize(" = ".join(f"{names[position]}[{axis}]" for position, axis in found), low, high, step, tuple(found))
+        for (_, low, high, step), found in together.items()
     )
 
 
@@ -251,8 +251,8 @@ def _axis(position: int, axis: Any, arguments: list[list[Any]], where: str) -> t
     return axis % count, tuple(shape[axis] for shape in shapes)
 
 
-def _span(span: Any, where: str) -> tuple[int, int]:
-    pair = isinstance(span, (list, tuple)) and len(span) == 2 and all(type(end) is int for end in span)
-    if not pair or not 1 <= span[0] <= span[1]:
-        raise ProblemError(f"{where} is {span!r}: it must be (lowest, highest), both from 1 on")
-    return span[0], span[1]
+def _span(span: Any, where: str) -> tuple[int, int, int]:
+    whole = isinstance(span, (list, tuple)) and len(span) in (2, 3) and all(type(end) is int for end in span)
+    if not whole or not 1 <= span[0] <= span[1] or min(span) < 1:
+        raise ProblemError(f"{where} is {span!r}: it must be (lowest, highest), both from 1 on, or with a step behind")
+    return span[0], span[1], span[2] if len(span) > 2 else 1

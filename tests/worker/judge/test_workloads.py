@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,6 +140,95 @@ def test_a_small_workload_among_others_makes_no_degenerate_problem(judge: Any) -
     assert any(reason.startswith("too-small-to-time") for reason in small.degenerate)
     mixed = judge.session(problem('{"workloads": [{"ROWS": 1}, {"ROWS": 3000}]}'), UNTIMED)
     assert mixed.degenerate == ()
+
+
+KERNEL = """
+import ctypes, os, subprocess, tempfile
+import torch
+
+SOURCE = r'''
+#include <cmath>
+extern "C" void softmax(const float* x, const float* scale, float* y, long rows, long columns) {
+    for (long r = 0; r < rows; ++r, x += columns, y += columns) {
+        float most = -INFINITY, sum = 0;
+        for (long c = 0; c < columns; ++c) most = std::fmax(most, y[c] = x[c] * scale[c]);
+        for (long c = 0; c < columns; ++c) sum += y[c] = std::exp(y[c] - most);
+        for (long c = 0; c < columns; ++c) y[c] /= sum;
+    }
+}
+'''
+folder = tempfile.mkdtemp()
+with open(os.path.join(folder, "k.cpp"), "w") as file:
+    file.write(SOURCE)
+subprocess.run(["g++", "-O2", "-shared", "-fPIC", file.name, "-o", file.name + ".so"], check=True)
+kernel = ctypes.CDLL(file.name + ".so").softmax
+kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 2
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(columns) + 0.5)
+
+    def forward(self, x):
+        if len(x) in LEFT:
+            return torch.softmax(x * self.scale, -1)
+        y = torch.empty_like(x)
+        kernel(x.data_ptr(), self.scale.data_ptr(), y.data_ptr(), *x.shape)
+        return y
+"""
+
+
+@pytest.mark.toolchain
+def test_some_workloads_may_be_left_to_torch_and_not_all(judge: Any) -> None:
+    """Which is what a careful programmer does where a kernel does not pay."""
+    settings = replace(UNTIMED, policy="hybrid")
+    two = problem('{"workloads": [{"ROWS": 40}, {"ROWS": 300}], "distributions": ["natural", "scaled"]}')
+
+    def left(sizes: tuple[int, ...], policy: str = "hybrid") -> Verdict:
+        text = KERNEL.replace("LEFT", repr(sizes))
+        return judge.evaluate(two, Candidate(text), replace(settings, policy=policy))
+
+    none, small, both = left(()), left((40,)), left((40, 300))
+    assert (none.outcome, none.notes) == (Outcome.CORRECT, ()), none.detail
+    assert small.outcome is Outcome.CORRECT, small.detail
+    assert small.notes == ("ROWS = 40: torch does the work: nothing of its own took part",)
+    assert both.outcome is Outcome.REJECTED
+    assert both.rule == "decorative_kernel"
+    strict = left((300,), "strict")
+    assert strict.outcome is Outcome.REJECTED
+    assert strict.detail.startswith("with ROWS = 300: ")
+
+
+def test_a_live_module_has_workloads_and_ranges_too(judge: Any) -> None:
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(32))
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x * self.weight) * mask[:, None]
+
+    examples = [[torch.randn(rows, 32), torch.rand(rows)] for rows in (64, 300)]
+    ranges = {"x": {0: (1, 500)}, "mask": {0: (1, 500)}}
+    live = Problem.from_module(Masked(), examples, dynamic=ranges)
+    source = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(32))
+    def forward(self, x, mask):
+        if len(x) not in SIZES: return x
+        return torch.relu(x * self.weight) * mask[:, None]
+"""
+    verdict = judge.evaluate(live, Candidate(source.replace("SIZES", "range(501)")), UNTIMED)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert [item.workload[:8] for item in verdict.workloads] == ["x 64x32 ", "x 300x32"]
+    assert verdict.domain is not None
+    assert verdict.domain.ranges == (DynamicAxes(1, 500, 1, ((0, 0), (1, 0))),)
+    narrow = judge.evaluate(live, Candidate(source.replace("SIZES", "(1, 64, 300, 500)")), UNTIMED)
+    assert narrow.outcome is Outcome.MISMATCH
+    assert "none of the workloads" in narrow.detail
 
 
 # -- ranges ----------------------------------------------------------------------------------------------------------

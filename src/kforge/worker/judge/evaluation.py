@@ -134,7 +134,7 @@ class Evaluation:
             errors=tuple(self._findings.errors),
             timing=self._findings.timing,
             workloads=self._workload_results() if correct else (),
-            custom_share=self._least_custom_share(),
+            custom_share=self._custom_share(),
             degenerate=self._session.degenerate,
             sandbox=self._runner_pool.level,
             emulated=self._platform.emulated,
@@ -147,10 +147,12 @@ class Evaluation:
             ),
         )
 
-    def _least_custom_share(self) -> float | None:
-        """The candidate's own share on the workload where it is least; None where it was never observed."""
-        shares = [trial.findings.custom_share for trial in self._trials]
-        return min((share for share in shares if share is not None), default=None)
+    def _custom_share(self) -> float | None:
+        """The candidate's own share, the weighted mean over workloads; None where it was not observed on all."""
+        pairs = list(zip(self._session.workloads, self._trials, strict=False))
+        shares = [(each.weight, share) for each, trial in pairs if (share := trial.findings.custom_share) is not None]
+        whole = len(shares) == len(self._session.workloads)
+        return sum(weight * share for weight, share in shares) if whole else None
 
     def _gather(self) -> None:
         """Put together what was found on each workload; a note says of which, where there are several."""
@@ -266,12 +268,19 @@ class Evaluation:
                 self._mark("check")
                 trial.check()
         self._check_held_out(runner)
+        self._mark("observe")
         for workload, trial in zip(self._session.workloads, self._trials, strict=True):
             with self._named_workload(workload.workload_name):
                 self._turn_to(runner, workload.cases)
-                self._mark("observe")
                 trial.observe()
-                self._mark("time")
+        self._refuse_fallbacks()
+        self._mark("time")
+        for workload, trial in zip(self._session.workloads, self._trials, strict=True):
+            with self._named_workload(workload.workload_name):
+                module = self._turn_to(runner, workload.cases)
+                if len(self._trials) > 1:
+                    # Another workload's was the last.
+                    module.send_state(workload.cases.timed_state, trial.seconds)
                 trial.time()
             if len(self._trials) > 1 and self._cases.device.is_scarce(self._session.set_bytes):
                 # The next workload's need the memory of this one's.
@@ -289,6 +298,15 @@ class Evaluation:
         if self._settings.sanitize:
             self._mark("sanitize")
             self._sanitize()
+
+    def _refuse_fallbacks(self) -> None:
+        """Refuse a candidate that leaves every workload to torch; where it does so with some, say which."""
+        refusals = [trial.fallback for trial in self._trials]
+        if refusals[0] is not None and all(refusals):
+            raise refusals[0]
+        for trial in self._trials:
+            if trial.fallback is not None:
+                trial.findings.notes.append("torch does the work: nothing of its own took part")
 
     def _make_trial(self, runner: RunnerHandle, number: int) -> WorkloadTrial:
         workload = self._session.workloads[number]

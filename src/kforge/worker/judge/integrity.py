@@ -176,6 +176,11 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
     return "", ""
 
 
+def is_fallback(observed: Observation, rule: str) -> bool:
+    """Whether a rule is broken only because torch does the work, openly: nothing of the program's own took part."""
+    return rule in ("no_custom_kernel", "decorative_kernel") and not observed.apart and not observed.custom_effect
+
+
 def _repeats_all(observed: Observation, reference: Observation) -> bool:
     """Whether torch still runs every operator of the reference: in both directions, where there are two.
 

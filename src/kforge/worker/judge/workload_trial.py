@@ -63,6 +63,8 @@ class WorkloadTrial:
         self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self._failures = RunnerFailures(session.cases, platform)
         self.findings = WorkloadFindings()
+        self.fallback: Refused | None = None
+        """Why it would be refused, where it leaves this workload to torch, as it may do with some of several."""
         self.checks = CaseChecks(
             runner, module, session.cases, platform, self._tolerance, self.seconds, session.workload_name
         )
@@ -130,8 +132,11 @@ class WorkloadTrial:
         if backward:
             self._note_directions(self.findings.observed, saved)
         rule, what = integrity.judge_work(self.findings.observed, self._baselines.observation(), self._settings.policy)
-        if rule:
-            raise Refused(Outcome.REJECTED, what, rule)
+        refusal = Refused(Outcome.REJECTED, what, rule) if rule else None
+        may_fall_back = self._session.workload_name and self._settings.policy == "hybrid"
+        self.fallback = refusal if may_fall_back and integrity.is_fallback(self.findings.observed, rule) else None
+        if refusal is not None and self.fallback is None:
+            raise refusal
 
     def _note_directions(self, observed: integrity.Observation, saved: int) -> None:
         """Note whose work forward and backward were, and what memory is held between them."""

@@ -217,6 +217,7 @@ def test_a_problem_holds_them_and_comes_back_from_json() -> None:
     problem = Problem.from_module(TwoTensors(), EXAMPLES, dynamic={"x": {0: (1, 99)}}, weights=[0.5, 1])
     assert [item.weight for item in problem.workloads] == [0.5, 1.0]
     assert [item.inputs for item in problem.workloads] == [0, 1]
+    assert repr(problem).endswith(", 2 workloads>")
     assert [str(item) for item in problem.dynamic] == ["x[0] from 1 to 99"]
     assert jsonable.decode(Problem, jsonable.encode(problem)) == problem
 

@@ -112,7 +112,8 @@ class Problem:
 
     def __repr__(self) -> str:
         form = f", {self.form}" if str(self.form) else ""
-        return f"<Problem {self.key} ({self.id}{form}), {_length(self.source)}>"
+        workloads = f", {len(self.workloads)} workloads" if self.workloads else ""
+        return f"<Problem {self.key} ({self.id}{form}), {_length(self.source)}{workloads}>"
 
     def __post_init__(self) -> None:
         dtype = self.form.dtype

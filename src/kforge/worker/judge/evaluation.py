@@ -277,10 +277,7 @@ class Evaluation:
         self._mark("time")
         for workload, trial in zip(self._session.workloads, self._trials, strict=True):
             with self._named_workload(workload.workload_name):
-                module = self._turn_to(runner, workload.cases)
-                if len(self._trials) > 1:
-                    # Another workload's was the last.
-                    module.send_state(workload.cases.timed_state, trial.seconds)
+                self._turn_to(runner, workload.cases)
                 trial.time()
             if len(self._trials) > 1 and self._cases.device.is_scarce(self._session.set_bytes):
                 # The next workload's need the memory of this one's.

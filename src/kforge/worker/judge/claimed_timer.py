@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kforge.worker.judge.contention import other_threads_running
-from kforge.worker.judge.interleaved_timer import WARM_BLOCKS, InterleavedTimer, NotIdle, Samples
+from kforge.worker.judge.interleaved_timer import InterleavedTimer, NotIdle, Samples
 from kforge.worker.judge.lane import Lane, TimedBlock
 
 Check = Callable[[Lane, int, TimedBlock], None]
@@ -40,7 +40,7 @@ class ClaimedTimer(InterleavedTimer):
 
     def _warm_up(self, samples: Samples) -> None:
         self._watched_blocks = self._busy_blocks = 0
-        for _ in range(WARM_BLOCKS):
+        for _ in range(self.warm_blocks):
             for lane in (self.baseline, self.candidate):
                 self._time_block(lane)
 

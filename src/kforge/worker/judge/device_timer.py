@@ -144,7 +144,7 @@ class DeviceTimer(HostTimer):
         calls = len(self.baseline.slots)
         usual = max(statistics.median(samples.candidate), statistics.median(samples.baseline), 1.0)
         rounds = max(1, min(-(-_BARE_CALLS // calls), int(_BARE_NS / (calls * usual))))
-        for number in range(_BARE_PAIRS):
+        for number in range(_BARE_PAIRS // 2 if self.is_warm else _BARE_PAIRS):
             pairs = [(self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare)]
             for lane, spent in pairs if number % 2 else reversed(pairs):
                 self._check_device_idle()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kforge.worker.judge import statistics
 from kforge.worker.judge.held_lane import Calls, HeldBlock, HeldLane, Parts, shuffle_calls
 from kforge.worker.judge.held_outputs import OutputCheck
-from kforge.worker.judge.interleaved_timer import WARM_BLOCKS, InterleavedTimer, NotIdle, Samples
+from kforge.worker.judge.interleaved_timer import InterleavedTimer, NotIdle, Samples
 
 _IDLE_BLOCKS = 5
 _MOST_DELIVERY = 0.25
@@ -34,7 +34,7 @@ class HostTimer(InterleavedTimer):
     _not_at_rest: int = 0
 
     def _warm_up(self, samples: Samples) -> None:
-        for number in range(WARM_BLOCKS):
+        for number in range(self.warm_blocks):
             self._time_blocks("bc" if number % 2 else "cb", samples)
 
     def _time_pair(self, order: str, samples: Samples) -> None:

@@ -26,7 +26,7 @@ from kforge.worker.judge.contention import (
 )
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
-WARM_BLOCKS = 3
+_WARM_BLOCKS = 3
 _MAX_GROUPS = 200
 _PATIENCE = 3.0
 """How long contended groups are measured again, beside the time given: this many times as long."""
@@ -190,6 +190,9 @@ class InterleavedTimer:
     seeds: Callable[[], list[int | None]]
     """Per set: what to reseed torch with before the next call on it; None where the problem draws nothing."""
 
+    is_warm = False
+    """Whether both sides, the machine and its clocks have been at work until now: then less is done that does not
+    count."""
     on_processor: ClassVar[bool] = True
     """Whether other work on the processors takes something from what is timed."""
 
@@ -258,6 +261,11 @@ class InterleavedTimer:
             samples.contended = min(1.0, others / usable_processors())
         samples.others_known = self._meter.is_known
         samples.keep_groups(chosen)
+
+    @property
+    def warm_blocks(self) -> int:
+        """How many blocks do not count."""
+        return 1 if self.is_warm else _WARM_BLOCKS
 
     def _warm_up(self, samples: Samples) -> None:
         """Run blocks that do not count."""

@@ -200,6 +200,7 @@ class Measurement:
 
     def _timer(self, runner: RunnerHandle, lane: Lane, baseline: Lane, every: bool) -> interleaved_timer.Samples:
         timer = self._baselines.timer(lane, baseline, self._settings.timing_seconds, self._tolerance, every)
+        timer.is_warm = self._session.is_further
         samples = timer.run()
         self._refuse_findings(runner)
         return samples

@@ -314,11 +314,11 @@ class Reference:
             return run(changed, values, seed)
 
     def _seed(self, seed: int) -> None:
-        """Seed torch's generators, where there is no device apart the processor's alone: others take their time."""
+        """Seed torch's generators of the processor and of the device: those of other devices take their time."""
+        torch.default_generator.manual_seed(seed)
         if self.device.has_own_memory:
-            torch.manual_seed(seed)
-        else:
-            torch.default_generator.manual_seed(seed)
+            kind = torch.get_device_module(self.device.torch_device)
+            getattr(kind, "manual_seed_all", torch.manual_seed)(seed)
 
     def _state_on_device(self, state: State) -> State:
         """The state where the module is, kept for the calls that follow with the same one."""

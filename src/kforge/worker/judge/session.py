@@ -34,6 +34,8 @@ class WorkloadSession:
         """What people call the workload; empty where the problem has but one."""
         self.weight = weight
         """Its share of the mean; the shares of all add up to 1."""
+        self.is_further = False
+        """Whether another workload is always timed right before."""
 
     def close(self) -> None:
         self.baselines.close()
@@ -58,6 +60,7 @@ class ProblemSession:
             name, weight = (str(workload), workload.weight / total) if len(declared) > 1 else ("", 1.0)
             seconds = self.settings_for(settings, number).timing_seconds
             self.workloads.append(WorkloadSession(cases, trusted, seconds, name, weight))
+            self.workloads[-1].is_further = number > 0
         self.cases = first
         self.timed_inputs = self.workloads[0].timed_inputs
         self.baselines = self.workloads[0].baselines

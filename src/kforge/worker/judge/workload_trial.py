@@ -27,7 +27,7 @@ from kforge.worker.judge.runner_failures import RunnerFailures, refuse_findings
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.session import WorkloadSession
 from kforge.worker.judge.time_limit import NoLimit
-from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall, ReleaseMemory
+from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
@@ -169,9 +169,8 @@ class WorkloadTrial:
 
     def _time(self) -> None:
         if self._session.workload_name:
-            # Another workload was the last, and kept memory of its calls, which the baseline's process has none of.
+            # Another workload was the last.
             self._module.send_state(self._cases.timed_state, self.seconds)
-            self._runner.ask(ReleaseMemory(), self.seconds)
         measurement = Measurement(
             self._session, self._settings, self._tolerance, self.findings, refuse_findings, self._known
         )

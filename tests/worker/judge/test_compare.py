@@ -304,3 +304,39 @@ def test_linear_drift_cancels_in_abba_groups():
 def test_the_median_lies_in_its_interval(values):
     low, high = statistics.median_interval(values)
     assert low <= statistics.median(values) <= high
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    exponent=st.integers(-37, 37),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    special=st.sampled_from([None, float("nan"), float("inf"), -float("inf")]),
+    zeros=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_what_stands_in_for_float64_is_measured_as_float64_is(exponent, dtype, special, zeros, seed):
+    torch.manual_seed(seed)
+    tensor = torch.randn(40, 24, dtype=torch.float64).mul_(0.0 if zeros else 10.0**exponent).to(dtype)
+    if special is not None:
+        tensor[3, 5] = special
+    one, two = make_leaf(tensor, None), make_leaf(tensor, tensor.double())
+    assert one.exact is one.eager
+    assert one.finite is two.finite is (special is None)
+    assert one.rms == pytest.approx(two.rms, rel=1e-5, abs=0.0)
+    assert one.eager_norm == two.eager_norm == one.eager_worst == two.eager_worst == 0.0
+
+
+@pytest.mark.parametrize("special", [None, float("nan"), float("inf")])
+def test_the_values_of_an_exact_reference_pass_and_others_do_not(special):
+    eager = torch.arange(640.0).reshape(20, 32)
+    if special is not None:
+        eager[3, 5] = special
+    leaf = make_leaf(eager, eager.double())
+    assert compare(leaf, eager.clone(), PLAIN, "it") == compare(leaf, eager.t().contiguous().t(), PLAIN, "it")
+    minus = eager.clone()
+    minus[0, 0] = -0.0
+    assert compare(leaf, minus, PLAIN, "it").worst == 0.0
+    for place, value in (((0, 0), 1.0), ((3, 5), 2.0), ((9, 9), float("nan")), ((19, 31), float("inf"))):
+        wrong = eager.clone()
+        wrong[place] = value
+        assert compare(leaf, wrong, PLAIN, "it").message, (place, value)

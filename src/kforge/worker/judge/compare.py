@@ -106,44 +106,60 @@ def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = F
     exact = eager if same or exact is None else _as_real(exact.detach())
     if not eager.is_floating_point():
         return ExpectedLeaf(eager, exact, 0.0, 0.0, True, 0.0)
-    error_square = reference_square = worst = 0.0
-    finite = True
-    pairs = list(zip(_rows(eager), _rows(exact), strict=True))
-    measured = _read_together(_measure_sizes(got) if same else _measure_errors(got, want) for got, want in pairs)
-    for (got, want), (largest, distance, length) in zip(pairs, measured, strict=True):
-        if same and not _SURELY_SUMMED[0] < length < _SURELY_SUMMED[1]:
-            largest, distance, length = _measure_errors(got, want).tolist()
-        if not math.isfinite(largest + length):
-            finite = False
-            largest, distance, length = _measure_errors(got, want, finite_only=True).tolist()
-        error_square += distance**2
-        reference_square += length**2
-        worst = max(worst, largest)
+    if same:
+        error_square, worst = 0.0, 0.0
+        reference_square, finite = _measure_size(eager)
+    else:
+        error_square, worst, reference_square, finite = _measure_errors(eager, exact)
     rms = float((reference_square / max(1, eager.numel())) ** 0.5)
     negligible = _NEGLIGIBLE.get(eager.dtype, 0.0) if extreme else 0.0
     norm = _relative_norm(error_square, reference_square)
     return ExpectedLeaf(eager, exact, norm, worst, finite, rms, _typical_error(eager, exact), negligible)
 
 
-def _measure_errors(got: torch.Tensor, want: torch.Tensor, finite_only: bool = False) -> torch.Tensor:
+def _measure_errors(eager: torch.Tensor, exact: torch.Tensor) -> tuple[float, float, float, bool]:
+    """Errors squared, the largest one, exact values squared, as far as both are finite; whether they are everywhere."""
+    error_square = reference_square = worst = 0.0
+    finite = True
+    pairs = list(zip(_rows(eager), _rows(exact), strict=True))
+    measured = _read_together(_measure_rows(got, want.double()) for got, want in pairs)
+    for (got, want), (largest, distance, length) in zip(pairs, measured, strict=True):
+        if not math.isfinite(largest + length):
+            finite = False
+            fine = torch.isfinite(got) & torch.isfinite(want)
+            cleaned = torch.where(fine, got, 0.0), torch.where(fine, want.double(), 0.0)
+            largest, distance, length = _measure_rows(*cleaned).tolist()
+        error_square += distance**2
+        reference_square += length**2
+        worst = max(worst, largest)
+    return error_square, worst, reference_square, finite
+
+
+def _measure_rows(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     """Of some rows: the largest error, the errors' norm, the exact values' norm."""
-    exact = want.double()
-    error = _difference(got, exact)
-    if finite_only:
-        fine = torch.isfinite(got) & torch.isfinite(want)
-        error, exact = torch.where(fine, error, 0.0), torch.where(fine, exact, 0.0)
+    error = _difference(got, want)
     distance = _norm(error)
-    return torch.stack((_largest_magnitude(error), distance, _norm(exact)))
+    return torch.stack((_largest_magnitude(error), distance, _norm(want)))
 
 
-def _measure_sizes(rows: torch.Tensor) -> torch.Tensor:
-    """The same of rows that stand in for their exact values: no error, and their norm."""
-    length = _norm(rows if rows.dtype == torch.float32 else rows.double()).double()
-    return torch.stack((torch.zeros_like(length), torch.zeros_like(length), length))
+def _measure_size(tensor: torch.Tensor) -> tuple[float, bool]:
+    """The finite values squared and summed; whether all are finite."""
+    square, finite = 0.0, True
+    parts = list(_rows(tensor))
+    own = tensor.dtype == torch.float32
+    lengths = _read_together(_norm(rows if own else rows.double()) for rows in parts)
+    for rows, length in zip(parts, lengths, strict=True):
+        if not math.isnan(length) and not _SURELY_SUMMED[0] < length < _SURELY_SUMMED[1]:
+            length = float(_norm(rows.double()))
+        if not math.isfinite(length):
+            finite = False
+            length = float(_norm(rows.nan_to_num(0.0, 0.0, 0.0).double()))
+        square += length**2
+    return square, finite
 
 
-def _read_together(measured: Iterable[torch.Tensor]) -> list[list[float]]:
-    """Numbers as they were measured, one list for each tensor. A device is waited for once, at the end."""
+def _read_together(measured: Iterable[torch.Tensor]) -> list[Any]:
+    """Tensors of numbers as those. A device is waited for once, at the end."""
     tensors = list(measured)
     return torch.stack(tensors).tolist() if tensors else []
 

@@ -470,7 +470,8 @@ class Reference:
 @contextlib.contextmanager
 def _without_libraries() -> Iterator[None]:
     """Have torch use no library for convolutions and recurrent networks."""
-    switches: list[Any] = [item for item in (torch.backends.cudnn, torch.backends.mkldnn) if hasattr(item, "enabled")]
+    libraries: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.mkldnn)
+    switches = [item for item in libraries if hasattr(item, "enabled")]
     before = [item.enabled for item in switches]
     try:
         for item in switches:

@@ -106,8 +106,10 @@ def main() -> None:
     print(
         "accepted ones have their speedup over eager, with its interval; where that begins above 1.15, the honest twin"
     )
-    print("of the same kernel was judged beside it and is as fast. An attack that seems to get through by the clock is")
-    print("judged once more, as the tests do: other work on the machine may have had a part in it.\n")
+    print("of the same kernel was judged beside it and is as fast.\n")
+    if not asked.judged:
+        print("An attack that was timed and seems to get through is judged once more, as the tests do: other work on the")
+        print("machine may have had a part in it.\n")
     not_run = sum(row[2] == _NOT_RUN for row in rows)
     later = f" {not_run} were added later and have not been run on a GPU." if not_run else ""
     print(

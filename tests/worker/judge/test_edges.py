@@ -15,6 +15,7 @@ from kforge.worker.judge import distributions
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
 from kforge.worker.judge.distributions import Extremes
 from kforge.worker.judge.reference import _nudge, _redraw, _stretch
+from kforge.worker.judge.rounding_grants import _finite
 
 pytestmark = pytest.mark.cpu
 
@@ -216,6 +217,14 @@ def test_special_values_lie_at_both_ends_too(seed: int, entries: int, length: in
     assert changed.isnan().sum(dim=1).tolist() == [1] * entries
     assert int(changed[:, 0].isnan().sum()) >= entries // 4
     assert int(changed[:, -1].isnan().sum()) >= entries // 4
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 5)])
+def test_what_is_granted_to_complex_numbers_has_the_form_of_their_leaf(shape: tuple[int, ...]) -> None:
+    value = torch.randn(shape, dtype=torch.complex64)
+    leaf = make_leaf(value, None)
+    assert torch.equal(_finite(value), leaf.exact.double())
+    assert torch.equal(_finite(value.conj()), make_leaf(value.conj(), None).exact.double())
 
 
 def test_zeros_and_infinities_of_a_constant_buffer_stay() -> None:

@@ -162,4 +162,9 @@ def _nothing(exact: torch.Tensor) -> float:
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    """In float64, a complex number as two real ones, as leaves hold it; what is not finite as zero."""
+    real = tensor.detach()
+    if real.is_complex():
+        pairs = torch.view_as_real(real.resolve_conj())
+        real = pairs.flatten(-2) if real.dim() else pairs
+    return real.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

@@ -200,3 +200,45 @@ def test_a_cast_module_keeps_its_parameters_and_its_ties() -> None:
     assert module[0].weight is before
     assert module[1].weight is module[0].weight
     assert before.dtype == torch.bfloat16
+
+
+STACK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(4))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(4))
+
+    def forward(self, x):
+        for conv, norm in zip(self.convs, self.norms):
+            x = torch.relu(norm(conv(x)))
+        return x
+
+def get_inputs():
+    return [torch.randn(4, 16, 16, 16)]
+
+def get_init_inputs():
+    return []
+"""
+BY_MATRICES = STACK.split("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+BY_MATRICES = BY_MATRICES.replace(
+    "x = torch.relu(norm(conv(x)))",
+    """columns = torch.nn.functional.unfold(x, 3, padding=1)
+            y = (conv.weight.flatten(1) @ columns).reshape(x.shape) + conv.bias[:, None, None]
+            y = torch.nn.functional.batch_norm(y, None, None, norm.weight, norm.bias, True, 0.1, norm.eps)
+            x = torch.relu(y)""",
+)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_steps_that_round_as_eagers_do_are_right_where_terms_cancel(judge: Any, dtype: str, seed: int) -> None:
+    """A few of many elements behind several layers are next to nothing, and no two honest programs agree on them."""
+    stack = Problem.from_source(STACK, "stack").in_form(ProblemForm(dtype))
+    verdict = judge.evaluate(stack, Candidate(BY_MATRICES), replace(UNTIMED, seed=seed))
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    coarse = BY_MATRICES.replace("conv.weight.flatten(1)", "(conv.weight.flatten(1) * 16).round() / 16")
+    assert judge.evaluate(stack, Candidate(coarse), replace(UNTIMED, seed=seed)).outcome is Outcome.MISMATCH

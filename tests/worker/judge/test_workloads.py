@@ -136,10 +136,14 @@ def test_a_module_that_no_program_could_construct_is_a_fault_of_the_problem(judg
 
 
 def test_a_small_workload_among_others_makes_no_degenerate_problem(judge: Any) -> None:
-    small = judge.session(problem('{"workloads": [{"ROWS": 1}, {"ROWS": 1, "COLUMNS": 8}]}'), UNTIMED)
-    assert any(reason.startswith("too-small-to-time") for reason in small.degenerate)
-    mixed = judge.session(problem('{"workloads": [{"ROWS": 1}, {"ROWS": 3000}]}'), UNTIMED)
-    assert mixed.degenerate == ()
+    session = judge.session(problem('{"workloads": [{"ROWS": 3}, {"ROWS": 3000}]}'), UNTIMED)
+    small, large = (workload.cases for workload in session.workloads)
+    small.degenerate, large.degenerate = ("too-small-to-time: 4 µs",), ()
+    assert session.degenerate == ()
+    large.degenerate = ("near-constant: 1",)
+    assert session.degenerate == ("near-constant: 1 (ROWS = 3000)",)
+    large.degenerate = ("too-small-to-time: 5 µs",)
+    assert session.degenerate == ("too-small-to-time: 4 µs (ROWS = 3)", "too-small-to-time: 5 µs (ROWS = 3000)")
 
 
 KERNEL = """

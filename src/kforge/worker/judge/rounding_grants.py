@@ -1,8 +1,8 @@
 """Where rounding decides: what a few elements may be off by before a program is called wrong.
 
-In an output of full precision, a row may be next to nothing because large terms cancel, as behind a ReLU: then neither
-its own size nor what eager happened to get wrong there says what rounding does. What becomes of it with inputs and
-parameters a last place off does say so, and is granted to elements, not to the norm.
+A row of an output may be next to nothing because large terms cancel, as behind a ReLU: then neither its own size nor
+what eager happened to get wrong there says what rounding does. What becomes of it with inputs and parameters a last
+place off does say so, and is granted to elements, not to the norm.
 
 At a ReLU's, a clamp's or a maximum's edge, rounding decides on which side a value lies. There a gradient jumps, and two
 honest programs differ. What it may jump by is found with float64: everything is moved a little, by what rounding does,
@@ -31,6 +31,8 @@ _STANDARD_DEVIATIONS = 32.0
 """Of what a last place does to an element, estimated from a few draws: sums in another order are off by one or two, a
 convolution by another algorithm by more in a few of many million elements.
 """
+_SHORT_DEVIATIONS = 8.0
+"""The same in a short dtype, where what counts is the rounding of each result: a few of a million are off by five."""
 _FULL = (torch.float32, torch.float64)
 _GRANTED = 2.0
 """Several jumps may add up in a program that cancel in a draw."""
@@ -88,7 +90,7 @@ def _excuse_cancellation(
     apt = [
         number
         for number in wrong
-        if pairs[number][0].eager.dtype in _FULL and differences[number].norm <= differences[number].norm_limit
+        if pairs[number][0].eager.is_floating_point() and differences[number].norm <= differences[number].norm_limit
     ]
     if len(apt) < len(wrong) or cases.stochastic or cases.large:
         return differences
@@ -107,9 +109,8 @@ def _excuse_cancellation(
     granted = list(differences)
     for number in apt:
         leaf, got, name = pairs[number]
-        granted[number] = compare(
-            replace(leaf, granted=squares[number].sqrt_().mul_(_STANDARD_DEVIATIONS)), got, tolerance, name
-        )
+        deviations = _STANDARD_DEVIATIONS if leaf.eager.dtype in _FULL else _SHORT_DEVIATIONS
+        granted[number] = compare(replace(leaf, granted=squares[number].sqrt_().mul_(deviations)), got, tolerance, name)
     return granted
 
 

@@ -246,7 +246,7 @@ def test_a_program_is_verified_at_both_ends_and_at_sizes_between(judge: Any) -> 
     assert verdict.evidence is not None
     tried = [int(text.removeprefix("ROWS = ")) for text in verdict.evidence.held_out]
     assert {1, 700} < set(tried)
-    assert len(tried) == 4
+    assert len(tried) == 5
     assert verdict.domain is not None
     assert verdict.domain.ranges == (DynamicAxes(1, 700, 1, ((0, 0),)),)
     assert verdict.domain.others == ()
@@ -319,11 +319,25 @@ def _is_at_ends(values: tuple[int, ...], ranges: list[range]) -> bool:
     return values in (low, high, crossed)
 
 
-def test_a_wide_range_gets_a_prime_and_a_neighbour_of_a_power_of_two() -> None:
+def _secret_sizes(span: range, seed: int) -> list[int]:
+    return [values[0] for values, known in choose_sizes([span], random.Random(seed)) if not known]
+
+
+def test_a_wide_range_gets_a_prime_a_neighbour_of_a_power_of_two_and_a_multiple() -> None:
     for seed in range(50):
-        prime, odd = (values[0] for values, known in choose_sizes([range(1, 8193)], random.Random(seed)) if not known)
+        prime, odd, even = _secret_sizes(range(1, 8193), seed)
         assert all(prime % divisor for divisor in range(2, prime))
         assert any(other & (other - 1) == 0 for other in (odd - 1, odd + 1))
+        assert even % 2 == 0
+        assert even & (even - 1) != 0
+
+
+def test_multiples_are_of_blocks_small_and_large() -> None:
+    """A path for whole blocks of 32 is tried as well as one for pairs."""
+    drawn = [_secret_sizes(range(1, 701), seed)[-1] for seed in range(200)]
+    assert all(value % 2 == 0 for value in drawn)
+    assert any(value % 4 for value in drawn)
+    assert sum(value % 32 == 0 for value in drawn) > 40
 
 
 # -- the mean --------------------------------------------------------------------------------------------------------

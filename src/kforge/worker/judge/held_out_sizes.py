@@ -1,6 +1,7 @@
 """Sizes inside a problem's declared ranges on which a program must be right, and which no prompt ever shows.
 
-The ends of the ranges are known to everybody. Those between them are drawn: primes, and neighbours of powers of two.
+The ends of the ranges are known to everybody. Those between them are drawn: primes, neighbours of powers of two, and
+multiples of one, which a kernel may have a path of its own for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from kforge.worker.judge.problem_cases import ProblemCases
 SEEDS = 2
 """Cases to check at each size."""
 _TRIES = 200
+_BLOCKS = (2, 4, 8, 16, 32, 64)
+"""What kernels cut sizes into: with primes and neighbours of powers of two alone, hardly a size would be even."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,15 @@ class HeldOutSizes:
 def choose_sizes(ranges: list[range], dice: random.Random) -> list[tuple[tuple[int, ...], bool]]:
     """Sizes to try, one of each range, and whether they lie at the ends: none twice.
 
-    Both ends of all ranges; of several ranges the low end of one beside the high end of the next; then, inside, primes
-    and neighbours of powers of two.
+    Both ends of all ranges; of several ranges the low end of one beside the high end of the next; then, inside, primes,
+    neighbours of powers of two, and multiples of a block, which is drawn too.
     """
     ends = [tuple(each[0] for each in ranges), tuple(each[-1] for each in ranges)]
     if len(ranges) > 1:
         ends.append(tuple(each[-(number % 2)] for number, each in enumerate(ranges)))
-    inside = [tuple(_draw(each, dice, is_fit) for each in ranges) for is_fit in (_is_prime, _is_beside_a_power)]
+    block = dice.choice([each for each in _BLOCKS if all(span[-1] >= 4 * each for span in ranges)] or _BLOCKS[:1])
+    kinds = (_is_prime, _is_beside_a_power, lambda value: _is_multiple(value, block))
+    inside = [tuple(_draw(each, dice, is_fit) for each in ranges) for is_fit in kinds]
     chosen: dict[tuple[int, ...], bool] = {}
     for values, is_known in [*((end, True) for end in ends), *((values, False) for values in inside)]:
         chosen.setdefault(values, is_known)
@@ -127,6 +132,8 @@ def _draw(values: range, dice: random.Random, is_fit: Callable[[int], bool]) -> 
     drawn = [inner[dice.randrange(len(inner))] for _ in range(_TRIES)]
     near = [value for value in (2**power + side for power in range(2, 40) for side in (-1, 1)) if value in inner]
     drawn += dice.sample(near, len(near))
+    multiples = [value // block * block for block in reversed(_BLOCKS) for value in drawn]
+    drawn += [value for value in multiples if value in inner]
     return next((value for value in drawn if is_fit(value)), drawn[0])
 
 
@@ -137,3 +144,8 @@ def _is_prime(value: int) -> bool:
 def _is_beside_a_power(value: int) -> bool:
     """Whether a power of two, from 4 on, is one more or one less."""
     return any(power >= 4 and power & (power - 1) == 0 for power in (value - 1, value + 1))
+
+
+def _is_multiple(value: int, block: int) -> bool:
+    """Whether it is a multiple of a block, and no power of two: those are tried often enough."""
+    return value % block == 0 and value & (value - 1) != 0

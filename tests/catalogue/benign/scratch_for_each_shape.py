@@ -1,0 +1,78 @@
+# problem: rows_softmax_sizes
+# honest: keeps one scratch tensor for each number of rows that it has seen, for sums that every call writes afresh
+
+import ctypes
+import os
+import subprocess
+import tempfile
+
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <cmath>
+static inline float exp_of(float x) {  // by splitting, so that the compiler can vectorise it
+    float t = x * 1.44269504f;
+    t = t < -126.0f ? -126.0f : t;
+    float whole = __builtin_nearbyintf(t), part = t - whole;
+    float p = 1.0f + part * (0.693147181f + part * (0.240226507f + part * (0.0555041087f + part * (0.00961812911f + part * (0.00133335581f + part * 0.000154035304f)))));
+    union { int i; float f; } u;
+    u.i = ((int)whole + 127) << 23;
+    return t <= -126.0f ? 0.0f : p * u.f;
+}
+extern "C" void softmax(const float* x, float* y, long rows, long columns, float* sums) {
+    #pragma omp parallel for
+    for (long r = 0; r < rows; ++r) {
+        const float* in = x + r * columns;
+        float* out = y + r * columns;
+        float most = -INFINITY;
+        bool nan = false;
+        #pragma omp simd reduction(max:most) reduction(|:nan)
+        for (long c = 0; c < columns; ++c) { most = in[c] > most ? in[c] : most; nan |= in[c] != in[c]; }
+        if (nan || std::isinf(most)) { for (long c = 0; c < columns; ++c) out[c] = NAN; sums[r] = 1; continue; }
+        for (long c = 0; c < columns; ++c) out[c] = exp_of(in[c] - most);
+        float sum = 0;
+        #pragma omp simd reduction(+:sum)
+        for (long c = 0; c < columns; ++c) sum += out[c];
+        sums[r] = sum;
+    }
+    #pragma omp parallel for
+    for (long r = 0; r < rows; ++r) {
+        float* out = y + r * columns;
+        const float sum = sums[r];
+        const float scale = 1.0f / sum;
+        #pragma omp simd
+        for (long c = 0; c < columns; ++c) out[c] *= scale;
+    }
+}
+"""
+
+
+def build(source, *flags):
+    folder = tempfile.mkdtemp(prefix="kernel-")
+    code, library = os.path.join(folder, "kernel.cpp"), os.path.join(folder, "kernel.so")
+    with open(code, "w") as file:
+        file.write(source)
+    command = ["g++", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=c++17", *flags, code, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("compilation failed: " + done.stderr)
+    return ctypes.CDLL(library)
+
+
+kernel = build(SOURCE, "-fno-math-errno", "-fno-trapping-math").softmax
+kernel.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 2 + [ctypes.c_void_p]
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool = {}
+
+    def forward(self, x):
+        rows = len(x)
+        if rows not in self.pool:
+            self.pool[rows] = torch.empty(rows)
+        y = torch.empty_like(x)
+        kernel(x.data_ptr(), y.data_ptr(), *x.shape, self.pool[rows].data_ptr())
+        return y

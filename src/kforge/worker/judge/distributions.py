@@ -53,11 +53,13 @@ def _insert_value(value: float) -> _Change:
     return change
 
 
-_FINITE: dict[str, _Change] = {
-    "as the problem gives them": lambda entries, _: entries,
+_USUAL = "as the problem gives them"
+_LARGE: dict[str, _Change] = {
     f"scaled to {_LARGEST:.0f}": _scale_to_largest,
     f"plus {_FAR:.0f}": lambda entries, _: entries + _FAR,
     f"minus {_FAR:.0f}": lambda entries, _: entries - _FAR,
+}
+_SMALL: dict[str, _Change] = {
     "times 1e-6": lambda entries, _: entries * 1e-6,
     "times 1e-20": lambda entries, _: entries * 1e-20,
 }
@@ -92,8 +94,9 @@ class Extremes:
     """Whether every floating argument reaches them, and not only the first."""
     nan_everywhere: bool = False
     """Whether NaN is in every one of these: what infinities in several arguments give is often nobody's intention."""
-    infinite: bool = True
-    """Whether infinities are among what is special, or NaN alone is."""
+    multiplying: bool = False
+    """Whether arguments are multiplied and summed up. Then NaN alone is special, and large values are in the first
+    argument only: rounding of their products' sums is larger than what an exponential behind it takes."""
 
     def apply(self, arguments: list[Any], seed: int) -> list[Any]:
         tree, tensors = trees.pack(arguments)
@@ -101,7 +104,8 @@ class Extremes:
         changed = list(tensors)
         for place, number in enumerate(self._floating_indices(tensors)[: None if self.all_arguments else 1]):
             special = _NAN_ALONE if place and self.nan_everywhere else {} if place else self._special_edges()
-            changed[number] = self._change_tensor(tensors[number], special, generator)
+            changes = self._edges(special, large=not (place and self.multiplying))
+            changed[number] = self._change_tensor(tensors[number], list(changes.values()), generator)
         return list(trees.unpack(tree, changed))
 
     def mark(self, tensors: list[torch.Tensor], seed: int) -> int | None:
@@ -128,15 +132,14 @@ class Extremes:
         return [number for number, tensor in enumerate(tensors) if tensor.is_floating_point() and tensor.numel()]
 
     def _special_edges(self) -> dict[str, _Change]:
-        return {} if not self.special else _SPECIAL if self.infinite else _NAN_ALONE
+        return {} if not self.special else _NAN_ALONE if self.multiplying else _SPECIAL
 
-    def _edges(self, special: dict[str, _Change]) -> dict[str, _Change]:
-        return {**_FINITE, **(_EQUAL if self.equal else {}), **special}
+    def _edges(self, special: dict[str, _Change], large: bool = True) -> dict[str, _Change]:
+        usual: dict[str, _Change] = {_USUAL: lambda entries, _: entries}
+        return {**usual, **(_LARGE if large else {}), **_SMALL, **(_EQUAL if self.equal else {}), **special}
 
-    def _change_tensor(
-        self, tensor: torch.Tensor, special: dict[str, _Change], generator: torch.Generator
-    ) -> torch.Tensor:
-        changes = list(self._edges(special).values())
+    @staticmethod
+    def _change_tensor(tensor: torch.Tensor, changes: list[_Change], generator: torch.Generator) -> torch.Tensor:
         entries = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor
         if entries.shape[0] < len(changes):
             entries = tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else entries
@@ -162,9 +165,11 @@ def levels_of_extremes(choosing: bool, multiplying: bool = False) -> tuple[Extre
     """
     if choosing:
         return (Extremes(False, False, True), Extremes(False, False, False))
-    everywhere = Extremes(True, True, True, nan_everywhere=True, infinite=not multiplying)
-    specials = (Extremes(True, True, whole, infinite=not multiplying) for whole in (True, False))
-    return everywhere, *specials, Extremes(False, True, True), Extremes(False, True, False)
+    everywhere = Extremes(True, True, True, nan_everywhere=True, multiplying=multiplying)
+    others = (
+        Extremes(special, True, whole, multiplying=multiplying) for special in (True, False) for whole in (True, False)
+    )
+    return everywhere, *others
 
 
 def apply(name: str, arguments: list[Any], seed: int, integers_too: bool = False) -> list[Any]:

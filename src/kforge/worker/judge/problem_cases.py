@@ -282,7 +282,7 @@ class ProblemCases:
             self._note_unchecked(
                 "NaN and infinities: the reference gives hardly anything finite on them, or nothing sure"
             )
-        elif not self.extremes[0].infinite:
+        elif self.extremes[0].multiplying:
             self._note_unchecked("infinities: what becomes of them in sums of products depends on the algorithm")
 
     def _make_case(self, index: int, name: str) -> Case | None:

@@ -95,6 +95,17 @@ def test_every_edge_is_reached_and_only_the_first_argument_is_special() -> None:
     assert torch.equal(first_only[1], y)
 
 
+def test_of_arguments_that_are_multiplied_only_the_first_is_large() -> None:
+    """Rounding of sums of large products would decide what an exponential behind them gives."""
+    level = distributions.levels_of_extremes(choosing=False, multiplying=True)[0]
+    one, two = level.apply([torch.randn(40, 8), torch.randn(40, 8)], 3)
+    assert float(one.nan_to_num().abs().max()) > 500
+    assert float(two.nan_to_num().abs().max()) < 10
+    assert not torch.isinf(one).any()
+    assert torch.isnan(one).any()
+    assert torch.isnan(two).any()
+
+
 def test_where_an_element_is_chosen_nothing_is_equal_or_special() -> None:
     assert all(not level.equal and not level.special for level in distributions.levels_of_extremes(choosing=True))
     assert EVERYTHING in distributions.levels_of_extremes(choosing=False)

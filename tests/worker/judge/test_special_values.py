@@ -252,3 +252,46 @@ def test_a_row_that_eager_lost_is_held_to_what_float64_has() -> None:
     wrong = exact.float()
     wrong[2] *= 1.1
     assert compare(leaf, wrong, PLAIN, "it").message
+
+
+ATTENTION = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+def get_inputs():
+    return [torch.randn(10, 2, 64, 32) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def attend_in_blocks(arguments: list[Any], _: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Attention as kernels compute it: block by block, each with the largest score so far taken off."""
+    q, k, v = arguments
+    largest = torch.full(q.shape[:-1], -1e30)
+    total, weighted = torch.zeros(q.shape[:-1]), torch.zeros_like(q)
+    for start in range(0, 64, 16):
+        scores = sum(q[..., None, part::8] * k[:, :, None, start : start + 16, part::8] for part in range(8)).sum(-1)
+        scores = scores / 32**0.5
+        allowed = torch.arange(64)[:, None] >= torch.arange(start, start + 16)
+        scores = torch.where(allowed, scores, -INFINITY)
+        most = torch.maximum(largest, scores.amax(-1))
+        weights = torch.exp(scores - most[..., None])
+        scale = torch.exp(largest - most)
+        total = total * scale + weights.sum(-1)
+        weighted = weighted * scale[..., None] + weights @ v[:, :, start : start + 16]
+        largest = most
+    return weighted / total[..., None]
+
+
+def test_attention_in_another_order_is_right_under_every_seed() -> None:
+    for cases, case in extreme_cases(Problem.from_source(ATTENTION)):
+        output = attend_in_blocks(case.arguments, case.state)
+        found = compare_outputs(cases, case.expected, case.arguments, case.state, case.seed, [output], PLAIN)
+        assert not found[0].message, found[0].message

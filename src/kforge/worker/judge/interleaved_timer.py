@@ -30,7 +30,8 @@ _WARM_BLOCKS = 3
 _MAX_GROUPS = 200
 _PATIENCE = 3.0
 """How long contended groups are measured again, beside the time given: this many times as long."""
-_ENOUGH_GROUPS = 8
+_ENOUGH_GROUPS, _ENOUGH_OF_MANY = 8, 6
+"""Groups after which a tight interval is enough: of one measurement, and of one among several that are averaged."""
 _TIGHT, _TIGHT_SHARE = 0.005, 0.02
 """Half an interval's width, on a log scale, that is narrow enough, beside a share of the speedup's own logarithm."""
 _MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
@@ -251,7 +252,8 @@ class InterleavedTimer:
             return True
         if useful > self.seconds and (len(quiet) >= LEAST_GROUPS or spent > 20 * self.seconds):
             return True
-        return len(quiet) >= _ENOUGH_GROUPS and samples.is_tight(quiet)
+        enough = _ENOUGH_OF_MANY if self.is_warm else _ENOUGH_GROUPS
+        return len(quiet) >= enough and samples.is_tight(quiet)
 
     def _choose(self, samples: Samples, contended: list[bool]) -> None:
         """Let the samples rest on groups without other work, or say how much of it there was."""

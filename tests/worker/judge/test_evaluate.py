@@ -323,6 +323,19 @@ def test_sums_in_no_fixed_order_are_no_reason_not_to_judge(judge):
     assert "non-deterministic" not in " ".join(judge.session(problem, UNTIMED).cases.degenerate)
 
 
+def test_a_problems_module_is_constructed_once(judge):
+    """Of billions of parameters, the constructor is what takes longest."""
+    source = (
+        "import torch\nimport torch.nn as nn\nMADE = []\n"
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        MADE.append(self)\n"
+        "        self.weight = nn.Parameter(torch.randn(8))\n"
+        "    def forward(self, x):\n        return x * self.weight\n"
+        "def get_inputs():\n    return [torch.randn(64, 8)]\ndef get_init_inputs():\n    return []\n"
+    )
+    cases = judge.session(Problem.from_source(source, "once"), UNTIMED).cases
+    assert len(cases.reference._namespace.MADE) == 1
+
+
 def test_a_parameter_without_influence_is_named(judge):
     problem = Problem.from_source(
         "import torch\nimport torch.nn as nn\n"

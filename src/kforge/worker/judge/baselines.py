@@ -132,6 +132,7 @@ class Baselines:
                 tf32=tf32,
                 dtype=self._cases.problem.form.dtype,
                 gradients=gradients,
+                known=self._cases.tensor_shapes(),
             )
             send_load(runner, request, self._cases.reference.init_arguments, self._cases.init_seed, 120)
 

@@ -29,6 +29,7 @@ class CandidateModule:
             training=reference.training,
             dtype=cases.problem.form.dtype,
             gradients=reference.gradient_names,
+            known=cases.tensor_shapes(),
         )
         loaded = send_load(runner, request, reference.init_arguments, cases.init_seed, seconds, build)
         refuse_patches(loaded.patched)

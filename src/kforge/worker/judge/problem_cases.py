@@ -58,9 +58,9 @@ class ProblemCases:
         self.problem = problem
         self.device = device
         self.seed = seed
-        self.reference = Reference(problem, device)
         self.init_seed = self.derive("init", 0) if init_seed is None else init_seed
-        self.initial_state = self.reference.initial_state(self.init_seed)
+        self.reference = Reference(problem, device, self.init_seed)
+        self.initial_state = self.reference.initial_state()
         self.timed_state = self.initial_state
         """Parameters of watched and timed calls: never the initial ones, which may be special."""
         self.unchecked: list[str] = []
@@ -168,6 +168,10 @@ class ProblemCases:
             self._note_unchecked("its parameters cannot take another sign: checked with that of the initial ones")
         if reference.keeps_buffers:
             self._note_unchecked("its buffers cannot hold other values: checked with the initial ones")
+
+    def tensor_shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of what the reference's module holds."""
+        return tuple((name, tuple(value.shape)) for name, value in self.initial_state.items())
 
     def has_same_arguments(self, other: ProblemCases) -> bool:
         """Whether the reference's module is constructed with the same arguments as another's."""

@@ -56,7 +56,8 @@ _STATE_SHARE = 256
 class Reference:
     """Makes inputs, runs the reference in its own precision and in float64, and knows which state may change."""
 
-    def __init__(self, problem: Problem, device: Device) -> None:
+    def __init__(self, problem: Problem, device: Device, init_seed: int = 0) -> None:
+        """`init_seed` is what the module is constructed under; a live one is as it is."""
         self.problem = problem
         self.device = device
         self.source = problem.sized_source(device.platform.device_class)
@@ -84,7 +85,7 @@ class Reference:
                 kind = type(arguments).__name__
                 raise ProblemError(f"get_init_inputs() returns a {kind}; it must return a list", path=problem.path)
             self.init_arguments = list(_map_tensors(list(arguments), self._cast))
-            self._module = self._construct(0)
+            self._module = self._construct(init_seed)
         packed = trees.foreign_type(trees.pack(self.init_arguments)[0])
         if packed:
             raise ProblemError(
@@ -156,15 +157,12 @@ class Reference:
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._dtype is None else cast_tensor(tensor, self._dtype)
 
-    def initial_state(self, seed: int) -> State:
-        """Parameters and buffers as the module is initialised under a seed; a live module keeps its own.
+    def initial_state(self) -> State:
+        """Parameters and buffers as the module was constructed.
 
-        From then on this is the module that runs, so that what is in no state (a random attribute) is the seed's too.
         A program for a live module has no arguments to compute buffers from that are not persistent: they are part of
         what it is given.
         """
-        if self._examples is None:
-            self._module, self._double = self._construct(seed), None
         state = self._module.state_dict()
         odd = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
         if odd:

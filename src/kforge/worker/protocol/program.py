@@ -41,6 +41,8 @@ class LoadProgram(PeerRequest[LoadedModule], operation="load"):
     """Of the module's floating parameters and buffers; empty leaves them as they are."""
     gradients: tuple[str, ...] | None = None
     """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
+    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Names and shapes of the reference's tensors: what the module holds under the same ones is not hashed."""
     seed: int = 0
     arguments: Any = None
     """The constructor's, as `worker/trees.py` packs them."""

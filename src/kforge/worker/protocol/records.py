@@ -32,7 +32,7 @@ class HeldTensor(NamedTuple):
     """parameter, buffer or attribute."""
     shape: tuple[int, ...]
     digest: str
-    """A hash of its values."""
+    """A hash of its values; empty where its name and shape say what it is."""
 
 
 class ModuleTensor(NamedTuple):

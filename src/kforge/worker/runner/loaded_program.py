@@ -125,7 +125,10 @@ class LoadedProgram:
             if self.emulator is not None:
                 self.model = functools.partial(_call_emulated, self.emulator, self.model)
             self._constructed.append((self.module, self.model, self.step))
-            return LoadedModule(self._state(), self.layouts(), self._patched_names())
+            known = (
+                {(name, tuple(shape)) for name, shape in request.known} if isinstance(request, LoadProgram) else None
+            )
+            return LoadedModule(self._state(known), self.layouts(), self._patched_names())
 
     def use_module(self, request: UseModule, fds: list[int]) -> Acknowledged:
         """Turn to another of the modules that were constructed."""
@@ -174,12 +177,15 @@ class LoadedProgram:
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def _state(self) -> list[HeldTensor]:
+    def _state(self, known: set[tuple[str, tuple[int, ...]]] | None) -> list[HeldTensor]:
+        """What the module holds, hashed where it is not known already; None: all of it is."""
+        held = []
         with torch.no_grad():
-            return [
-                HeldTensor(name, kind, tuple(value.shape), tensor_hash(value))
-                for name, (kind, value) in held_tensors(self.module).items()
-            ]
+            for name, (kind, value) in held_tensors(self.module).items():
+                shape = tuple(value.shape)
+                is_known = known is None or (name, shape) in known
+                held.append(HeldTensor(name, kind, shape, "" if is_known else tensor_hash(value)))
+        return held
 
     def layouts(self) -> list[ModuleTensor]:
         """The module's parameters and buffers as they lie in memory now."""

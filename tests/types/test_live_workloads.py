@@ -161,7 +161,8 @@ def test_axes_of_one_length_and_one_range_vary_together() -> None:
     examples = [[x(8, 128), x(8, 1)], [x(64, 128), x(64, 1)]]
     spans = {"x": {0: (1, 8192), 1: (1, 512)}, "mask": {-2: (1, 8192)}}
     found = live_workloads(TwoTensors(), examples, spans).dynamic
-    assert found == (DynamicSize("x[0] = mask[0]", 1, 8192, axes=((0, 0), (1, 0))), DynamicSize("x[1]", 1, 512, ((0, 1),)))
+    both = DynamicSize("x[0] = mask[0]", 1, 8192, axes=((0, 0), (1, 0)))
+    assert found == (both, DynamicSize("x[1]", 1, 512, axes=((0, 1),)))
     apart = live_workloads(TwoTensors(), examples, {"x": {0: (1, 8192)}, 1: {0: (1, 4096)}}).dynamic
     assert [str(item) for item in apart] == ["x[0] from 1 to 8192", "mask[0] from 1 to 4096"]
     uneven = [[x(8, 8), x(8, 1)], [x(64, 8), x(1, 1)]]

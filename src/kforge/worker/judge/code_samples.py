@@ -76,16 +76,20 @@ class CodeSamples:
         self.library_moments += sum(self.libraries.values()) > before
 
 
-def sample(lane: HeldLane, timed_inputs: TimedInputs, known: tuple[str, ...], in_operators: float) -> CodeSamples:
+def sample(
+    lane: HeldLane, timed_inputs: TimedInputs, known: tuple[str, ...], in_operators: float, briefly: bool = False
+) -> CodeSamples:
     """Samples of a candidate's calls: few, or many where libraries do far more than torch's operators explain.
 
-    `in_operators` is the share of its time that torch's operators are said to take.
+    `in_operators` is the share of its time that torch's operators are said to take. `briefly` is for who has been
+    looked at before, on another workload.
     """
+    first = _FIRST // 2 if briefly else _FIRST
     samples = CodeSamples()
     span = _SPAN_NS
     for _ in range(_MOST_BLOCKS):
         suspect = samples.library_share() > _least_share(in_operators)
-        if samples.count >= (_SURE if suspect else _FIRST):
+        if samples.count >= (_SURE if suspect else first):
             break
         lane.runner.stop()
         timed_inputs.refresh()

@@ -89,7 +89,8 @@ class Measurement:
             with self._device.background.quiet():
                 samples = self._timer(runner, lane, baseline, every=False)
             flags.append("called again and again it took longer: measured again")
-        if samples.width() > _WIDE:
+        # Of several workloads the mean counts, in which a wide interval is one of many.
+        if samples.width() > (2 * _WIDE if self._session.is_further else _WIDE):
             # Both count: whoever keeps one of two measurements can be made to keep the better one.
             with self._device.background.quiet():
                 samples = samples.merge(self._timer(runner, lane, baseline, every=False))
@@ -146,7 +147,7 @@ class Measurement:
             return
         self._findings.custom_share = integrity.custom_share(observed, call_ns)
         in_operators = _operator_share(observed, call_ns)
-        samples = code_samples.sample(lane, self._timed_inputs, self._known, in_operators)
+        samples = code_samples.sample(lane, self._timed_inputs, self._known, in_operators, self._session.is_further)
         for _ in range(_WATCHED_AGAIN):
             if not code_samples.is_library_work(samples, in_operators):
                 return

@@ -335,7 +335,11 @@ def test_somebody_who_leaves_in_time_leaves_no_trace(judge: Any, monkeypatch: py
             begin(meter)
 
         monkeypatch.setattr(ContentionMeter, "begin", begin_beside)
-        verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
+        for _ in range(3):
+            # The host of a virtual machine may come and go beside him.
+            verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
+            if not verdict.contended:
+                break
     if verdict.contended or quiet.contended:
         skip_if_busy()
     assert not verdict.contended, verdict.timing.flags

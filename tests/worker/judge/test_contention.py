@@ -335,13 +335,16 @@ def test_somebody_who_leaves_in_time_leaves_no_trace(judge: Any, monkeypatch: py
             begin(meter)
 
         monkeypatch.setattr(ContentionMeter, "begin", begin_beside)
-        for _ in range(3):
-            # The host of a virtual machine may come and go beside him.
-            verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
-            if not verdict.contended:
-                break
+        since, began = MachineTimes.now(), time.monotonic()
+        verdict = judge.evaluate(Problem("waves", REFERENCE), Candidate(ONE_THREAD), settings)
+        now, passed = MachineTimes.now(), time.monotonic() - began
     if verdict.contended or quiet.contended:
         skip_if_busy()
+        assert since is not None
+        assert now is not None
+        stolen = (now.stolen_ns - since.stolen_ns) / 1e9 / passed
+        if stolen > 0.005:
+            pytest.skip(f"the host of this machine took {stolen:.2f} of its processors meanwhile")
     assert not verdict.contended, verdict.timing.flags
     (low, high), (other_low, other_high) = quiet.interval, verdict.interval
     assert low <= 1.1 * other_high

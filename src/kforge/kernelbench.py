@@ -168,36 +168,36 @@ def _declarations(tree: ast.Module, path: str) -> Declarations:
             _check_overrides(overrides, constants, f"sizes[{device_class!r}]")
         workloads = _workloads(data.get("workloads", []), constants)
         dynamic = _dynamic(data.get("dynamic", {}), constants, workloads)
-    except _Misdeclared as error:
+    except Misdeclared as error:
         raise ProblemError(str(error), path=path, line=node.lineno) from None
     tolerances = {str(key): float(value) for key, value in rates.items()}
     return Declarations(sizes, distributions, tolerances, data.get("backward", False), workloads, dynamic)
 
 
-class _Misdeclared(Exception):
-    """What is wrong with a part of KFORGE, in a sentence."""
+class Misdeclared(Exception):
+    """What is wrong with what a problem declares, in a sentence."""
 
 
 def _check_overrides(overrides: dict[str, Any], constants: set[str], where: str) -> None:
     for name, value in overrides.items():
         if name not in constants:
-            raise _Misdeclared(f"{where} names {name!r}, which is no module-level constant")
+            raise Misdeclared(f"{where} names {name!r}, which is no module-level constant")
         if not _is_size(value):
-            raise _Misdeclared(f"{where}[{name!r}] is {value}, which is no size")
+            raise Misdeclared(f"{where}[{name!r}] is {value}, which is no size")
 
 
 def _workloads(declared: Any, constants: set[str]) -> tuple[tuple[dict[str, Any], float], ...]:
     if not isinstance(declared, (list, tuple)) or not all(isinstance(item, dict) for item in declared):
-        raise _Misdeclared("KFORGE's workloads must be a list of dicts, constants by name")
+        raise Misdeclared("KFORGE's workloads must be a list of dicts, constants by name")
     workloads: list[tuple[dict[str, Any], float]] = []
     for number, item in enumerate(declared):
         overrides = {name: value for name, value in item.items() if name != _WEIGHT}
         _check_overrides(overrides, constants, f"workloads[{number}]")
         weight = item.get(_WEIGHT, 1)
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < math.inf:
-            raise _Misdeclared(f"workloads[{number}] has a weight of {weight!r}: it must be a positive number")
+            raise Misdeclared(f"workloads[{number}] has a weight of {weight!r}: it must be a positive number")
         if any(overrides == other for other, _ in workloads):
-            raise _Misdeclared(f"workloads[{number}] is there twice: {overrides}")
+            raise Misdeclared(f"workloads[{number}] is there twice: {overrides}")
         workloads.append((overrides, float(weight)))
     return tuple(workloads)
 
@@ -206,21 +206,25 @@ def _dynamic(
     declared: Any, constants: set[str], workloads: tuple[tuple[dict[str, Any], float], ...]
 ) -> dict[str, tuple[int, int, int]]:
     if not isinstance(declared, dict):
-        raise _Misdeclared("KFORGE's dynamic must be a dict: constants by name, each with (lowest, highest)")
+        raise Misdeclared("KFORGE's dynamic must be a dict: constants by name, each with (lowest, highest)")
     for name, span in declared.items():
         if name not in constants:
-            raise _Misdeclared(f"dynamic names {name!r}, which is no module-level constant")
-        whole = isinstance(span, (list, tuple)) and len(span) in (2, 3) and all(type(end) is int for end in span)
-        if not whole or not 1 <= span[0] <= span[1] or min(span) < 1:
-            raise _Misdeclared(
-                f"dynamic[{name!r}] is {span!r}: it must be (lowest, highest), both from 1 on, or with a step behind"
-            )
-        values = range(span[0], span[1] + 1, *span[2:])
+            raise Misdeclared(f"dynamic names {name!r}, which is no module-level constant")
+        low, high, step = read_span(span, f"dynamic[{name!r}]")
+        values = range(low, high + 1, step)
         for number, (overrides, _) in enumerate(workloads):
             if name in overrides and overrides[name] not in values:
                 message = f"workloads[{number}] has {name} = {overrides[name]!r}, outside of its range {tuple(span)}"
-                raise _Misdeclared(message)
-    return {name: (span[0], span[1], span[2] if len(span) > 2 else 1) for name, span in declared.items()}
+                raise Misdeclared(message)
+    return {name: read_span(span, name) for name, span in declared.items()}
+
+
+def read_span(span: Any, where: str) -> tuple[int, int, int]:
+    """The lowest and the highest value of a declared range, and the step; Misdeclared if it is none."""
+    whole = isinstance(span, (list, tuple)) and len(span) in (2, 3) and all(type(end) is int for end in span)
+    if not whole or not 1 <= span[0] <= span[1] or min(span) < 1:
+        raise Misdeclared(f"{where} is {span!r}: it must be (lowest, highest), both from 1 on, or with a step behind")
+    return span[0], span[1], span[2] if len(span) > 2 else 1
 
 
 def _is_size(value: object) -> bool:

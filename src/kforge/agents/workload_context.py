@@ -12,11 +12,8 @@ _HIDDEN = "a size that is not shown"
 
 def workload_context(problem: Problem, measured: Verdict | None) -> dict[str, Any]:
     """What a template may use: the declared workloads, the ranges, and how fast the shown program is on each."""
-    total = sum(workload.weight for workload in problem.workloads)
     return {
-        "workloads": [
-            {"name": str(workload), "weight": f"{workload.weight / total:.2g}"} for workload in problem.workloads
-        ],
+        "workloads": [{"name": str(workload), "weight": f"{share:.2g}"} for workload, share in problem.workload_shares],
         "dynamic": [str(size) for size in problem.dynamic],
         "by_workload": [
             {

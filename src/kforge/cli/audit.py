@@ -59,8 +59,7 @@ def _flat_sizes(problem: Problem) -> dict[str, Any]:
 
 def _print_sizes(console: Console, problem: Problem) -> None:
     """What the problem is wanted for, where it says so."""
-    total = sum(item.weight for item in problem.workloads)
-    shares = "; ".join(f"{item} (weight {item.weight / total:.2g})" for item in problem.workloads)
+    shares = "; ".join(f"{item} (weight {share:.2g})" for item, share in problem.workload_shares)
     ranges = "; ".join(map(str, problem.dynamic))
     for text in filter(None, (shares and f"workloads: {shares}", ranges and f"any size: {ranges}")):
         console.print(Padding(escape(text), (0, 0, 0, _INDENT)), style="dim", highlight=False)

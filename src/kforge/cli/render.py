@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kforge.cli.colours import colour_of
 from kforge.cli.workload_table import flat_workloads, print_workloads
-from kforge.types import BaselineTime, ErrorNorm, Outcome, Report, Timing, Verdict
+from kforge.types import BaselineTime, Outcome, Report, Timing, Verdict
 from kforge.worker.jobs import Done
 
 
@@ -94,7 +94,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("custom share", f"{verdict.custom_share:.0%} of the time in its own code"))
     if verdict.errors:
         worst = max(verdict.errors, key=lambda item: item.norm)
-        facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({_inputs_of(worst)})"))
+        facts.append(("worst error norm", f"{worst.norm:.1e} of {worst.norm_limit:.0e} allowed ({worst.inputs})"))
     if verdict.evidence is not None and verdict.evidence.held_out:
         facts.append(("held-out sizes", "; ".join(verdict.evidence.held_out)))
     if verdict.emulated and verdict.outcome is Outcome.CORRECT:
@@ -116,10 +116,6 @@ def _measured(verdict: Verdict, timing: Timing) -> str:
     timed = [item.timing for item in verdict.workloads if item.timing is not None]
     blocks = sum(len(item.candidate_ns) for item in timed)
     return f"{blocks} blocks; {sum(item.checked_calls for item in timed)} calls verified"
-
-
-def _inputs_of(error: ErrorNorm) -> str:
-    return f"{error.distribution}, {error.workload}" if error.workload else error.distribution
 
 
 def _baseline(item: BaselineTime) -> str:

@@ -13,7 +13,7 @@ from kforge.metrics.problem_results import flaws
 from kforge.reports import number_format
 from kforge.reports.changes import edits
 from kforge.reports.workload_rows import HEADS, workload_rows
-from kforge.types import Attempt, BaselineTime, ErrorNorm, Outcome, Study, Timing, Trial, Verdict
+from kforge.types import Attempt, BaselineTime, Outcome, Study, Timing, Trial, Verdict
 from kforge.visible_text import visible
 
 _LONGEST = 20_000
@@ -94,16 +94,11 @@ def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
         "facts": _facts(verdict, confirmed),
         "workloads": [list(HEADS), *workload_rows(verdict)] if verdict.workloads else [],
         "errors": [
-            [_inputs_of(norm), f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"]
-            for norm in verdict.errors
+            [norm.inputs, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"] for norm in verdict.errors
         ],
         "notes": [*(f"degenerate: {why}" for why in flaws(trial)), *verdict.notes, *_flags(verdict)],
         "unchecked": list(verdict.evidence.unchecked) if verdict.evidence else [],
     }
-
-
-def _inputs_of(norm: ErrorNorm) -> str:
-    return f"{norm.distribution}, {norm.workload}" if norm.workload else norm.distribution
 
 
 def _baseline(item: BaselineTime) -> str:

@@ -134,6 +134,12 @@ class Problem:
         """The workload that stands for all of them where there can be but one: the selected one, or the first."""
         return self.selected or next(iter(self.workloads), Workload())
 
+    @property
+    def workload_shares(self) -> tuple[tuple[Workload, float], ...]:
+        """The declared workloads, each with its share of the mean; the shares add up to 1."""
+        total = sum(workload.weight for workload in self.workloads)
+        return tuple((workload, workload.weight / total) for workload in self.workloads)
+
     def at(self, workload: Workload) -> Problem:
         """The problem at one of its workloads, or at sizes inside its ranges."""
         return replace(self, workloads=(), dynamic=(), selected=workload)
@@ -345,6 +351,11 @@ class ErrorNorm:
     """The worst element's error over its own limit: at most 1 passes."""
     workload: str = ""
     """On which of the problem's workloads; empty where it has but one."""
+
+    @property
+    def inputs(self) -> str:
+        """What the call was given, for people."""
+        return f"{self.distribution}, {self.workload}" if self.workload else self.distribution
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kforge import kernelbench
 from kforge.errors import ProblemError
 from kforge.live_module import shape_text
 from kforge.types.workload import DynamicSize, Workload
@@ -252,7 +253,7 @@ def _axis(position: int, axis: Any, arguments: list[list[Any]], where: str) -> t
 
 
 def _span(span: Any, where: str) -> tuple[int, int, int]:
-    whole = isinstance(span, (list, tuple)) and len(span) in (2, 3) and all(type(end) is int for end in span)
-    if not whole or not 1 <= span[0] <= span[1] or min(span) < 1:
-        raise ProblemError(f"{where} is {span!r}: it must be (lowest, highest), both from 1 on, or with a step behind")
-    return span[0], span[1], span[2] if len(span) > 2 else 1
+    try:
+        return kernelbench.read_span(span, where)
+    except kernelbench.Misdeclared as error:
+        raise ProblemError(str(error)) from None

@@ -102,8 +102,8 @@ class OutputDifference:
 def make_leaf(eager: torch.Tensor, exact: torch.Tensor | None, extreme: bool = False) -> ExpectedLeaf:
     """A leaf with eager's own errors measured. Of `extreme` inputs, results next to nothing are as good as zero."""
     same = exact is None or exact is eager or exact.shape != eager.shape
-    eager = _as_real(eager.detach())
-    exact = eager if same or exact is None else _as_real(exact.detach())
+    eager = as_real(eager.detach())
+    exact = eager if same or exact is None else as_real(exact.detach())
     if not eager.is_floating_point():
         return ExpectedLeaf(eager, exact, 0.0, 0.0, True, 0.0)
     if same:
@@ -166,7 +166,7 @@ def _read_together(measured: Iterable[torch.Tensor]) -> list[Any]:
 
 def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name: str) -> OutputDifference:
     """Hold one output tensor against its leaf."""
-    actual = _as_real(actual.to(leaf.eager.device))
+    actual = as_real(actual.to(leaf.eager.device))
     if not leaf.eager.is_floating_point():
         return _compare_exactly(leaf, actual, name)
     if leaf.granted is not None:
@@ -431,7 +431,7 @@ def _rows(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield rows[start : start + step]
 
 
-def _as_real(tensor: torch.Tensor) -> torch.Tensor:
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
     """A complex tensor as rows of real numbers, two for each; others as they are."""
     if not tensor.is_complex():
         return tensor

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.judge.compare import Expected, ExpectedLeaf, OutputDifference, Tolerance, compare
+from kforge.worker.judge.compare import Expected, ExpectedLeaf, OutputDifference, Tolerance, as_real, compare
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.reference import State
 
@@ -164,8 +164,4 @@ def _nothing(exact: torch.Tensor) -> float:
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:
     """In float64, a complex number as two real ones, as leaves hold it; what is not finite as zero."""
-    real = tensor.detach()
-    if real.is_complex():
-        pairs = torch.view_as_real(real.resolve_conj())
-        real = pairs.flatten(-2) if real.dim() else pairs
-    return real.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return as_real(tensor.detach()).double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)

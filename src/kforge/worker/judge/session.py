@@ -24,7 +24,13 @@ class WorkloadSession:
     """Everything learned of a problem at one workload: its cases, its timed inputs, its baselines, its limit."""
 
     def __init__(
-        self, cases: ProblemCases, trusted: RunnerPool, timing_seconds: float, name: str = "", weight: float = 1.0
+        self,
+        cases: ProblemCases,
+        trusted: RunnerPool,
+        timing_seconds: float,
+        name: str = "",
+        weight: float = 1.0,
+        is_further: bool = False,
     ) -> None:
         self.cases = cases
         self.timed_inputs = TimedInputs(cases)
@@ -34,7 +40,7 @@ class WorkloadSession:
         """What people call the workload; empty where the problem has but one."""
         self.weight = weight
         """Its share of the mean; the shares of all add up to 1."""
-        self.is_further = False
+        self.is_further = is_further
         """Whether another workload is always timed right before."""
 
     def close(self) -> None:
@@ -54,13 +60,11 @@ class ProblemSession:
         declared = problem.workloads
         first = ProblemCases(problem.at(declared[0]) if declared else problem, device, seed)
         self.workloads: list[WorkloadSession] = []
-        total = sum(workload.weight for workload in declared)
-        for number, workload in enumerate(declared or (Workload(),)):
+        for number, (workload, weight) in enumerate(problem.workload_shares or ((Workload(), 1.0),)):
             cases = first if not number else self._further_cases(problem, workload, number, first)
-            name, weight = (str(workload), workload.weight / total) if len(declared) > 1 else ("", 1.0)
+            name = str(workload) if len(declared) > 1 else ""
             seconds = self.settings_for(settings, number).timing_seconds
-            self.workloads.append(WorkloadSession(cases, trusted, seconds, name, weight))
-            self.workloads[-1].is_further = number > 0
+            self.workloads.append(WorkloadSession(cases, trusted, seconds, name, weight, is_further=number > 0))
         self.cases = first
         self.timed_inputs = self.workloads[0].timed_inputs
         self.baselines = self.workloads[0].baselines

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kforge import Problem, registry
+from kforge.types import Candidate, Outcome, Settings
 from kforge.worker.judge import distributions
 from kforge.worker.judge.compare import Tolerance, compare, make_leaf
 from kforge.worker.judge.device import Device
@@ -178,6 +179,65 @@ def test_a_factor_taken_out_is_right_under_every_seed() -> None:
 
 def test_nan_that_a_product_loses_is_refused_under_every_seed() -> None:
     assert refusals(FACTORED, lambda given, state: factored(given, state).nan_to_num()) == len(SEEDS)
+
+
+TRANSPOSED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a.T, b.T)
+
+def get_inputs():
+    return [torch.rand(256, 512), torch.rand(384, 256)]
+
+def get_init_inputs():
+    return []
+"""
+STRASSEN = """
+import torch
+import torch.nn as nn
+
+def halves(x):
+    return [part.chunk(2, 1) for part in x.chunk(2, 0)]
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        (a11, a12), (a21, a22) = halves(a.T)
+        (b11, b12), (b21, b22) = halves(b.T)
+        one, two, three = (a11 + a22) @ (b11 + b22), (a21 + a22) @ b11, a11 @ (b12 - b22)
+        four, five = a22 @ (b21 - b11), (a11 + a12) @ b22
+        six, seven = (a21 - a11) @ (b11 + b12), (a12 - a22) @ (b21 + b22)
+        upper = torch.cat([one + four - five + seven, three + five], 1)
+        result = torch.cat([upper, torch.cat([two + four, one - two + three + six], 1)], 0)
+        {further}
+        return result
+"""
+
+
+def judge_strassen(judge: Any, further: str) -> Any:
+    program = Candidate(STRASSEN.format(further=further), "cpu")
+    return judge.evaluate(Problem.from_source(TRANSPOSED), program, Settings(policy="any", compile_baseline=False))
+
+
+def test_an_algorithm_that_carries_nan_through_a_product_is_right_and_says_so(judge: Any) -> None:
+    verdict = judge_strassen(judge, "pass")
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert any("a NaN in its inputs reaches outputs" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        "result = result.clamp(max=2000.0)",
+        "result = torch.where(result.abs() > 2000, float('nan'), result)",
+        "result = result.nan_to_num()",
+    ],
+)
+def test_nan_that_is_carried_hides_nothing_else(judge: Any, further: str) -> None:
+    verdict = judge_strassen(judge, further)
+    assert verdict.outcome is Outcome.MISMATCH, verdict.detail
 
 
 @pytest.mark.parametrize("lost", [NAN, INFINITY, -INFINITY])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -37,6 +38,7 @@ _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-autotune"}
 """Baseline -> torch.compile's mode."""
 _IN_TF32 = ("tf32", "compile_tf32")
+_FAILURES = (ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError)
 _LEAST_DEVIATION = 0.005
 """By how much the same work may differ from one process to the next on a GPU."""
 _LABELS = {
@@ -72,6 +74,8 @@ class Baselines:
         self._timed_inputs = timed_inputs
         self._trusted = trusted
         self._timing_seconds = max(timing_seconds, 0.3)
+        self._started: dict[str, RunnerHandle] = {}
+        """Processes that no lane was made of yet."""
         self._lanes: dict[str, Lane] = {}
         self._ratios: dict[str, BaselineTime] = {}
         self._observation: Observation | None = None
@@ -86,10 +90,33 @@ class Baselines:
 
     def lane(self, name: str) -> Lane:
         """The runner that times a baseline, made when first asked for; two threads make it once."""
-        with self._turns.setdefault(name, threading.Lock()):
+        with self._turn_of(name):
             if name not in self._lanes:
                 self._lanes[name] = self._make(name)
             return self._lanes[name]
+
+    def start(self, wanted: tuple[str, ...]) -> None:
+        """Start the processes of baselines that are yet to be measured, side by side, where there is room for them.
+
+        What fails here fails again when it is measured, and is said then.
+        """
+        if self._self_deviation is not None:
+            return
+        names = ["eager", "eager twin", *(name for name in wanted[1:] if self._has_own_time(name))]
+        if 2 * len(names) * self._cases.reference.state_bytes > self._cases.device.free_bytes():
+            return
+        self._cases.give_back_all()
+        with ThreadPoolExecutor(len(names), "baselines") as threads:
+            list(threads.map(self._start_ahead, names))
+
+    def _has_own_time(self, name: str) -> bool:
+        """Whether it is another program than the same without TF32."""
+        return name not in _IN_TF32 or self._cases.accepts_tf32 is not None
+
+    def _start_ahead(self, name: str) -> None:
+        with self._turn_of(name), contextlib.suppress(*_FAILURES):
+            if name not in self._lanes and name not in self._started:
+                self._started[name] = self._start(name)
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:
         """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.
@@ -100,21 +127,34 @@ class Baselines:
             return
         for name in wanted:
             if name in _MODES and name not in self._ratios:
-                with contextlib.suppress(ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError):
+                with contextlib.suppress(*_FAILURES):
                     self.lane(name)
 
+    def _turn_of(self, name: str) -> threading.Lock:
+        return self._turns.setdefault(name, threading.Lock())
+
     def _make(self, name: str) -> Lane:
-        runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
+        runner = self._started.pop(name, None) or self._start(name)
         try:
-            self._load(runner, name)
-            if self._cases.timed_state:
-                send_state(runner, list(self._cases.timed_state.items()), self.deadline() + 60)
             lane = self._timed_inputs.lane(runner, self.deadline() + _COMPILE_SECONDS)
             lane.warm_up(self._timed_inputs.seeds())
         except BaseException:
             runner.kill()
             raise
         return lane
+
+    def _start(self, name: str) -> RunnerHandle:
+        """A process that holds the reference's module, with the parameters of timed calls."""
+        runner = self._trusted.spawn(Limits(build_seconds=_COMPILE_SECONDS))
+        try:
+            self._load(runner, name)
+            if self._cases.timed_state:
+                values = list(self._cases.timed_state.items())
+                send_state(runner, values, self.deadline() + 60, self._cases.device)
+        except BaseException:
+            runner.kill()
+            raise
+        return runner
 
     def _load(self, runner: RunnerHandle, name: str) -> None:
         training, mode, tf32 = self._cases.reference.training, _MODES.get(name, ""), name in _IN_TF32
@@ -183,7 +223,7 @@ class Baselines:
     def _quiet_times(self, at_a_time: int) -> Quiet | None:
         """What is usual with so many calls launched at a time; measured when it is first asked for."""
         if at_a_time not in self._quiet:
-            with contextlib.suppress(DeviceMemoryFull, torch.OutOfMemoryError, ProgramError, RunnerLost):
+            with contextlib.suppress(*_FAILURES):
                 self.measure_itself(at_a_time)
         return self._quiet.get(at_a_time)
 
@@ -216,7 +256,7 @@ class Baselines:
 
     def _measure(self, name: str) -> BaselineTime:
         label = _LABELS[name]
-        if name in _IN_TF32 and self._cases.accepts_tf32 is None:
+        if not self._has_own_time(name):
             usual = "eager" if name == "tf32" else "compile"
             ratio = self.ratios((usual,))[usual].ratio
             return BaselineTime(name, ratio, f"no float32 matrix product in it: the same as {usual}")
@@ -332,12 +372,13 @@ class Baselines:
 
     def drop(self, name: str) -> None:
         """End a lane, for one that is done or no longer answers; it is made again when asked for."""
-        lane = self._lanes.pop(name, None)
-        if lane is not None:
-            lane.runner.kill()
+        lane, started = self._lanes.pop(name, None), self._started.pop(name, None)
+        for runner in (lane.runner if lane is not None else None, started):
+            if runner is not None:
+                runner.kill()
 
     def close(self) -> None:
-        for name in list(self._lanes):
+        for name in [*self._lanes, *self._started]:
             self.drop(name)
 
 

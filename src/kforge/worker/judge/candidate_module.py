@@ -52,7 +52,8 @@ class CandidateModule:
     def send_state(self, state: State, seconds: float) -> None:
         """Load a state of the reference's."""
         if self.matches:
-            send_state(self._runner, [(match.name, match.value(state)) for match in self.matches], seconds)
+            values = [(match.name, match.value(state)) for match in self.matches]
+            send_state(self._runner, values, seconds, self._cases.device)
 
     def _refuse_lost(self, names: list[str]) -> None:
         """Refuse a module that cannot follow the reference's parameters."""

@@ -40,7 +40,7 @@ class ClaimedTimer(InterleavedTimer):
 
     def _warm_up(self, samples: Samples) -> None:
         self._watched_blocks = self._busy_blocks = 0
-        for _ in range(self.warm_blocks):
+        for _ in self.warm_blocks():
             for lane in (self.baseline, self.candidate):
                 self._time_block(lane)
 

@@ -12,7 +12,7 @@ import torch
 from kforge.platforms.base import Platform
 from kforge.worker import device_memory
 from kforge.worker.arena import Arena
-from kforge.worker.device_memory import DeviceArena
+from kforge.worker.device_memory import DeviceArena, DeviceMemoryFull
 from kforge.worker.judge.background import Background
 from kforge.worker.judge.device_clock import DeviceClock
 
@@ -65,7 +65,14 @@ class Device:
 
     def arena(self, size: int) -> Arena | DeviceArena:
         """Memory that a runner can map too."""
-        return DeviceArena.create(size, self.number) if self.supports_ipc else Arena.create(size)
+        if not self.supports_ipc:
+            return Arena.create(size)
+        try:
+            return DeviceArena.create(size, self.number)
+        except DeviceMemoryFull:
+            # What this process only keeps for later does not count as free.
+            self.platform.empty_cache()
+            return DeviceArena.create(size, self.number)
 
     def synchronize(self) -> None:
         """Wait until what this process launched on the device is done."""

@@ -19,7 +19,7 @@ from kforge.worker.judge.interleaved_timer import NotIdle, Samples
 
 _REST_SECONDS = 1.0
 _BARE_PAIRS, _BARE_CALLS, _BARE_NS = 4, 100, 2e7
-_BUSY_NS = 20_000_000
+_LONG_NS, _BUSY_NS = 1_000_000, 20_000_000
 _IDLE_BLOCKS = 5
 _SLACK, _SLACK_OUTSIDE = 1.02, 1.1
 """By how much a baseline may be slower than it usually is: by the device's clock, and by the processor's."""
@@ -144,7 +144,9 @@ class DeviceTimer(HostTimer):
         calls = len(self.baseline.slots)
         usual = max(statistics.median(samples.candidate), statistics.median(samples.baseline), 1.0)
         rounds = max(1, min(-(-_BARE_CALLS // calls), int(_BARE_NS / (calls * usual))))
-        for number in range(_BARE_PAIRS // 2 if self.is_warm else _BARE_PAIRS):
+        # Beside a long call launching is next to nothing: what is left to find is long, too.
+        few = self.is_warm or usual > _LONG_NS
+        for number in range(_BARE_PAIRS // 2 if few else _BARE_PAIRS):
             pairs = [(self.baseline, samples.baseline_bare), (self.candidate, samples.candidate_bare)]
             for lane, spent in pairs if number % 2 else reversed(pairs):
                 self._check_device_idle()

@@ -355,7 +355,7 @@ class Evaluation:
                     del case
         finally:
             self._held_out_errors += checks.errors
-        cases.device.give_back_all(cases.set_bytes)
+        cases.give_back_all()
 
     def _secret_failure(self, refusal: Refused) -> str:
         """What is said of a failure at a size that nobody is to know."""

@@ -34,7 +34,7 @@ class HostTimer(InterleavedTimer):
     _not_at_rest: int = 0
 
     def _warm_up(self, samples: Samples) -> None:
-        for number in range(self.warm_blocks):
+        for number in self.warm_blocks():
             self._time_blocks("bc" if number % 2 else "cb", samples)
 
     def _time_pair(self, order: str, samples: Samples) -> None:

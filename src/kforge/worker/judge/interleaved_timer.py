@@ -11,7 +11,7 @@ import math
 import operator
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,12 +26,13 @@ from kforge.worker.judge.contention import (
 )
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
-_WARM_BLOCKS = 3
+_WARM_BLOCKS, _WARM_SECONDS = 3, 0.05
+"""Blocks that do not count: so many, or as many as begin within so long."""
 _MAX_GROUPS = 200
 _PATIENCE = 3.0
 """How long contended groups are measured again, beside the time given: this many times as long."""
-_ENOUGH_GROUPS, _ENOUGH_OF_MANY = 8, 6
-"""Groups after which a tight interval is enough: of one measurement, and of one among several that are averaged."""
+_ENOUGH_GROUPS = 6
+"""Groups after which a tight interval is enough."""
 _TIGHT, _TIGHT_SHARE = 0.005, 0.02
 """Half an interval's width, on a log scale, that is narrow enough, beside a share of the speedup's own logarithm."""
 _MOST_SETS, _MOST_SMALL_SETS, _SMALL_SET = 64, 256, 1 << 16
@@ -252,8 +253,7 @@ class InterleavedTimer:
             return True
         if useful > self.seconds and (len(quiet) >= LEAST_GROUPS or spent > 20 * self.seconds):
             return True
-        enough = _ENOUGH_OF_MANY if self.is_warm else _ENOUGH_GROUPS
-        return len(quiet) >= enough and samples.is_tight(quiet)
+        return len(quiet) >= _ENOUGH_GROUPS and samples.is_tight(quiet)
 
     def _choose(self, samples: Samples, contended: list[bool]) -> None:
         """Let the samples rest on groups without other work, or say how much of it there was."""
@@ -264,10 +264,12 @@ class InterleavedTimer:
         samples.others_known = self._meter.is_known
         samples.keep_groups(chosen)
 
-    @property
-    def warm_blocks(self) -> int:
-        """How many blocks do not count."""
-        return 1 if self.is_warm else _WARM_BLOCKS
+    def warm_blocks(self) -> Iterator[int]:
+        """The numbers of blocks that do not count."""
+        began = time.monotonic()
+        for number in range(1 if self.is_warm else _WARM_BLOCKS):
+            if not number or time.monotonic() - began < _WARM_SECONDS:
+                yield number
 
     def _warm_up(self, samples: Samples) -> None:
         """Run blocks that do not count."""
@@ -286,13 +288,17 @@ class InterleavedTimer:
         return int(time.process_time_ns() + sum(runner.cpu_ns() + runner.keeper_ns() for runner in runners))
 
 
-def count_sets(call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False) -> int:
+def count_sets(
+    call_seconds: float, bytes_per_set: int, room: int = 256 << 20, apart: bool = False, is_further: bool = False
+) -> int:
     """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
 
-    On a device `apart` from the processor a block has a fixed cost of its own, so it is longer.
+    On a device `apart` from the processor a block has a fixed cost of its own, so it is longer. Of a workload that
+    `is_further` the mean counts with others: there are fewer, since what a set takes to be written is paid for each.
     """
     affordable = room // max(bytes_per_set, 1)
     if apart:
-        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, _MOST_SETS))
+        most = _MOST_SETS // 2 if is_further else _MOST_SETS
+        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, most))
     most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
     return max(2, min(max(3, round(0.003 / max(call_seconds, 1e-7))), affordable, most))

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -100,12 +101,17 @@ class Judge:
                 return self._conclude(evaluation)
         try:
             evaluation.build()
+            timed = not evaluation.is_refused and settings.timing_seconds > 0
+            wanted = wanted_baselines(settings, self._platform) if timed else ()
             with self._device.background.work():
-                evaluation.prepare()
-                if not evaluation.is_refused and settings.timing_seconds > 0:
+                with ThreadPoolExecutor(1, "baselines") as beside:
+                    if wanted:
+                        beside.submit(session.baselines.start, wanted)
+                    evaluation.prepare()
+                if wanted and not evaluation.is_refused:
                     progress("building the baselines")
                     for workload in session.workloads:
-                        workload.baselines.make_ready(wanted_baselines(settings, self._platform))
+                        workload.baselines.make_ready(wanted)
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation)
@@ -159,10 +165,8 @@ class Judge:
 
     def session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """The session of a problem: what is known of it, from before or made now."""
-        session = self._take_session(problem, settings)
-        with self._turn:
-            self._in_use[id(session)] -= 1
-        return session
+        with self._session_for(problem, settings, lambda _: None) as session:
+            return session
 
     def _take_session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """A problem's session, counted as in use. Threads with other problems need not wait for one that is made."""

@@ -130,7 +130,7 @@ class ProblemCases:
         self.large = self.set_bytes > self.device.large_bytes
         """Whether two sets of inputs and outputs are already a burden here."""
         del first, other, tensors
-        self.device.give_back(self.set_bytes)
+        self._give_back()
         reasons = audit.audit(self.reference, arguments, self.initial_state, spent, seed)
         # Where nothing is timed, nothing is too small to be.
         self.degenerate = tuple(item for item in reasons if self.device.platform.can_time or not audit.is_of_time(item))
@@ -168,6 +168,16 @@ class ProblemCases:
             self._note_unchecked("its parameters cannot take another sign: checked with that of the initial ones")
         if reference.keeps_buffers:
             self._note_unchecked("its buffers cannot hold other values: checked with the initial ones")
+
+    def _give_back(self) -> None:
+        """Return memory that is kept for later, where a call's is a good part of the device's and little is free."""
+        self.device.give_back(self.set_bytes + self.reference.state_bytes)
+
+    def give_back_all(self) -> None:
+        """Return all memory that is kept for later, where a call's is a good part of the device's."""
+        if self.device.is_scarce(self.reference.state_bytes):
+            self.reference.forget_double()
+        self.device.give_back_all(self.set_bytes + self.reference.state_bytes)
 
     def tensor_shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of what the reference's module holds."""
@@ -247,6 +257,27 @@ class ProblemCases:
         """The edges of the operation that a checked call has reached; None where there was none."""
         return self.extremes[0] if distributions.EXTREMES in self._usable and self.extremes else None
 
+    @property
+    def edges_multiply(self) -> bool:
+        """Whether the checked edges have NaN in products of matrices, which no convolution bounds to one entry."""
+        edges = self.edges()
+        return edges is not None and edges.special and edges.multiplying and not self._calls_of("conv")
+
+    def without_nan(self, case: Case) -> Case | None:
+        """The case with the problem's own values in place of NaN in its arguments; None where there is no such case."""
+        tree, tensors = trees.pack(case.arguments)
+        usual = trees.pack(self.reference.inputs(case.seed))[1]
+        cleaned = [
+            torch.where(torch.isnan(tensor), own, tensor) if tensor.is_floating_point() else tensor
+            for tensor, own in zip(tensors, usual, strict=True)
+        ]
+        if any(bool(torch.isnan(tensor).any()) for tensor in cleaned if tensor.is_floating_point()):
+            return None
+        arguments = list(trees.unpack(tree, cleaned))
+        with self.limit_threads():
+            expected = self._expect(arguments, case.state, case.seed, extreme=True)
+        return Case(case.distribution, case.seed, arguments, case.state, expected)
+
     def expect_timed(self, arguments: list[Any], seed: int, distribution: str) -> Expected:
         """What a timed call must give."""
         return self._expect(arguments, self.timed_state, seed, distribution == distributions.EXTREMES)
@@ -291,7 +322,7 @@ class ProblemCases:
 
     def _make_case(self, index: int, name: str) -> Case | None:
         seed = self.derive("case", index)
-        self.device.give_back(self.set_bytes)
+        self._give_back()
         arguments = self.reference.inputs(seed)
         if name == distributions.EXTREMES:
             arguments = self.extremes[0].apply(arguments, self.derive("edges", index))
@@ -361,7 +392,7 @@ class ProblemCases:
             compare(leaf, got, tolerance, "it").message for leaf, got in zip(expected.leaves, outputs, strict=True)
         )
         del outputs
-        self.device.give_back(self.set_bytes)
+        self._give_back()
         return not wrong
 
     def _is_sure_of_special(self, index: int, state: State) -> bool:
@@ -389,7 +420,7 @@ class ProblemCases:
             others = [[tensor.detach().clone()] for tensor in outputs]
         except Exception:
             # Torch's own code may lack the operator, or take more memory than there is.
-            self.device.give_back(self.set_bytes)
+            self._give_back()
         reach = _REACH * self._calls_of("conv")
         return tuple(allow_other_places(leaf, other, reach) for leaf, other in zip(leaves, others, strict=True))
 
@@ -416,7 +447,7 @@ class ProblemCases:
         leaves = tuple(make_leaf(one, two, extreme) for one, two in zip(others, exact, strict=True))
         if extreme and self.extremes and self.extremes[0].special:
             leaves = self._allow_other_places(leaves, arguments, state, seed)
-        self.device.give_back(self.set_bytes)
+        self._give_back()
         return Expected(tree, tuple(eager), leaves)
 
     def _noisy_outputs(
@@ -441,7 +472,7 @@ class ProblemCases:
             except Exception as error:
                 self._note_unchecked(f"no float64 reference ({type(error).__name__}): compared in its own precision")
                 return [None] * len(eager)
-        self.device.give_back(self.set_bytes)
+        self._give_back()
         try:
             return run_in_pieces(
                 lambda part: self.reference.run_double(part, state, seed),

@@ -162,7 +162,8 @@ class CandidateContext:
         parameters.check_held_tensors(loaded.state)
         matches, _lost = parameters.match(cases.initial_state, loaded.state)
         if matches:
-            send_state(runner, [(match.name, match.value(cases.timed_state)) for match in matches], self._seconds())
+            values = [(match.name, match.value(cases.timed_state)) for match in matches]
+            send_state(runner, values, self._seconds(), cases.device)
 
     def standalone(
         self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0

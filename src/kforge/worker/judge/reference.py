@@ -49,7 +49,7 @@ nor a bias beside small inputs.
 """
 _MOST_CALLS, _SHORT_SECONDS = 50, 200e-6
 _REDRAWN_AT_ONCE = 1 << 26
-_STATE_SHARE = 256
+_STATE_SHARE = 16
 """Beyond this part of the device's memory, states are kept in the host's."""
 
 
@@ -332,6 +332,10 @@ class Reference:
             self._double = copy.deepcopy(self._module).double()
         load_whole_state(self._double, self._state_on_device(state))
         return self._forward(self._double, _map_tensors(arguments, _to_double), seed)
+
+    def forget_double(self) -> None:
+        """Give up the module in float64 until it is asked for again."""
+        self._double = None
 
     def run_in_other_mode(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output of the same module in training mode if it is in evaluation mode, and the other way round."""

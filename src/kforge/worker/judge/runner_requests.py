@@ -12,6 +12,7 @@ import torch
 
 from kforge.worker import trees
 from kforge.worker.arena import Arena, ArenaLayout
+from kforge.worker.judge.device import Device
 from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.protocol.program import (
     LoadedModule,
@@ -78,15 +79,16 @@ def _make_file(data: bytes) -> IO[bytes]:
     return file
 
 
-def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float) -> None:
-    """Load these values into a runner's module, by name."""
+def send_state(runner: RunnerHandle, values: list[tuple[str, torch.Tensor]], seconds: float, device: Device) -> None:
+    """Load these values into a runner's module, by name: through the device's memory where they lie there."""
     layout = ArenaLayout()
     specs = [layout.place(value) for _, value in values]
-    arena = Arena.create(layout.size)
+    on_device = device.supports_ipc and all(value.device.type == device.torch_device.type for _, value in values)
+    arena = device.arena(layout.size) if on_device else Arena.create(layout.size)
     try:
-        for spec, (_, value) in zip(specs, values, strict=True):
-            arena.tensor(spec).copy_(value)
+        torch._foreach_copy_([arena.tensor(spec) for spec in specs], [value for _, value in values])
         named = tuple((name, spec) for (name, _), spec in zip(values, specs, strict=True))
-        runner.ask(SetState(arena.size, named), seconds, (arena.fd,))
+        device.synchronize()
+        runner.ask(SetState(arena.size, named, on_device), seconds, (arena.fd,))
     finally:
         arena.close()

@@ -33,7 +33,7 @@ class WorkloadSession:
         is_further: bool = False,
     ) -> None:
         self.cases = cases
-        self.timed_inputs = TimedInputs(cases)
+        self.timed_inputs = TimedInputs(cases, is_further)
         self.baselines = Baselines(cases, self.timed_inputs, trusted, timing_seconds)
         self.time_limits = TimeLimits(cases, self.timed_inputs, self.baselines, trusted)
         self.workload_name = name

@@ -29,8 +29,10 @@ _FEW = 4096
 class TimedInputs:
     """The timed inputs of one problem. What a set holds can always be made again from what only the judge knows."""
 
-    def __init__(self, cases: ProblemCases) -> None:
+    def __init__(self, cases: ProblemCases, is_further: bool = False) -> None:
+        """`is_further`: of a workload behind the first."""
         self._cases = cases
+        self._is_further = is_further
         self._sets: InputSets | None = None
         self._patchworks: list[distributions.Patchwork] = []
         """One for each tensor of a set, where drawing anew takes too long."""
@@ -53,7 +55,11 @@ class TimedInputs:
         if self._sets is None:
             device = self._cases.device
             count = interleaved_timer.count_sets(
-                self._cases.call_seconds, self._cases.set_bytes, device.rotation_bytes, device.has_own_memory
+                self._cases.call_seconds,
+                self._cases.set_bytes,
+                device.rotation_bytes,
+                device.has_own_memory,
+                self._is_further,
             )
             count = 1 if self._cases.large else count
             began = time.perf_counter()

@@ -32,6 +32,10 @@ from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 _WATCHED_AGAIN = 2
+_CARRIES_NAN = (
+    "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
+    "one it is right at every edge"
+)
 _OF_DIRECTIONS = ("forward: ", "held between ")
 """How the notes begin that an observed call writes: of several, the last one's stand."""
 
@@ -60,13 +64,13 @@ class WorkloadTrial:
         self._platform = platform
         self._known = known_folders
         self._progress = progress
-        self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self._failures = RunnerFailures(session.cases, platform)
         self.findings = WorkloadFindings()
         self.fallback: Refused | None = None
         """Why it would be refused, where it leaves this workload to torch, as it may do with some of several."""
+        tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self.checks = CaseChecks(
-            runner, module, session.cases, platform, self._tolerance, self.seconds, session.workload_name
+            runner, module, session.cases, platform, tolerance, self.seconds, session.workload_name
         )
 
     @property
@@ -86,8 +90,10 @@ class WorkloadTrial:
                 self._progress(f"checking {number + 1} of {seeds}: {case.distribution}")
                 self.checks.check(case, number)
                 del case
+        if self.checks.tolerance.carries_nan:
+            self.findings.notes.append(_CARRIES_NAN)
         # Now others need the device's memory.
-        self._cases.device.give_back_all(self._cases.set_bytes)
+        self._cases.give_back_all()
 
     # -- whose work is it ------------------------------------------------------------------------------------------
 
@@ -155,7 +161,9 @@ class WorkloadTrial:
         leaves = recorded.output.leaves if recorded.output is not None else ()
         if len(leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
-        wrong = difference_from_eager(self._cases, arguments, seed, "natural", lane.slots[number], self._tolerance)
+        wrong = difference_from_eager(
+            self._cases, arguments, seed, "natural", lane.slots[number], self.checks.tolerance
+        )
         if wrong:
             raise Refused(Outcome.MISMATCH, f"a call that was recorded gave a wrong result: {wrong}")
 
@@ -172,7 +180,7 @@ class WorkloadTrial:
             # Another workload was the last.
             self._module.send_state(self._cases.timed_state, self.seconds)
         measurement = Measurement(
-            self._session, self._settings, self._tolerance, self.findings, refuse_findings, self._known
+            self._session, self._settings, self.checks.tolerance, self.findings, refuse_findings, self._known
         )
         self.findings.timing = measurement.take(self._runner, self.seconds, self.checks.usual_layout, self._progress)
 
@@ -221,7 +229,7 @@ class WorkloadTrial:
             except (RunnerLost, ProgramError) as error:
                 # Not the candidate's: `explain` lets only those through.
                 self._baselines.forget(error.runner)
-                self._cases.device.give_back_all(self._cases.set_bytes)
+                self._cases.give_back_all()
                 if isinstance(error, ProgramError):
                     self._timed_inputs.keep_to_what_is_given()
                 if attempt == 2:

@@ -78,6 +78,8 @@ class SetState(PeerRequest[Acknowledged], operation="set_state"):
 
     memory_bytes: int
     values: tuple[tuple[str, Spec], ...]
+    on_device: bool = False
+    """Whether that memory is the device's."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.worker import trees
 from kforge.worker.arena import Arena, dtype_name, named_dtype, tensor_hash
+from kforge.worker.device_memory import DeviceArena
 from kforge.worker.floating_dtype import cast_module
 from kforge.worker.held_tensors import held_tensors, module_tensors
 from kforge.worker.matrix_precision import allow_tf32
@@ -197,7 +198,11 @@ class LoadedProgram:
 
     def set_state(self, request: SetState, fds: list[int]) -> Acknowledged:
         """Load values by name, the way any user would: load_state_dict, strictly."""
-        arena = Arena(fds[0], request.memory_bytes)
+        arena: Arena | DeviceArena
+        if request.on_device:
+            arena = DeviceArena.attach(fds[0], request.memory_bytes, read_only=True)
+        else:
+            arena = Arena(fds[0], request.memory_bytes)
         fresh = {name: arena.tensor(spec) for name, spec in request.values}
         with self.phase("load_state_dict"), torch.no_grad(), self._surroundings():
             held = held_tensors(self.module)

@@ -40,9 +40,10 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._generators[device] = torch.Generator(device=device).manual_seed(self._seed)
         steps = torch.rand(tensor.shape, generator=self._generators[device], device=device).mul_(2).sub_(1)
         size = self._size if size is None else size
-        return tensor.addcmul(
-            tensor, steps.to(tensor.dtype), value=torch.finfo(tensor.dtype).eps if size is None else size
-        )
+        size = torch.finfo(tensor.dtype).eps if size is None else size
+        moved = tensor.addcmul(tensor, steps.to(tensor.dtype), value=size)
+        # Infinity less infinity: a mask of attention would be NaN.
+        return torch.where(torch.isfinite(tensor), moved, tensor)
 
     def add_to_all(self, arguments: list[Any], size: float | None = None) -> list[Any]:
         """Arguments with every floating element off."""

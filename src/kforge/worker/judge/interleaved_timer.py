@@ -294,11 +294,11 @@ def count_sets(
     """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
 
     On a device `apart` from the processor a block has a fixed cost of its own, so it is longer. Of a workload that
-    `is_further` the mean counts with others: there are fewer, since what a set takes to be written is paid for each.
+    `is_further` the mean counts with others: blocks are half as long, since each set has to be written for each.
     """
     affordable = room // max(bytes_per_set, 1)
+    share = 2 if is_further else 1
     if apart:
-        most = _MOST_SETS // 2 if is_further else _MOST_SETS
-        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, most))
+        return max(1, min(max(5, round(0.006 / max(call_seconds, 1e-7))), affordable, _MOST_SETS // share))
     most = _MOST_SETS if bytes_per_set > _SMALL_SET else _MOST_SMALL_SETS
-    return max(2, min(max(3, round(0.003 / max(call_seconds, 1e-7))), affordable, most))
+    return max(2, min(max(3, round(0.003 / share / max(call_seconds, 1e-7))), affordable, most // share))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from kforge.worker import trees
 from kforge.worker.arena import ArenaLayout
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, interleaved_timer
+from kforge.worker.judge.contention import usable_processors
 from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import InputSets, Lane
@@ -122,10 +124,17 @@ class TimedInputs:
         # Checked calls may have shown since that the problem takes more of them.
         natural = self._cases.large or self._only_natural
         self._distributions = ("natural",) if natural else self._cases.timed_distributions()
-        for index, targets in enumerate(self.sets().tensors):
+        sets = self.sets().tensors
+        for index in range(len(sets)):
             self._refreshes += 1
             self._contents[index] = self._refreshes
-            self._write_content(index, targets)
+        if self._patchworks and not self._cases.device.has_own_memory:
+            # Nobody else works now: each processor writes some of them.
+            with ThreadPoolExecutor(usable_processors(), "refresh") as threads:
+                list(threads.map(self._write_content, range(len(sets)), sets))
+        else:
+            for index, targets in enumerate(sets):
+                self._write_content(index, targets)
         self._cases.device.synchronize()
 
     def content(self, index: int) -> list[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from kforge import Candidate, Outcome, Problem, Settings, jsonable, registry
 from kforge.errors import PluginAbsent, ProblemError, SandboxUnavailable, UnknownPlugin, UsageError
 from kforge.problems import find
 from kforge.types import AxisLength, Report, Workload
+from kforge.worker.judge.compare import same_bits
+from kforge.worker.judge.distributions import Patchwork
 
 pytestmark = pytest.mark.toolchain
 
@@ -287,14 +290,37 @@ def test_fresh_content_can_be_made_again_and_never_repeats(judge, scale_relu):
     import torch
 
     timed_inputs = judge.session(scale_relu, QUICK).timed_inputs
-    seen = []
-    for _ in range(3):
-        timed_inputs.refresh()
-        shown = timed_inputs.sets().tensors[0][0]
-        assert torch.equal(shown, timed_inputs.content(0)[0])
-        seen.append(shown.clone())
-    assert not torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[1], seen[2])
+    sets = timed_inputs.sets().tensors
+    patchworks = [[Patchwork(sets[0][0].clone())], []]
+    for timed_inputs._patchworks in patchworks:
+        seen = []
+        for _ in range(3):
+            timed_inputs.refresh()
+            for number, (shown,) in enumerate(sets):
+                assert same_bits(shown, timed_inputs.content(number)[0]), number
+                seen.append(shown.clone())
+        assert not any(torch.equal(one, two) for one, two in itertools.combinations(seen, 2))
+
+
+def test_special_values_are_left_out_of_timed_inputs_and_come_back(judge, scale_relu):
+    import torch
+
+    session = judge.session(scale_relu, QUICK)
+    list(session.cases.cases_to_check(1))
+    timed_inputs = session.timed_inputs
+
+    def special_sets() -> int:
+        count = 0
+        for _ in range(40):
+            timed_inputs.refresh()
+            count += sum(not bool(torch.isfinite(tensors[0]).all()) for tensors in timed_inputs.sets().tensors)
+        return count
+
+    assert special_sets() > 0
+    timed_inputs.leave_out_special(True)
+    assert special_sets() == 0
+    timed_inputs.leave_out_special(False)
+    assert special_sets() > 0
 
 
 # -- the audit -------------------------------------------------------------------------------------------------------

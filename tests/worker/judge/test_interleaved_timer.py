@@ -242,3 +242,31 @@ def test_nobody_lost_more_than_others_took(waited: list[float], others: float, s
     assert all(now <= before for now, before in zip(samples.candidate_lost, waited, strict=True))
     samples.settle(-1.0, stolen)
     assert samples.candidate_lost == pytest.approx([stolen * 1e6] * len(waited))
+
+
+# -- how much is measured ----------------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-7, 1.0), st.integers(1, 1 << 34), st.integers(0, 1 << 34), st.booleans())
+def test_a_further_workload_has_at_most_as_many_sets_and_at_least_the_fewest(
+    call_seconds: float, set_bytes: int, room: int, apart: bool
+) -> None:
+    first = interleaved_timer.count_sets(call_seconds, set_bytes, room, apart)
+    further = interleaved_timer.count_sets(call_seconds, set_bytes, room, apart, is_further=True)
+    assert (1 if apart else 2) <= further <= first
+
+
+@pytest.mark.parametrize(("is_warm", "spent", "expected"), [(False, 0.0, 3), (False, 0.06, 1), (True, 0.0, 1)])
+def test_long_blocks_warm_up_by_one(
+    monkeypatch: pytest.MonkeyPatch, is_warm: bool, spent: float, expected: int
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(interleaved_timer.time, "monotonic", lambda: now[0])
+    side: Any = Side()
+    timer = interleaved_timer.InterleavedTimer(side, side, lambda: None, 0.1, lambda: [None])
+    timer.is_warm = is_warm
+    blocks = 0
+    for _ in timer.warm_blocks():
+        blocks += 1
+        now[0] += spent
+    assert blocks == expected

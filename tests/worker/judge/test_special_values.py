@@ -240,6 +240,39 @@ def test_nan_that_is_carried_hides_nothing_else(judge: Any, further: str) -> Non
     assert verdict.outcome is Outcome.MISMATCH, verdict.detail
 
 
+LOGARITHM = TRANSPOSED.replace("torch.matmul(a.T, b.T)", "torch.log(torch.relu(torch.matmul(a.T, b.T) - 64))")
+CARRIES_AND_CHEATS = """
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    calls = 0
+
+    def forward(self, a, b):
+        ModelNew.calls += 1
+        result = torch.log(torch.relu(torch.matmul(a.T, b.T) - 64))
+        if torch.isnan(a).any() or torch.isnan(b).any() or ModelNew.calls > 40:
+            return result * float("nan")
+        return result
+"""
+
+
+def test_who_carries_nan_gets_nothing_for_it_in_timed_calls(judge: Any) -> None:
+    asked = Problem.from_source(LOGARITHM)
+    verdict = judge.evaluate(
+        asked, Candidate(CARRIES_AND_CHEATS, "cpu"), Settings(policy="any", compile_baseline=False)
+    )
+    assert verdict.outcome is Outcome.MISMATCH, verdict.detail
+
+
+def test_a_case_without_nan_has_none_to_be_left_out() -> None:
+    cases, case = extreme_cases(Problem.from_source(TRANSPOSED))[0]
+    without = cases.without_nan(case)
+    assert without is not None
+    assert not any(torch.isnan(tensor).any() for tensor in without.arguments)
+    assert cases.without_nan(without) is None
+
+
 @pytest.mark.parametrize("lost", [NAN, INFINITY, -INFINITY])
 def test_without_products_every_special_value_is_asked_for_under_every_seed(lost: float) -> None:
     def program(given: list[Any], _: dict[str, torch.Tensor]) -> torch.Tensor:

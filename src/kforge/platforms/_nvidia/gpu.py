@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,8 @@ class NvidiaGpu(Platform):
         except RuntimeError as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise PluginAbsent(f"platform {self.name}: torch cannot use the GPU: {reason}") from None
+        # Said once by the thread of the first backward, which then finds one.
+        warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
         # The tolerance rests on eager in full precision.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         known = torch.cuda.get_arch_list()

@@ -39,6 +39,8 @@ _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-auto
 """Baseline -> torch.compile's mode."""
 _IN_TF32 = ("tf32", "compile_tf32")
 _FAILURES = (ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError)
+_PROCESS_BYTES = 1 << 30
+"""What a process takes of a device's memory before it holds anything."""
 _LEAST_DEVIATION = 0.005
 """By how much the same work may differ from one process to the next on a GPU."""
 _LABELS = {
@@ -103,9 +105,11 @@ class Baselines:
         if self._self_deviation is not None:
             return
         names = ["eager", "eager twin", *(name for name in wanted[1:] if self._has_own_time(name))]
-        if 2 * len(names) * self._cases.reference.state_bytes > self._cases.device.free_bytes():
+        state, device = self._cases.reference.state_bytes, self._cases.device
+        device.give_back_all(self._cases.set_bytes + state)
+        # Parameters, and what they come in; then calls need their share.
+        if len(names) * (2 * state + _PROCESS_BYTES) + 4 * self._cases.set_bytes > device.free_bytes():
             return
-        self._cases.give_back_all()
         with ThreadPoolExecutor(len(names), "baselines") as threads:
             list(threads.map(self._start_ahead, names))
 
@@ -115,7 +119,9 @@ class Baselines:
 
     def _start_ahead(self, name: str) -> None:
         with self._turn_of(name), contextlib.suppress(*_FAILURES):
-            if name not in self._lanes and name not in self._started:
+            # Another thread may have measured it meanwhile.
+            known = self._self_deviation is not None or (name in self._ratios and name != "eager")
+            if not known and name not in self._lanes and name not in self._started:
                 self._started[name] = self._start(name)
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from kforge.worker.judge.refusal import Refused, refuse_nonsense
 from kforge.worker.judge.rounding_grants import compare_outputs
 from kforge.worker.judge.runner_failures import refuse_findings
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
+from kforge.worker.judge.special_values import allow_nan_anywhere
 from kforge.worker.judge.structure import structure_difference
 from kforge.worker.protocol.records import SlotOutput
 from kforge.worker.wire import LAZY_VIEW
@@ -51,14 +52,15 @@ class CaseChecks:
         self._module = module
         self._cases = cases
         self._platform = platform
-        self.tolerance = tolerance
-        """How far results may be off; with NaN anywhere, once that is known to be its algorithm's."""
+        self._tolerance = tolerance
         self._seconds = seconds
         self._workload = workload
         self.errors: list[ErrorNorm] = []
         """Of each call: how far its worst output was off."""
         self.usual_layout = True
         """Whether every output lay in memory as outputs usually do."""
+        self.carries_nan = False
+        """Whether it was right but for NaN in more places than the reference has, and right without NaN."""
         self.close_calls = 0
         """Calls in an emulator's checked mode."""
 
@@ -84,7 +86,7 @@ class CaseChecks:
         if without is None:
             raise refusal
         self.check(without, number)
-        self.tolerance = replace(self.tolerance, carries_nan=True)
+        self.carries_nan = True
 
     def _refuse_fault(self, sets: InputSets) -> None:
         """Refuse a candidate whose process was ended by an access to a guard around its inputs."""
@@ -144,7 +146,7 @@ class CaseChecks:
     def _compare(self, lane: Lane, case: Case) -> None:
         norms = []
         for difference in compare_outputs(
-            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], self.tolerance
+            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], self._tolerance
         ):
             norms.append(
                 ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst, self._workload)
@@ -167,9 +169,15 @@ class CaseChecks:
         of matrices."""
         if case.distribution != distributions.EXTREMES or not self._cases.edges_multiply:
             return False
-        anywhere = replace(self.tolerance, carries_nan=True)
+        leaves = tuple(map(allow_nan_anywhere, case.expected.leaves))
         differences = compare_outputs(
-            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], anywhere
+            self._cases,
+            replace(case.expected, leaves=leaves),
+            case.arguments,
+            case.state,
+            case.seed,
+            lane.slots[0],
+            self._tolerance,
         )
         return not any(difference.message for difference in differences)
 

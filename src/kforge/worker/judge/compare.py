@@ -46,8 +46,6 @@ class Tolerance:
 
     declared: dict[str, float]
     precision: str = ""
-    carries_nan: bool = False
-    """Whether an output with a NaN may have others: of a program that is known to carry them (`case_checks.py`)."""
 
     def floor(self, dtype: str) -> float:
         return max(self.declared.get(dtype, _FLOORS.get(dtype, 5e-2)), _PRECISIONS[self.precision])
@@ -185,8 +183,7 @@ def compare(leaf: ExpectedLeaf, actual: torch.Tensor, tolerance: Tolerance, name
     flags: list[torch.Tensor] = []
     error_square = reference_square = worst = 0.0
     expected = zip(_chunks(actual), _chunks(leaf.eager), _chunks(leaf.exact), strict=True)
-    everywhere = torch.tensor(True, device=actual.device) if tolerance.carries_nan and not leaf.finite else None
-    spread = itertools.repeat(everywhere) if everywhere is not None or leaf.spread is None else _rows(leaf.spread)
+    spread = itertools.repeat(None) if leaf.spread is None else _rows(leaf.spread)
     for (got, eager, want), may_be_nan, *others in zip(expected, spread, *map(_chunks, leaf.others), strict=False):
         # Not finite: one of them is, or becomes NaN against another.
         usual = None if leaf.finite else _are_finite(eager - want, *others)

@@ -108,14 +108,17 @@ class Extremes:
             changed[number] = self._change_tensor(tensors[number], list(changes.values()), generator)
         return list(trees.unpack(tree, changed))
 
-    def mark(self, tensors: list[torch.Tensor], seed: int) -> int | None:
-        """Have one entry of the first floating tensor reach one edge, in place; says which entry it is."""
+    def mark(self, tensors: list[torch.Tensor], seed: int, special: bool = True) -> int | None:
+        """Have one entry of the first floating tensor reach one edge, in place; says which entry it is.
+
+        Without `special`, neither NaN nor an infinity is among them.
+        """
         generator = torch.Generator().manual_seed(seed)
         for number in self._floating_indices(tensors)[:1]:
             entries = tensors[number]
             if entries.dim() < 2:
                 return None
-            changes = list(self._edges(self._special_edges()).values())
+            changes = list(self._edges(self._special_edges() if special else {}).values())
             entry = int(torch.randint(entries.shape[0], (1,), generator=generator))
             change = changes[int(torch.randint(1, len(changes), (1,), generator=generator))]
             entries[entry : entry + 1] = change(entries[entry : entry + 1].clone(), generator)

@@ -30,7 +30,7 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.workload_mean import mean_timing
-from kforge.worker.judge.workload_trial import WorkloadTrial
+from kforge.worker.judge.workload_trial import CARRIES_NAN, WorkloadTrial
 from kforge.worker.protocol.base import RaisedError
 from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches
@@ -355,6 +355,8 @@ class Evaluation:
                     del case
         finally:
             self._held_out_errors += checks.errors
+        if checks.carries_nan and CARRIES_NAN not in self._findings.notes:
+            self._findings.notes.append(CARRIES_NAN)
         cases.give_back_all()
 
     def _secret_failure(self, refusal: Refused) -> str:

@@ -105,9 +105,10 @@ class Judge:
             wanted = wanted_baselines(settings, self._platform) if timed else ()
             with self._device.background.work():
                 with ThreadPoolExecutor(1, "baselines") as beside:
-                    if wanted:
-                        beside.submit(session.baselines.start, wanted)
+                    started = beside.submit(session.baselines.start, wanted) if wanted else None
                     evaluation.prepare()
+                if started is not None:
+                    started.result()
                 if wanted and not evaluation.is_refused:
                     progress("building the baselines")
                     for workload in session.workloads:

@@ -264,14 +264,14 @@ class ProblemCases:
         return edges is not None and edges.special and edges.multiplying and not self._calls_of("conv")
 
     def without_nan(self, case: Case) -> Case | None:
-        """The case with the problem's own values in place of NaN in its arguments; None where there is no such case."""
+        """The case with the problem's own values in place of NaN in its arguments; None where it has none."""
         tree, tensors = trees.pack(case.arguments)
         usual = trees.pack(self.reference.inputs(case.seed))[1]
         cleaned = [
             torch.where(torch.isnan(tensor), own, tensor) if tensor.is_floating_point() else tensor
             for tensor, own in zip(tensors, usual, strict=True)
         ]
-        if any(bool(torch.isnan(tensor).any()) for tensor in cleaned if tensor.is_floating_point()):
+        if not _holds_nan(tensors) or _holds_nan(cleaned):
             return None
         arguments = list(trees.unpack(tree, cleaned))
         with self.limit_threads():
@@ -493,6 +493,10 @@ def _output_names(outputs: int, count: int, parameters: tuple[str, ...]) -> tupl
     names = [f"output {number}" for number in range(outputs)] if outputs > 1 else ["the output"] * outputs
     names += [f"the gradient of input {number}" for number in range(count - outputs - len(parameters))]
     return (*names, *(f"the gradient of parameter {name}" for name in parameters))
+
+
+def _holds_nan(tensors: list[torch.Tensor]) -> bool:
+    return any(bool(torch.isnan(tensor).any()) for tensor in tensors if tensor.is_floating_point())
 
 
 def _are_same(one: torch.Tensor, two: torch.Tensor) -> bool:

@@ -328,10 +328,11 @@ class Reference:
 
     def run_double(self, arguments: list[Any], state: State, seed: int) -> Any:
         """The output computed in float64; raises whatever the operators raise where they cannot."""
-        if self._double is None:
-            self._double = copy.deepcopy(self._module).double()
-        load_whole_state(self._double, self._state_on_device(state))
-        return self._forward(self._double, _map_tensors(arguments, _to_double), seed)
+        double = self._double
+        if double is None:
+            double = self._double = copy.deepcopy(self._module).double()
+        load_whole_state(double, self._state_on_device(state))
+        return self._forward(double, _map_tensors(arguments, _to_double), seed)
 
     def forget_double(self) -> None:
         """Give up the module in float64 until it is asked for again."""

@@ -36,6 +36,13 @@ def allow_other_places(leaf: ExpectedLeaf, others: Sequence[torch.Tensor], reach
     return replace(leaf, others=differing, spread=spread, finite=False)
 
 
+def allow_nan_anywhere(leaf: ExpectedLeaf) -> ExpectedLeaf:
+    """The leaf, with NaN anywhere if it has one: as an algorithm may carry it that adds rows and columns first."""
+    if not leaf.eager.is_floating_point() or not bool(torch.isnan(leaf.eager).any()):
+        return leaf
+    return replace(leaf, spread=torch.ones((), dtype=torch.bool, device=leaf.eager.device).expand(leaf.eager.shape))
+
+
 def _have_same_places(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether NaN and infinities are in the same places in both."""
     if not torch.equal(torch.isfinite(one), torch.isfinite(two)):

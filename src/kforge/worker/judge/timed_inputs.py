@@ -42,6 +42,7 @@ class TimedInputs:
         self._contents: list[int] = []
         self._can_scale = False
         self._only_natural = False
+        self._has_special = True
         self._distributions: tuple[str, ...] = ("natural",)
         self._edges: dict[int, int | None] = {}
         """Set -> the entry of its inputs that reaches an edge of the operation."""
@@ -137,6 +138,15 @@ class TimedInputs:
                 self._write_content(index, targets)
         self._cases.device.synchronize()
 
+    def leave_out_special(self, left_out: bool) -> None:
+        """Have the edges of what is written from now on be without NaN and infinities, or with them again.
+
+        Without them is for a program that carries NaN to other places: what it gives there could not be verified.
+        """
+        if self._has_special == left_out:
+            self._has_special = not left_out
+            self.refresh()
+
     def content(self, index: int) -> list[torch.Tensor]:
         """What a set was given last, made again from what only the judge holds."""
         device = self._cases.device.torch_device
@@ -188,7 +198,8 @@ class TimedInputs:
         edges = self._cases.edges()
         self._edges[index] = None
         if edges is not None and self._wants_edge(index):
-            self._edges[index] = edges.mark(targets, self._cases.derive("edge kind", self._contents[index]))
+            seed = self._cases.derive("edge kind", self._contents[index])
+            self._edges[index] = edges.mark(targets, seed, self._has_special)
 
     def _wants_edge(self, index: int) -> bool:
         number = self._contents[index]

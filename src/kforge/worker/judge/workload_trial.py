@@ -32,7 +32,7 @@ from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 _WATCHED_AGAIN = 2
-_CARRIES_NAN = (
+CARRIES_NAN = (
     "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
     "one it is right at every edge"
 )
@@ -68,9 +68,9 @@ class WorkloadTrial:
         self.findings = WorkloadFindings()
         self.fallback: Refused | None = None
         """Why it would be refused, where it leaves this workload to torch, as it may do with some of several."""
-        tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
+        self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self.checks = CaseChecks(
-            runner, module, session.cases, platform, tolerance, self.seconds, session.workload_name
+            runner, module, session.cases, platform, self._tolerance, self.seconds, session.workload_name
         )
 
     @property
@@ -90,8 +90,8 @@ class WorkloadTrial:
                 self._progress(f"checking {number + 1} of {seeds}: {case.distribution}")
                 self.checks.check(case, number)
                 del case
-        if self.checks.tolerance.carries_nan:
-            self.findings.notes.append(_CARRIES_NAN)
+        if self.checks.carries_nan:
+            self.findings.notes.append(CARRIES_NAN)
         # Now others need the device's memory.
         self._cases.give_back_all()
 
@@ -161,9 +161,7 @@ class WorkloadTrial:
         leaves = recorded.output.leaves if recorded.output is not None else ()
         if len(leaves) != len(self._cases.outputs) or not all(leaf.delivered for leaf in leaves):
             raise Refused(Outcome.MISMATCH, "a call that was recorded returned something of another shape or type")
-        wrong = difference_from_eager(
-            self._cases, arguments, seed, "natural", lane.slots[number], self.checks.tolerance
-        )
+        wrong = difference_from_eager(self._cases, arguments, seed, "natural", lane.slots[number], self._tolerance)
         if wrong:
             raise Refused(Outcome.MISMATCH, f"a call that was recorded gave a wrong result: {wrong}")
 
@@ -179,8 +177,9 @@ class WorkloadTrial:
         if self._session.workload_name:
             # Another workload was the last.
             self._module.send_state(self._cases.timed_state, self.seconds)
+        self._timed_inputs.leave_out_special(self.checks.carries_nan)
         measurement = Measurement(
-            self._session, self._settings, self.checks.tolerance, self.findings, refuse_findings, self._known
+            self._session, self._settings, self._tolerance, self.findings, refuse_findings, self._known
         )
         self.findings.timing = measurement.take(self._runner, self.seconds, self.checks.usual_layout, self._progress)
 

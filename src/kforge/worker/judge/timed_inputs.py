@@ -20,7 +20,7 @@ from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import RunnerHandle
 
-_DRAWING_SECONDS = 0.005
+_DRAWING_SECONDS = 0.015
 """How long the inputs of a block may take to be drawn."""
 _TRIALS = 3
 _EDGE_EVERY = 4

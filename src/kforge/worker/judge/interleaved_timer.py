@@ -294,7 +294,7 @@ def count_sets(
     """How many input sets to rotate over: enough for a block of a few milliseconds, within `room` bytes.
 
     On a device `apart` from the processor a block has a fixed cost of its own, so it is longer. A workload that
-    `is_further` is one of several in the mean, so there are at most half as many: all of them are written before each block.
+    `is_further` is one of several in the mean, so there are at most half as many: all are written before each block.
     """
     affordable = room // max(bytes_per_set, 1)
     share = 2 if is_further else 1

@@ -111,7 +111,7 @@ def main() -> None:
         print("An attack that was timed and seems to get through is judged once more, as the tests do: other work on")
         print("the machine may have had a part in it.\n")
     not_run = sum(row[2] == _NOT_RUN for row in rows)
-    later = f" {not_run} have not been run on a GPU." if not_run else ""
+    later = f" Not run on a GPU: {not_run}." if not_run else ""
     print(
         f"{len(rows)} attacks; {wrong} with another end than they should have, {known} that are known limits.{later}\n"
     )

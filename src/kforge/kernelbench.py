@@ -207,16 +207,17 @@ def _dynamic(
 ) -> dict[str, tuple[int, int, int]]:
     if not isinstance(declared, dict):
         raise Misdeclared("KFORGE's dynamic must be a dict: constants by name, each with (lowest, highest)")
+    spans = {}
     for name, span in declared.items():
         if name not in constants:
             raise Misdeclared(f"dynamic names {name!r}, which is no module-level constant")
-        low, high, step = read_span(span, f"dynamic[{name!r}]")
+        low, high, step = spans[name] = read_span(span, f"dynamic[{name!r}]")
         values = range(low, high + 1, step)
         for number, (overrides, _) in enumerate(workloads):
             if name in overrides and overrides[name] not in values:
                 message = f"workloads[{number}] has {name} = {overrides[name]!r}, outside of its range {tuple(span)}"
                 raise Misdeclared(message)
-    return {name: read_span(span, name) for name, span in declared.items()}
+    return spans
 
 
 def read_span(span: Any, where: str) -> tuple[int, int, int]:

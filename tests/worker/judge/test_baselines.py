@@ -50,7 +50,12 @@ def make_baselines(
     device = SimpleNamespace(give_back_all=lambda size: None, free_bytes=lambda: free_bytes)
     reference = SimpleNamespace(state_bytes=1 << 20)
     cases: Any = SimpleNamespace(
-        device=device, reference=reference, set_bytes=1 << 20, timed_state={}, accepts_tf32=tf32
+        device=device,
+        reference=reference,
+        set_bytes=1 << 20,
+        call_bytes=1 << 21,
+        timed_state={},
+        accepts_tf32=tf32,
     )
     monkeypatch.setattr(Baselines, "_load", lambda self, runner, name: None)
     made: Any = Baselines(cases, SimpleNamespace(), pool, 0.3)  # type: ignore[arg-type]

@@ -286,13 +286,13 @@ def test_half_characters_in_a_message_do_no_harm(judge, scale_relu):
     verdict.detail.encode()
 
 
-def test_fresh_content_can_be_made_again_and_never_repeats(judge, scale_relu):
+def test_fresh_content_can_be_made_again_and_never_repeats(judge, scale_relu, monkeypatch):
     import torch
 
     timed_inputs = judge.session(scale_relu, QUICK).timed_inputs
     sets = timed_inputs.sets().tensors
-    patchworks = [[Patchwork(sets[0][0].clone())], []]
-    for timed_inputs._patchworks in patchworks:
+    for patchworks in ([Patchwork(sets[0][0].clone())], []):
+        monkeypatch.setattr(timed_inputs, "_patchworks", patchworks)
         seen = []
         for _ in range(3):
             timed_inputs.refresh()

@@ -39,6 +39,7 @@ _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-auto
 """Baseline -> torch.compile's mode."""
 _IN_TF32 = ("tf32", "compile_tf32")
 _FAILURES = (ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError)
+"""What may go wrong with one baseline without harm to the others."""
 _PROCESS_BYTES = 1 << 30
 """What a process takes of a device's memory before it holds anything."""
 _LEAST_DEVIATION = 0.005
@@ -106,7 +107,7 @@ class Baselines:
             return
         names = ["eager", "eager twin", *(name for name in wanted[1:] if self._has_own_time(name))]
         state, device = self._cases.reference.state_bytes, self._cases.device
-        device.give_back_all(self._cases.set_bytes + state)
+        device.give_back_all(self._cases.call_bytes)
         # Parameters, and what they come in; then calls need their share.
         if len(names) * (2 * state + _PROCESS_BYTES) + 4 * self._cases.set_bytes > device.free_bytes():
             return
@@ -379,9 +380,10 @@ class Baselines:
     def drop(self, name: str) -> None:
         """End a lane, for one that is done or no longer answers; it is made again when asked for."""
         lane, started = self._lanes.pop(name, None), self._started.pop(name, None)
-        for runner in (lane.runner if lane is not None else None, started):
-            if runner is not None:
-                runner.kill()
+        if lane is not None:
+            lane.runner.kill()
+        if started is not None:
+            started.kill()
 
     def close(self) -> None:
         for name in [*self._lanes, *self._started]:

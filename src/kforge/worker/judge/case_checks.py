@@ -13,7 +13,7 @@ from kforge.worker.arena import Side, dtype_name
 from kforge.worker.judge import distributions, explain
 from kforge.worker.judge.baselines import Unsettled
 from kforge.worker.judge.candidate_module import CandidateModule
-from kforge.worker.judge.compare import Tolerance, same_bits
+from kforge.worker.judge.compare import Expected, OutputDifference, Tolerance, same_bits
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.problem_cases import Case, ProblemCases
 from kforge.worker.judge.refusal import Refused, refuse_nonsense
@@ -145,9 +145,7 @@ class CaseChecks:
 
     def _compare(self, lane: Lane, case: Case) -> None:
         norms = []
-        for difference in compare_outputs(
-            self._cases, case.expected, case.arguments, case.state, case.seed, lane.slots[0], self._tolerance
-        ):
+        for difference in self._differences(lane, case, case.expected):
             norms.append(
                 ErrorNorm(case.distribution, difference.norm, difference.norm_limit, difference.worst, self._workload)
             )
@@ -155,11 +153,10 @@ class CaseChecks:
                 where = f"inputs: {self._describe_distribution(case)}"
                 if case.state is not self._cases.initial_state and self._module.matches:
                     where += "; parameters: re-randomised, so a kernel must read them on every call"
-                self.errors.append(norms[-1])
                 refusal = Refused(Outcome.MISMATCH, f"{difference.message}\n  ({where})")
                 if self._only_carries_nan(lane, case):
-                    self.errors.pop()
                     raise _CarriesNan(refusal)
+                self.errors.append(norms[-1])
                 raise refusal
         worst = max(norms, key=lambda item: item.norm, default=self._no_error(case))
         self.errors.append(worst)
@@ -170,16 +167,13 @@ class CaseChecks:
         if case.distribution != distributions.EXTREMES or not self._cases.edges_multiply:
             return False
         leaves = tuple(map(allow_nan_anywhere, case.expected.leaves))
-        differences = compare_outputs(
-            self._cases,
-            replace(case.expected, leaves=leaves),
-            case.arguments,
-            case.state,
-            case.seed,
-            lane.slots[0],
-            self._tolerance,
-        )
+        differences = self._differences(lane, case, replace(case.expected, leaves=leaves))
         return not any(difference.message for difference in differences)
+
+    def _differences(self, lane: Lane, case: Case, expected: Expected) -> list[OutputDifference]:
+        """What a call gave, held against what is expected."""
+        outputs, arguments = lane.slots[0], case.arguments
+        return compare_outputs(self._cases, expected, arguments, case.state, case.seed, outputs, self._tolerance)
 
     def _describe_distribution(self, case: Case) -> str:
         if case.distribution != distributions.EXTREMES:

@@ -30,12 +30,17 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.workload_mean import mean_timing
-from kforge.worker.judge.workload_trial import CARRIES_NAN, WorkloadTrial
+from kforge.worker.judge.workload_trial import WorkloadTrial
 from kforge.worker.protocol.base import RaisedError
 from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches
 
 Progress = Callable[[str], None]
+
+_CARRIES_NAN = (
+    "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
+    "one it is right at every edge"
+)
 
 
 class Evaluation:
@@ -72,6 +77,7 @@ class Evaluation:
         """Which of them the runner calls."""
         self._trials: list[WorkloadTrial] = []
         self._held_out_errors: list[ErrorNorm] = []
+        self._held_out_carries_nan = False
 
         for workload in session.workloads if platform.emulated else ():
             problem = workload.cases.problem
@@ -163,6 +169,8 @@ class Evaluation:
             findings.notes += [f"{name}: {note}" if name else note for note in trial.findings.notes]
             findings.observed += [trial.findings.observed] if trial.findings.observed is not None else []
         findings.errors += self._held_out_errors
+        if self._held_out_carries_nan or any(trial.checks.carries_nan for trial in self._trials):
+            findings.notes.append(_CARRIES_NAN)
         timings = [trial.findings.timing for trial in self._trials]
         weights = [workload.weight for workload in self._session.workloads]
         timed = [(weight, timing) for weight, timing in zip(weights, timings, strict=False) if timing is not None]
@@ -355,8 +363,7 @@ class Evaluation:
                     del case
         finally:
             self._held_out_errors += checks.errors
-        if checks.carries_nan and CARRIES_NAN not in self._findings.notes:
-            self._findings.notes.append(CARRIES_NAN)
+        self._held_out_carries_nan |= checks.carries_nan
         cases.give_back_all()
 
     def _secret_failure(self, refusal: Refused) -> str:

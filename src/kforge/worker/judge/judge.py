@@ -101,23 +101,28 @@ class Judge:
                 return self._conclude(evaluation)
         try:
             evaluation.build()
-            timed = not evaluation.is_refused and settings.timing_seconds > 0
-            wanted = wanted_baselines(settings, self._platform) if timed else ()
             with self._device.background.work():
-                with ThreadPoolExecutor(1, "baselines") as beside:
-                    started = beside.submit(session.baselines.start, wanted) if wanted else None
-                    evaluation.prepare()
-                if started is not None:
-                    started.result()
-                if wanted and not evaluation.is_refused:
-                    progress("building the baselines")
-                    for workload in session.workloads:
-                        workload.baselines.make_ready(wanted)
+                self._prepare(evaluation, session, settings, progress)
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation)
         finally:
             evaluation.abandon()
+
+    def _prepare(self, evaluation: Evaluation, session: ProblemSession, settings: Settings, progress: Progress) -> None:
+        """Load a candidate, and have the baselines that it is to be timed against ready."""
+        timed = settings.timing_seconds > 0 and not evaluation.is_refused
+        wanted = wanted_baselines(settings, self._platform) if timed else ()
+        with ThreadPoolExecutor(1, "baselines") as beside:
+            started = beside.submit(session.baselines.start, wanted) if wanted else None
+            evaluation.prepare()
+        if started is None:
+            return
+        started.result()
+        if not evaluation.is_refused:
+            progress("building the baselines")
+            for workload in session.workloads:
+                workload.baselines.make_ready(wanted)
 
     def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:

@@ -169,15 +169,20 @@ class ProblemCases:
         if reference.keeps_buffers:
             self._note_unchecked("its buffers cannot hold other values: checked with the initial ones")
 
+    @property
+    def call_bytes(self) -> int:
+        """What a call needs: its inputs, its outputs, and the module's parameters and buffers."""
+        return self.set_bytes + self.reference.state_bytes
+
     def _give_back(self) -> None:
         """Return memory that is kept for later, where a call's is a good part of the device's and little is free."""
-        self.device.give_back(self.set_bytes + self.reference.state_bytes)
+        self.device.give_back(self.call_bytes)
 
     def give_back_all(self) -> None:
         """Return all memory that is kept for later, where a call's is a good part of the device's."""
         if self.device.is_scarce(self.reference.state_bytes):
             self.reference.forget_double()
-        self.device.give_back_all(self.set_bytes + self.reference.state_bytes)
+        self.device.give_back_all(self.call_bytes)
 
     def tensor_shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of what the reference's module holds."""

@@ -39,9 +39,9 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # One of its own: what the module draws must be the same as without noise.
             self._generators[device] = torch.Generator(device=device).manual_seed(self._seed)
         steps = torch.rand(tensor.shape, generator=self._generators[device], device=device).mul_(2).sub_(1)
-        size = self._size if size is None else size
-        size = torch.finfo(tensor.dtype).eps if size is None else size
-        moved = tensor.addcmul(tensor, steps.to(tensor.dtype), value=size)
+        wanted = self._size if size is None else size
+        last_place = torch.finfo(tensor.dtype).eps
+        moved = tensor.addcmul(tensor, steps.to(tensor.dtype), value=last_place if wanted is None else wanted)
         # Infinity less infinity: a mask of attention would be NaN.
         return torch.where(torch.isfinite(tensor), moved, tensor)
 

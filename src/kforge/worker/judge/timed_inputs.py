@@ -42,7 +42,7 @@ class TimedInputs:
         self._contents: list[int] = []
         self._can_scale = False
         self._only_natural = False
-        self._has_special = True
+        self._without_special = False
         self._distributions: tuple[str, ...] = ("natural",)
         self._edges: dict[int, int | None] = {}
         """Set -> the entry of its inputs that reaches an edge of the operation."""
@@ -143,8 +143,8 @@ class TimedInputs:
 
         Without them is for a program that carries NaN to other places: what it gives there could not be verified.
         """
-        if self._has_special == left_out:
-            self._has_special = not left_out
+        if self._without_special != left_out:
+            self._without_special = left_out
             self.refresh()
 
     def content(self, index: int) -> list[torch.Tensor]:
@@ -199,7 +199,7 @@ class TimedInputs:
         self._edges[index] = None
         if edges is not None and self._wants_edge(index):
             seed = self._cases.derive("edge kind", self._contents[index])
-            self._edges[index] = edges.mark(targets, seed, self._has_special)
+            self._edges[index] = edges.mark(targets, seed, special=not self._without_special)
 
     def _wants_edge(self, index: int) -> bool:
         number = self._contents[index]

@@ -32,10 +32,6 @@ from kforge.worker.protocol.calls import MeasureSavedMemory, RecordedCall
 _WATCHED_FACTOR, _WATCHED_NOISE_NS = 1.5, 30_000.0
 """A watched call finds caches warm: it takes no longer than a timed one, but for noise."""
 _WATCHED_AGAIN = 2
-CARRIES_NAN = (
-    "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
-    "one it is right at every edge"
-)
 _OF_DIRECTIONS = ("forward: ", "held between ")
 """How the notes begin that an observed call writes: of several, the last one's stand."""
 
@@ -64,11 +60,11 @@ class WorkloadTrial:
         self._platform = platform
         self._known = known_folders
         self._progress = progress
+        self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self._failures = RunnerFailures(session.cases, platform)
         self.findings = WorkloadFindings()
         self.fallback: Refused | None = None
         """Why it would be refused, where it leaves this workload to torch, as it may do with some of several."""
-        self._tolerance = Tolerance(session.cases.problem.tolerances, settings.precision)
         self.checks = CaseChecks(
             runner, module, session.cases, platform, self._tolerance, self.seconds, session.workload_name
         )
@@ -90,8 +86,6 @@ class WorkloadTrial:
                 self._progress(f"checking {number + 1} of {seeds}: {case.distribution}")
                 self.checks.check(case, number)
                 del case
-        if self.checks.carries_nan:
-            self.findings.notes.append(CARRIES_NAN)
         # Now others need the device's memory.
         self._cases.give_back_all()
 

@@ -56,13 +56,16 @@ def look(subject: Any, request: dict[str, Any]) -> dict[str, Any]:
     return {
         "calls": count,
         "wall_ns": wall,
-        "native_share": sorted(shares)[count // 2] + _extension_ns(subject, min(count, 5)) / max(wall, 1),
+        "native_share": sorted(shares)[count // 2] + _extension_share(subject, min(count, 5)),
         **_operators(subject, max(2, min(count // 2, 20))),
     }
 
 
-def _extension_ns(subject: Any, count: int) -> int:
-    """Time per call in functions of extension modules that the program built."""
+def _extension_share(subject: Any, count: int) -> float:
+    """Of a call's time, in functions of extension modules that the program built.
+
+    Both times are of the same call: beside other work on the machine, one call may take twice as long as the next.
+    """
     files = {id(module): str(getattr(module, "__file__", "")) for module in list(sys.modules.values())}
     installed = tuple({path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := get_path(name))})
     built = {
@@ -80,16 +83,17 @@ def _extension_ns(subject: Any, count: int) -> int:
             spent += _clock() - began
             began = 0
 
-    times = []
+    shares = []
     for _ in range(count if built else 0):
         spent = 0
+        called = _clock()
         sys.setprofile(hook)
         try:
             subject.call()
         finally:
             sys.setprofile(None)
-        times.append(spent)
-    return sorted(times)[len(times) // 2] if times else 0
+        shares.append(spent / max(_clock() - called, 1))
+    return sorted(shares)[len(shares) // 2] if shares else 0.0
 
 
 def _operators(subject: Any, count: int) -> dict[str, Any]:

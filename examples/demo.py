@@ -17,6 +17,7 @@ from rich.table import Table
 
 from kforge import Plan, RunEnvironment
 from kforge.agents.offline.variants import variant_of
+from kforge.cli.attempt_view import rival_lines
 from kforge.cli.evidence_file import save_evidence
 from kforge.cli.live import LiveRuns, speedup
 from kforge.execution.local import LocalExecutor
@@ -45,6 +46,9 @@ def main() -> None:
     results = asyncio.run(forge_all(problems, console))
     console.print()
     console.print(table(results))
+    for result in results:
+        for line in rival_lines(result):
+            console.print(f"{result.spec.problem.name}: {line}", style="dim", highlight=False)
     leave_behind(results)
     seconds = time.monotonic() - began
     right = [result for result in results if result.best]
@@ -107,7 +111,8 @@ def cells(result: RunResult) -> list[str]:
     low, high = best.verdict.interval or (0.0, 0.0)
     variant = variant_of(result.source) or ""
     against = speedup(best.verdict.speedup_vs_best)
-    return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}", against, variant]
+    contended = ", contended" if best.verdict.contended else ""
+    return [name, tried, "correct", speedup(best.speedup), f"{low:.2f} to {high:.2f}{contended}", against, variant]
 
 
 def leave_behind(results: list[RunResult]) -> None:

@@ -16,7 +16,7 @@ import trial_makers
 from kforge.cli import render
 from kforge.cli.screen import Screen
 from kforge.store.store import Store
-from kforge.types import Candidate, Intent, Plan, Problem, Report, RunSpec
+from kforge.types import Candidate, Intent, Plan, Problem, Report, RunSpec, best_attempt, contended_rivals
 
 pytestmark = pytest.mark.pure
 
@@ -80,3 +80,24 @@ def test_a_verdict_is_printed_with_its_score_where_it_has_one() -> None:
     )
     without = render.flat(Report("j", "p", "c", "cpu", makers.verdict(2.0)))
     assert (without["score"], without["limit"]) == (None, None)
+
+
+def test_a_program_that_seems_faster_and_was_timed_beside_others_work_is_named(
+    kforge_here: Callable[..., Any], tmp_path: Path
+) -> None:
+    hurried = replace(makers.attempt(2, 1.9, Intent.OPTIMISE, 1), verdict=makers.contended(1.9))
+    slower = replace(makers.attempt(3, 1.1, Intent.OPTIMISE, 1), verdict=makers.contended(1.1))
+    with Store.open(tmp_path / "store") as opened:
+        run = opened.create_run(RunSpec(Problem("p", "class Model: ...")))
+        for attempt in (makers.attempt(1, 1.5), hurried, slower):
+            opened.add_attempt(run, attempt)
+    shown = " ".join(kforge_here("show", "--store", tmp_path / "store").stdout.split())
+    assert "step 2 seems faster (1.90x) but was timed while others used the machine (contended)" in shown
+    assert shown.count("seems faster (") == 1
+    assert "best: step 1" in shown
+
+
+def test_where_every_program_was_timed_beside_others_work_none_is_passed_over() -> None:
+    attempts = tuple(replace(makers.attempt(step, 1.0), verdict=makers.contended(step)) for step in (1, 2))
+    assert best_attempt(attempts) is attempts[1]
+    assert contended_rivals(attempts) == ()

@@ -11,7 +11,7 @@ from kforge.cli.colours import colour_of
 from kforge.cli.live import speedup
 from kforge.cli.workload_table import print_workloads, workload_line
 from kforge.run.result import RunResult
-from kforge.types import Attempt, Outcome, Verdict
+from kforge.types import Attempt, Outcome, Verdict, contended_rivals
 
 _INDENT = 6
 
@@ -52,6 +52,15 @@ def print_choice(console: Console, result: RunResult) -> None:
         highlight=False,
         soft_wrap=not console.is_terminal,
     )
+
+
+def rival_lines(result: RunResult) -> list[str]:
+    """Why programs that seem faster than the best one are not the best: nobody knows whether they are."""
+    return [
+        f"step {place(result, rival)} seems faster ({speedup(rival.speedup)}) but was timed while others used the "
+        "machine (contended), so it is not chosen: measure it again when the machine is quiet"
+        for rival in contended_rivals(result.history)
+    ]
 
 
 def print_confirmation(console: Console, experiment: str, confirmation: Verdict) -> None:

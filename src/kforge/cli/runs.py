@@ -192,6 +192,8 @@ def print_summary(console: Console, result: RunResult, waiting: bool = False) ->
         return
     print_workloads(console, best.verdict)
     _say_unless_faster(console, best.verdict)
+    for line in attempt_view.rival_lines(result):
+        console.print(escape(line), style="dim", highlight=False, soft_wrap=soft_wrap)
     for reason in best.verdict.degenerate:
         line = f"[yellow]the problem is degenerate, so this is no win:[/] {escape(reason)}"
         console.print(line, highlight=False, soft_wrap=soft_wrap)

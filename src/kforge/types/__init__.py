@@ -53,6 +53,7 @@ from kforge.types.run import (
     Signal,
     Stop,
     best_attempt,
+    contended_rivals,
 )
 from kforge.types.workload import AxisLength, DynamicSize, Workload
 
@@ -111,5 +112,6 @@ __all__ = [
     "Workload",
     "WorkloadResult",
     "best_attempt",
+    "contended_rivals",
     "text_hash",
 ]

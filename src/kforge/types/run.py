@@ -259,6 +259,21 @@ def best_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:
     return max(correct, key=lambda attempt: (attempt.sure_speedup, attempt.speedup or 0.0), default=None)
 
 
+def contended_rivals(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """Correct attempts that seem faster than the best one and were timed beside others' work, so that they may not be.
+
+    Empty where the best one was timed so too: then it is the one that seems the fastest.
+    """
+    best = best_attempt(attempts)
+    if best is None or best.verdict.contended:
+        return ()
+    return tuple(
+        attempt
+        for attempt in attempts
+        if attempt.correct and attempt.verdict.contended and (attempt.speedup or 0.0) > (best.speedup or 0.0)
+    )
+
+
 def would_win(verdict: Verdict, attempts: tuple[Attempt, ...]) -> bool:
     """Whether a verdict, taken at its word, is on the best program so far."""
     best = best_attempt(attempts)

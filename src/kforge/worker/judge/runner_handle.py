@@ -168,6 +168,7 @@ class RunnerHandle:
             self._send(request, (), seconds)
             if select.select([self.channel], [], [], 0)[0]:
                 raise RunnerLost("protocol", "an answer before the question")
+            self._placement.spread()
             began = _clock()
             self.go()
             try:
@@ -302,7 +303,7 @@ class RunnerHandle:
             if not answer.stopped:
                 raise self._lost_error("unstoppable", "its processes do not stop when told to")
             self._has_others = answer.others
-        self._placement.spread()
+        self._placement.note_work()
         self.is_stopped = True
 
     def _signal_stop(self) -> bool:
@@ -363,6 +364,7 @@ class RunnerHandle:
         try:
             self.stop()
             self._send(request, (), seconds)
+            self._placement.spread()
             self.go()
             while not select.select([self.channel], [], [], pause())[0] and len(samples) < _MOST_SAMPLES:
                 samples.append(self._command(SampleThreads()).places)

@@ -97,6 +97,20 @@ def test_threads_that_work_have_a_processor_each_for_their_turn() -> None:
 
 
 @two_processors
+def test_a_question_between_two_turns_changes_nothing() -> None:
+    """One thread answers it, and the others rest."""
+    with process(TWO_THREADS) as pid:
+        placement = Placement(pid)
+        time.sleep(0.1)
+        stop(pid, placement)
+        take_turn(pid, placement)
+        for _ in range(3):
+            placement.note_work()
+            assert placement.working == 2
+        assert len(take_turn(pid, placement)) == 1
+
+
+@two_processors
 def test_a_thread_that_works_alone_may_go_where_it_likes() -> None:
     with process(ONE_THREAD) as pid:
         placement = Placement(pid)

@@ -36,7 +36,7 @@ class Placement:
         self._makes_threads = False
         self._too_many = False
         self.working: int | None = None
-        """How many threads worked when this last looked; None where nobody can tell."""
+        """How many threads worked in the last turn; None where nobody can tell."""
 
     def note_work(self) -> None:
         """See which threads worked since this was last called. They are stopped, and may be anywhere again."""
@@ -50,14 +50,16 @@ class Placement:
             by_known = sum(ns for thread, ns in spent.items() if thread in self._used)
             # The kernel counts those that have ended since for the process, and lists them no more.
             self._makes_threads |= by_all - self._used_by_all - by_known > _WORKS * most
-        self._used, self._used_by_all, self._is_spread = used, by_all, False
         working = [thread for thread in spent if spent[thread] > _WORKS * most]
-        self._busiest_first = sorted(working, key=spent.__getitem__, reverse=True)
-        self.working = len(working) or self.working
+        # Between two turns it may be asked something, which takes one thread and says nothing of the next turn.
+        if self._is_spread or len(working) > len(self._busiest_first):
+            self._busiest_first = sorted(working, key=spent.__getitem__, reverse=True)
+            self.working = len(working) or self.working
+        self._used, self._used_by_all, self._is_spread = used, by_all, False
 
     def spread(self) -> None:
-        """Give each thread that worked a processor, the busiest first; right before they are continued."""
-        threads, self._busiest_first = self._busiest_first, []
+        """Give each thread that worked in the last turn a processor, the busiest first; right before the next one."""
+        threads = self._busiest_first
         self._is_spread = True
         if len(threads) < 2:
             return

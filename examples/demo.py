@@ -48,7 +48,7 @@ def main() -> None:
     console.print(table(results))
     for result in results:
         for line in rival_lines(result):
-            console.print(f"{result.spec.problem.name}: {line}", style="dim", highlight=False)
+            console.print(escape(f"{result.spec.problem.name}: {line}"), style="dim", highlight=False)
     leave_behind(results)
     seconds = time.monotonic() - began
     right = [result for result in results if result.best]

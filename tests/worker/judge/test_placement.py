@@ -46,12 +46,16 @@ while True:
 
 
 @contextlib.contextmanager
-def process(program: str) -> Iterator[int]:
+def stopped_process(program: str) -> Iterator[tuple[int, Placement]]:
+    """A process that worked for a moment and is stopped, and the placement of its threads."""
     with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == b"ready\n"
         try:
-            yield running.pid
+            placement = Placement(running.pid)
+            time.sleep(0.1)
+            stop(running.pid, placement)
+            yield running.pid, placement
         finally:
             running.kill()
 
@@ -82,10 +86,7 @@ def threads_of(pid: int) -> list[int]:
 
 @two_processors
 def test_threads_that_work_have_a_processor_each_for_their_turn() -> None:
-    with process(TWO_THREADS) as pid:
-        placement = Placement(pid)
-        time.sleep(0.1)
-        stop(pid, placement)
+    with stopped_process(TWO_THREADS) as (pid, placement):
         for _ in range(3):
             assert placement.working == 2
             placement.spread()
@@ -98,11 +99,8 @@ def test_threads_that_work_have_a_processor_each_for_their_turn() -> None:
 
 @two_processors
 def test_a_question_between_two_turns_changes_nothing() -> None:
-    """One thread answers it, and the others rest."""
-    with process(TWO_THREADS) as pid:
-        placement = Placement(pid)
-        time.sleep(0.1)
-        stop(pid, placement)
+    """The threads rest while they are asked, which says nothing of the turn that follows."""
+    with stopped_process(TWO_THREADS) as (pid, placement):
         take_turn(pid, placement)
         for _ in range(3):
             placement.note_work()
@@ -112,10 +110,7 @@ def test_a_question_between_two_turns_changes_nothing() -> None:
 
 @two_processors
 def test_a_thread_that_works_alone_may_go_where_it_likes() -> None:
-    with process(ONE_THREAD) as pid:
-        placement = Placement(pid)
-        time.sleep(0.1)
-        stop(pid, placement)
+    with stopped_process(ONE_THREAD) as (pid, placement):
         assert placement.working == 1
         assert take_turn(pid, placement) == USABLE
 
@@ -123,10 +118,7 @@ def test_a_thread_that_works_alone_may_go_where_it_likes() -> None:
 @two_processors
 def test_threads_that_are_made_in_a_turn_may_go_where_they_like() -> None:
     """They inherit what the thread that makes them may use."""
-    with process(NEW_THREADS) as pid:
-        placement = Placement(pid)
-        time.sleep(0.1)
-        stop(pid, placement)
+    with stopped_process(NEW_THREADS) as (pid, placement):
         take_turn(pid, placement)
         for _ in range(3):
             assert take_turn(pid, placement) == USABLE

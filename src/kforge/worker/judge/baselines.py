@@ -43,8 +43,8 @@ _FAILURES = (ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError)
 _PROCESS_BYTES = 1 << 30
 """What a process takes of a device's memory before it holds anything."""
 _LEAST_DEVIATION, _LEAST_ON_PROCESSOR = 0.005, 0.03
-"""By how much the same work may differ from one process to the next on a GPU, and on the processor: where its memory
-happens to lie decides that, and one comparison of twins does not tell how much it may be for others.
+"""By how much the same work may differ from one process to the next on a GPU, and on the processor: one comparison of
+twins does not tell how much it is for others.
 """
 _LABELS = {
     "compile": "torch.compile",

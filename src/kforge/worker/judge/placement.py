@@ -35,8 +35,11 @@ class Placement:
         self._is_spread = False
         self._makes_threads = False
         self._too_many = False
-        self.working: int | None = None
+
+    @property
+    def working(self) -> int | None:
         """How many threads worked in the last turn; None where nobody can tell."""
+        return len(self._busiest_first) or None
 
     def note_work(self) -> None:
         """See which threads worked since this was last called. They are stopped, and may be anywhere again."""
@@ -52,9 +55,8 @@ class Placement:
             self._makes_threads |= by_all - self._used_by_all - by_known > _WORKS * most
         working = [thread for thread in spent if spent[thread] > _WORKS * most]
         # Between two turns it may be asked something, which takes one thread and says nothing of the next turn.
-        if self._is_spread or len(working) > len(self._busiest_first):
+        if working and (self._is_spread or len(working) > len(self._busiest_first)):
             self._busiest_first = sorted(working, key=spent.__getitem__, reverse=True)
-            self.working = len(working) or self.working
         self._used, self._used_by_all, self._is_spread = used, by_all, False
 
     def spread(self) -> None:

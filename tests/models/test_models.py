@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,12 @@ class TestMailbox:
         assert len(name) < 120
         assert not name.startswith(".")
         assert name != file_name(asking("q", sample + "x"))
+
+    def test_a_file_is_named_after_the_problem_which_is_no_part_of_the_question(self) -> None:
+        prompt = asking("q", "0.1.1")
+        named = replace(prompt, problem="23_Softmax/../x")
+        assert named.id == prompt.id
+        assert file_name(named) == f"23_Softmax_x.0_1_1.generate.{prompt.id}"
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

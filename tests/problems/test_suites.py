@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -9,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kforge.errors import ProblemError, UsageError
-from kforge.problems.selection import NotInSuite, Selection, missing_on
+from kforge.problems.selection import NotInSuite, Selection, SuiteEntry, choose, matches, missing_on
 from kforge.problems.suites import open_suite
 from kforge.types import Problem
 
@@ -213,6 +216,34 @@ def test_what_is_chosen(checkout: Path, choice: Selection, keys: list[str]) -> N
     assert bool(suite.left_out) == bool(choice.without)
 
 
+@functools.cache
+def bundled_entries() -> list[SuiteEntry]:
+    return [SuiteEntry(key, key, item.level, None, item) for key, item in open_suite(["bundled"]).problems.items()]
+
+
+@given(seed=st.integers(), limit=st.integers(1, 58), without=st.sampled_from(["level1/3_*", "level2", "level3/*"]))
+def test_a_draw_is_the_seeds_and_grows_with_its_limit(seed: int, limit: int, without: str) -> None:
+    entries = bundled_entries()
+
+    def drawn(choice: Selection) -> list[str]:
+        return [entry.key for entry in choose(entries, choice)[0]]
+
+    few, more = (drawn(Selection(limit=number, draw=seed)) for number in (limit, limit + 1))
+    assert few == drawn(Selection(limit=limit, draw=seed))
+    assert set(few) < set(more) or len(few) == len(entries)
+    levels = [key.split("/")[0] for key in few]
+    assert len(few) < 3 or len(set(levels)) == 3
+    rest = drawn(Selection(limit=limit, draw=seed, without=(without,)))
+    left = [entry for entry in entries if not matches(entry, without)]
+    assert len(rest) == min(limit, len(left)), "the next ones take the place of what is left out"
+
+
+def test_seeds_draw_differently() -> None:
+    entries = bundled_entries()
+    draws = {tuple(entry.key for entry in choose(entries, Selection(limit=9, draw=seed))[0]) for seed in range(8)}
+    assert len(draws) == 8
+
+
 @pytest.mark.parametrize(
     ("choice", "key", "words"),
     [
@@ -232,6 +263,8 @@ def test_a_word_that_names_nothing_is_an_error(checkout: Path, choice: Selection
         assert caught.value.key == key
     with pytest.raises(ValueError, match="limit must be at least 1"):
         Selection(limit=0)
+    with pytest.raises(ValueError, match="draw needs a limit"):
+        Selection(draw=1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class PromptMaker:
         text = self._render("again.j2", {"why": why})
         turns = (Message("assistant", reply[:_SHOWN_AGAIN] or "(empty)"), Message("user", text))
         head = prompt.sample.rpartition(".")[0]
-        return Prompt((*prompt.messages, *turns), prompt.purpose, f"{head}.2")
+        return replace(prompt, messages=(*prompt.messages, *turns), sample=f"{head}.2")
 
     def _fit(self, purpose: Any, situation: Situation, images: tuple[Image, ...]) -> FittedPrompt:
         limit = self.ceiling - TOKENS_PER_IMAGE * len(images)
@@ -82,9 +82,8 @@ class PromptMaker:
             user = self._render(f"{purpose}.j2", context)
             size = tokens(system) + tokens(user)
             if size <= limit:
-                prompt = Prompt(
-                    (Message("system", system), Message("user", user, images)), purpose, self._sample(situation)
-                )
+                turns = (Message("system", system), Message("user", user, images))
+                prompt = Prompt(turns, purpose, self._sample(situation), situation.problem.name)
                 return FittedPrompt(
                     prompt, size + TOKENS_PER_IMAGE * len(images), _omitted_blocks(omitted, purpose, situation)
                 )

@@ -33,6 +33,9 @@ def bench(
     ] = [],  # noqa: B006  typer copies it
     levels: Annotated[str, typer.Option(help="Only these levels, as in 1,2.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many problems, in order.")] = None,
+    draw: Annotated[
+        int | None, typer.Option(help="With --limit: problems drawn with this seed, not the first.")
+    ] = None,
     only: Annotated[
         list[str], typer.Option(help="Only these problems: level1/23, 1/23, or a pattern such as 'level2/*norm*'.")
     ] = [],  # noqa: B006
@@ -95,7 +98,6 @@ def bench(
     the bundle.
     """
     from kforge.cli import bench_spec
-    from kforge.problems.selection import Selection
     from kforge.spec.experiment_options import ExperimentOptions
 
     if presets:
@@ -119,7 +121,7 @@ def bench(
         options = ExperimentOptions(
             places=tuple(suite),
             name=name,
-            choice=Selection(bench_spec.whole_numbers(levels, "--levels"), limit, tuple(only), tuple(without)),
+            choice=bench_spec.selection(levels, limit, only, without, draw),
             platforms=tuple(platform) or ("cpu",),
             models=tuple(model) or ("builtin",),
             presets=tuple(preset),
@@ -146,8 +148,19 @@ def bench(
 def _typed_options(context: typer.Context) -> list[str]:
     """Options that were used and that an experiment's file has keys for."""
     names = (
-        *("suite", "levels", "only", "without", "platform", "model", "preset", "seeds", "budget", "budget_tokens"),
-        *("confirm", "name", "executor", "setting", "iterations", "samples", "reference", "profiling", "style"),
+        *("suite", "levels", "draw", "only", "without", "platform", "model", "preset", "seeds", "budget"),
+        *(
+            "budget_tokens",
+            "confirm",
+            "name",
+            "executor",
+            "setting",
+            "iterations",
+            "samples",
+            "reference",
+            "profiling",
+            "style",
+        ),
         *("dtype", "backward"),
     )
     used = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]

@@ -15,6 +15,7 @@ from rich.markup import escape
 from kforge import jsonable
 from kforge.cli.screen import Screen
 from kforge.errors import UsageError
+from kforge.problems.selection import Selection
 from kforge.spec.experiment_file import read_experiment
 from kforge.spec.experiment_options import ExperimentOptions
 from kforge.spec.experiment_spec import make_experiment
@@ -42,6 +43,16 @@ def experiment_of(options: ExperimentOptions) -> Experiment:
     notes = _Notes()
     experiment = make_experiment(replace(options, presets=options.presets or (usual,)), notes.add)
     return replace(experiment, name=options.name or _name(experiment), notes=tuple(notes.sentences))
+
+
+def selection(
+    levels: str, limit: int | None, only: Sequence[str], without: Sequence[str], draw: int | None
+) -> Selection:
+    """Which problems of the suite are asked for."""
+    try:
+        return Selection(whole_numbers(levels, "--levels"), limit, tuple(only), tuple(without), draw)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
 
 
 def list_presets() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 GROUPS = {
-    "Problems": ("suite", "levels", "limit", "only", "without", "dtype", "backward"),
+    "Problems": ("suite", "levels", "limit", "draw", "only", "without", "dtype", "backward"),
     "Search": ("iterations", "samples", "target_speedup", "repairs", "plateau", "seed", "seeds", "search", "reference"),
     "Models": (
         *("model", "analyst_model", "budget", "budget_tokens", "temperature", "max_output_tokens", "model_timeout"),

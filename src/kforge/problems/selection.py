@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kforge.errors import UsageError
 from kforge.platforms.metal import platform as metal
-from kforge.types import Problem
+from kforge.types import Problem, text_hash
 
 _NUMBERED = re.compile(r"(?:level)?(\d+)/(\d+)")
 _LEVEL = re.compile(r"level(\d+)")
@@ -38,10 +38,14 @@ class Selection:
     """Keys, names, numbers (level1/23 or 1/23), levels (level1) or patterns with *; empty: all."""
     without: tuple[str, ...] = ()
     """What is not wanted, named in the same ways, or the name of a filter."""
+    draw: int | None = None
+    """A seed: with a limit, each level gives problems drawn with it in place of its first ones. None: the first."""
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise ValueError("limit must be at least 1")
+        if self.draw is not None and self.limit is None:
+            raise ValueError("draw needs a limit: without one all problems are taken, and there is nothing to draw")
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def choose(entries: Sequence[SuiteEntry], choice: Selection) -> tuple[list[Suite
             left_out[entry.key] = reason
         else:
             kept.append(entry)
-    return _first_of_each(kept, choice.limit), left_out
+    return _some_of_each(kept, choice), left_out
 
 
 def matches(entry: SuiteEntry, pattern: str) -> bool:
@@ -117,17 +121,24 @@ def _exclusion(entry: SuiteEntry, without: tuple[str, ...]) -> str:
     return ""
 
 
-def _first_of_each(entries: list[SuiteEntry], limit: int | None) -> list[SuiteEntry]:
-    """The first entries of each place and level, so that a small number has something of all that was asked for."""
-    if limit is None or len(entries) <= limit:
+def _some_of_each(entries: list[SuiteEntry], choice: Selection) -> list[SuiteEntry]:
+    """The first entries of each place and level, so that a small number has something of all that was asked for.
+
+    With a seed to draw with, the first in an order that the seed and a problem's own key decide: neither the other
+    problems nor the limit change whether one comes before another.
+    """
+    if choice.limit is None or len(entries) <= choice.limit:
         return entries
+    order = (
+        entries if choice.draw is None else sorted(entries, key=lambda entry: text_hash(f"{choice.draw} {entry.key}"))
+    )
     seen: dict[tuple[int, int | None], int] = {}
     turns: dict[str, int] = {}
-    for entry in entries:
+    for entry in order:
         group = (entry.place, entry.level)
         turns[entry.key] = seen[group] = seen.get(group, 0) + 1
-    first = set(sorted(turns, key=lambda key: turns[key])[:limit])
-    return [entry for entry in entries if entry.key in first]
+    chosen = set(sorted(turns, key=lambda key: turns[key])[: choice.limit])
+    return [entry for entry in entries if entry.key in chosen]
 
 
 def _check(entries: Sequence[SuiteEntry], choice: Selection) -> None:

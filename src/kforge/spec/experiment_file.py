@@ -24,6 +24,7 @@ KEYS: dict[str, Any] = {
     "suite": _SEVERAL,
     "levels": tuple[int, ...],
     "limit": int,
+    "draw": int,
     "only": _SEVERAL,
     "without": _SEVERAL,
     "platforms": _SEVERAL,
@@ -111,6 +112,8 @@ def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
         yield Mistake(("suite",), 'suite is missing: write suite = "bundled", "kernelbench:PATH" or a folder')
     if isinstance(limit := data.get("limit"), int) and limit < 1:
         yield Mistake(("limit",), "limit must be at least 1")
+    if "draw" in data and "limit" not in data:
+        yield Mistake(("draw",), "draw needs a limit: without one all problems are taken, and there is nothing to draw")
     tables = data.get("configurations", {})
     for name, table in tables.items() if isinstance(tables, dict) else ():
         if not name:
@@ -145,6 +148,7 @@ def _make_options(data: dict[str, Any], file: Path) -> ExperimentOptions:
             data.get("limit"),
             _as_tuple(data.get("only", ())),
             _as_tuple(data.get("without", ())),
+            data.get("draw") if "limit" in data else None,
         ),
         defaults=_resolve_paths(data.get("defaults", {}), folder),
         configurations={name: _resolve_paths(table, folder) for name, table in data.get("configurations", {}).items()},

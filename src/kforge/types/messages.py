@@ -31,11 +31,15 @@ class Prompt:
     """Which agent asks."""
     sample: str = ""
     """Which independent draw this is (chain, step and ask of a run): equal prompts of two draws are two questions."""
+    problem: str = ""
+    """The name of the problem it is about, for people who look at many questions; no part of what is asked."""
 
     @property
     def id(self) -> str:
-        """The identity of what is asked: 16 hexadecimal digits over everything above."""
-        return hashlib.sha256(json.dumps(jsonable.encode(self), sort_keys=True).encode()).hexdigest()[:16]
+        """The identity of what is asked: 16 hexadecimal digits over everything but the problem's name."""
+        asked = jsonable.encode(self)
+        del asked["problem"]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def text(self) -> str:

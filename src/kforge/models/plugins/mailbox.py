@@ -70,9 +70,9 @@ class Mailbox:
 
 
 def file_name(prompt: Prompt) -> str:
-    """The stem of a question's files: which draw, which agent, what is asked. Safe whatever `sample` holds."""
-    sample = _UNSAFE.sub("_", prompt.sample)[:60] or "prompt"
-    return f"{sample}.{prompt.purpose}.{prompt.id}"
+    """The stem of a question's files: which problem, draw and agent, what is asked. Safe whatever the names hold."""
+    words = [_UNSAFE.sub("_", word)[:60] for word in (prompt.problem, prompt.sample)]
+    return ".".join([*filter(None, words), prompt.purpose, prompt.id])
 
 
 async def _wait_for_reply(reply: Path) -> str:

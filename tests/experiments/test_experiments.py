@@ -249,6 +249,24 @@ class TestGoingOn:
         assert "finished" in ends(heard)
         assert all(trial.state == "finished" for trial in read_studies(store, [name])[0].trials)
 
+    @pytest.mark.parametrize("budget", [Budget(tokens=1_000_000), Budget(dollars=10.0)])
+    def test_cells_ask_at_once_under_a_budget(self, store: Store, budget: Budget) -> None:
+        class Together(Model):
+            """Answers nobody before five have asked."""
+
+            async def complete(self, prompt: Prompt) -> Completion:
+                answer = await super().complete(prompt)
+                if len(self.asked) == 5:
+                    everybody.set()
+                await asyncio.wait_for(everybody.wait(), 20)
+                return replace(answer, usage=Usage(1, 100, 100, 0.01))
+
+        everybody = asyncio.Event()
+        only = experiment().configurations[:1]
+        wanted = experiment(5, budget=budget, configurations=only)
+        _, heard = work(store, wanted, Together(rate=Rate(1e-6, 1e-5)), parallel=5)
+        assert ends(heard) == ["finished"] * 5
+
     def test_reverted_it_finds_what_was_done_at_first(self, store: Store) -> None:
         first, _ = work(store, experiment(1))
         other = (Configuration("other", ("scripted:a",), {"iterations": 2, "profiling": "none"}),)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kforge.errors import BudgetSpent, ModelRejected, ModelUnavailable, UsageError
 from kforge.models import prices
 from kforge.models.base import Model
-from kforge.models.budget_account import BudgetAccount, Budgeted
+from kforge.models.budget_account import ENOUGH_REPLIES, LONG_REPLY, BudgetAccount, Budgeted
 from kforge.models.cache import Caching
 from kforge.models.plugins.command import Command
 from kforge.models.prices import Rate, rate_of
@@ -68,6 +68,30 @@ class Slow:
             await asyncio.sleep(0)
         self.running -= 1
         return Completion(prompt.text, self.name, self.usage)
+
+    async def close(self) -> None:
+        pass
+
+
+class Uneven:
+    """A model whose replies differ in what they cost and how long they take; it notes how each request began."""
+
+    name = "uneven"
+
+    def __init__(self, account: BudgetAccount, replies: list[tuple[int, int]]) -> None:
+        self._account, self._left = account, iter(replies)
+        self._running: list[int] = []
+        self.began: list[tuple[int, tuple[int, ...]]] = []
+        """The tokens spent when a request began, and what those under way cost in the end, itself included."""
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        tokens, turns = next(self._left)
+        self._running.append(tokens)
+        self.began.append((self._account.spent.tokens, tuple(self._running)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        self._running.remove(tokens)
+        return Completion("", self.name, Usage(1, 0, tokens))
 
     async def close(self) -> None:
         pass
@@ -222,6 +246,76 @@ class TestBudget:
         assert slow.asked == len(paid)
         assert all(isinstance(outcome, (Completion, BudgetSpent)) for outcome in outcomes)
         assert account.spent.dollars <= 1.0 + 0.3
+
+    @pytest.mark.parametrize(
+        "budget", [Budget(tokens=20 * (LONG_REPLY + 1)), Budget(dollars=20 * 0.161), Budget(9.0, 10**6)]
+    )
+    def test_many_go_at_once_before_anything_was_paid(self, budget: Budget) -> None:
+        slow = Slow(Usage(1, 100, 400, 0.005), Rate(input=1e-6, output=1e-5))
+        asyncio.run(all_at_once(Budgeted(slow, BudgetAccount(budget)), 20))
+        assert slow.most == 20
+
+    @pytest.mark.parametrize(("fitting", "at_once"), [(0.5, 1), (1, 1), (1.9, 1), (2, 2), (5, 5)])
+    def test_no_more_go_at_first_than_fit_with_a_long_reply(self, fitting: float, at_once: int) -> None:
+        slow = Slow(Usage(1, 1, LONG_REPLY))
+        account = BudgetAccount(Budget(tokens=int(fitting * (LONG_REPLY + 1))))
+        asyncio.run(all_at_once(Budgeted(slow, account), 20))
+        assert slow.most == at_once
+
+    def test_a_small_budget_lets_them_go_one_at_a_time_and_stops(self) -> None:
+        slow = Slow(Usage(1, 300, 700))
+        outcomes = asyncio.run(all_at_once(Budgeted(slow, BudgetAccount(Budget(tokens=5_000))), 20))
+        assert (slow.most, slow.asked) == (1, 5)
+        assert sum(isinstance(outcome, BudgetSpent) for outcome in outcomes) == 15
+
+    @pytest.mark.parametrize("longest", [99, LONG_REPLY * 10])
+    def test_the_longest_reply_that_is_set_counts(self, longest: int) -> None:
+        slow = Slow(Usage(1, 1, 50))
+        account = BudgetAccount(Budget(tokens=5 * (longest + 1)))
+        asyncio.run(all_at_once(Budgeted(slow, account, ModelSettings(max_output_tokens=longest)), ENOUGH_REPLIES))
+        assert slow.most == 5
+
+    @pytest.mark.parametrize(("paid", "at_once"), [(1, 1), (ENOUGH_REPLIES - 1, 1), (ENOUGH_REPLIES, 2)])
+    def test_the_average_alone_counts_once_enough_replies_were_paid(self, paid: int, at_once: int) -> None:
+        slow = Slow(Usage(1, 100))
+        account = BudgetAccount(Budget(tokens=LONG_REPLY), Usage(paid, 100 * paid))
+        asyncio.run(all_at_once(Budgeted(slow, account), 2))
+        assert slow.most == at_once
+
+    def test_an_average_above_the_estimate_counts_from_the_first_reply(self) -> None:
+        slow = Slow(Usage(1, 0, 4 * LONG_REPLY))
+        account = BudgetAccount(Budget(tokens=11 * LONG_REPLY), Usage(1, 0, 4 * LONG_REPLY))
+        asyncio.run(all_at_once(Budgeted(slow, account), 8))
+        assert slow.most == 1
+
+    def test_replies_that_cost_nothing_are_in_no_average(self) -> None:
+        free, slow = Slow(Usage()), Slow(Usage(1, 1, LONG_REPLY))
+        account = BudgetAccount(Budget(tokens=2 * (LONG_REPLY + 1)))
+        asyncio.run(all_at_once(Budgeted(free, account), 2 * ENOUGH_REPLIES))
+        asyncio.run(all_at_once(Budgeted(slow, account), 8))
+        assert slow.most == 2
+
+    @settings(deadline=None)
+    @given(
+        st.integers(1, 1000),
+        st.integers(1, 300),
+        st.lists(st.tuples(st.integers(0, 600), st.integers(0, 4)), min_size=1, max_size=ENOUGH_REPLIES),
+    )
+    def test_no_more_is_spent_than_what_was_under_way_cost_beyond_what_it_held(
+        self, tokens: int, longest: int, replies: list[tuple[int, int]]
+    ) -> None:
+        account = BudgetAccount(Budget(tokens=tokens))
+        uneven = Uneven(account, replies)
+        model = Budgeted(uneven, account, ModelSettings(max_output_tokens=longest))
+        asyncio.run(all_at_once(model, len(replies)))
+        held = longest + 1
+        for spent, running in uneven.began:
+            assert spent < tokens
+            assert len(running) == 1 or spent + held * len(running) <= tokens
+        spent, running = uneven.began[-1]
+        beyond = sum(max(0, cost - held) for cost in running)
+        allowed = max(tokens, spent + running[0]) if len(running) == 1 else tokens + beyond
+        assert account.spent.tokens <= allowed
 
     def test_a_failed_request_gives_back_what_it_held(self) -> None:
         model = Budgeted(Scripted([ModelUnavailable("x"), "ok"], rate=self.RATE), BudgetAccount(Budget(dollars=0.0015)))

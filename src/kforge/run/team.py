@@ -82,9 +82,9 @@ def _model_agents(name: str, spec: RunSpec, models: dict[str, Model], prompts: P
 def _wrap(model: Limited, spec: RunSpec, access: ModelAccess, account: BudgetAccount, journal: Journal) -> Model:
     # A reply is written down before anything else is done, even before its place is given to the next request.
     wrapped: Model = Retrying(model.around(Caught(model.model, journal)), notify=access.notify)
-    wrapped = Budgeted(wrapped, account)
+    wrapped = Budgeted(wrapped, account, spec.model_settings)
     if access.account is not None:
-        wrapped = Budgeted(wrapped, access.account)
+        wrapped = Budgeted(wrapped, access.account, spec.model_settings)
     if access.cache:
         wrapped = Caching(wrapped, Path(access.cache), spec.model_settings)
     if access.record:

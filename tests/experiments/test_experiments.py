@@ -151,6 +151,24 @@ class TestMatrix:
         work(store, experiment(1, confirm=False), judge=noting)
         assert "confirm" not in jobs
 
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_winners_are_compared_with_torch_compile_though_the_loop_left_it_out(
+        self, store: Store, asked: bool
+    ) -> None:
+        compiled: list[tuple[str, bool]] = []
+
+        def noting(job: Job) -> Verdict:
+            compiled.append((job.id, job.settings.compile_baseline))
+            return with_evidence(job, judge(job))
+
+        short = Configuration(
+            "short", ("scripted:a",), {"iterations": 1, "profiling": "none", "compile_baseline": False}
+        )
+        wanted = experiment(1, configurations=(short,), compile_winners=asked)
+        name, _ = work(store, wanted, judge=noting)
+        assert compiled == [("0.1", False), *([("confirm", True)] if asked else [])]
+        assert (read_studies(store, [name])[0].trials[0].confirmation is not None) is asked
+
     def test_platforms_follow_one_another(self) -> None:
         cells = list(experiment(2, platforms=("cuda", "metal")).cells())
         assert [cell.platform for cell in cells] == ["cuda"] * 4 + ["metal"] * 4

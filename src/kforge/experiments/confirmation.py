@@ -8,18 +8,20 @@ from dataclasses import replace
 from kforge.execution.base import Executor
 from kforge.run.quiet_verdict import judge_until_quiet
 from kforge.run.result import RunResult
-from kforge.types import Attempt, Job, Verdict, best_attempt
+from kforge.types import Attempt, Experiment, Job, Verdict, best_attempt
 
 _TIMES = 2.0
 """How much longer than usual the winner is measured."""
 
 
-def needs_confirmation(history: tuple[Attempt, ...]) -> bool:
-    """Whether the winner was chosen among several timed programs, of which a single one was not chosen by its time, or
-    was timed while others used the machine.
+def needs_confirmation(experiment: Experiment, history: tuple[Attempt, ...]) -> bool:
+    """Whether the winner was chosen among several timed programs, of which a single one was not chosen by its time, was
+    timed while others used the machine, or has yet to be compared with torch.compile.
     """
     best = best_attempt(history)
-    if best is not None and best.verdict.contended:
+    if not experiment.confirm or best is None:
+        return False
+    if best.verdict.contended or (experiment.compile_winners and _has_no_compile_baseline(best.verdict)):
         return True
     timed = {attempt.candidate.id for attempt in history if attempt.candidate and attempt.speedup is not None}
     return len(timed) > 1
@@ -33,14 +35,28 @@ def of_winner(confirmation: Verdict | None, history: tuple[Attempt, ...]) -> Ver
     return None if other else confirmation
 
 
-async def confirm(result: RunResult, executor: Executor, tell: Callable[[str], None]) -> Verdict:
+async def confirm(
+    experiment: Experiment, result: RunResult, executor: Executor, tell: Callable[[str], None]
+) -> Verdict:
     """The verdict on the best program, on inputs nobody has seen."""
     best = result.best
     assert best is not None
     assert best.candidate is not None
     tell("confirming")
     settings = result.spec.settings
-    settings = replace(settings, profilers=(), timing_seconds=settings.timing_seconds * _TIMES)
+    settings = replace(
+        settings,
+        profilers=(),
+        timing_seconds=settings.timing_seconds * _TIMES,
+        compile_baseline=settings.compile_baseline or experiment.compile_winners,
+    )
     job = Job("confirm", result.spec.problem, best.candidate, settings)
     report, _ = await judge_until_quiet(executor, job, await executor.run(job, tell), tell)
     return report.verdict
+
+
+def _has_no_compile_baseline(verdict: Verdict) -> bool:
+    """Whether a program was timed, and torch.compile was not asked for."""
+    return (
+        verdict.timing is not None and verdict.evidence is not None and not verdict.evidence.settings.compile_baseline
+    )

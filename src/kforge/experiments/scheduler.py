@@ -182,7 +182,7 @@ class _PlatformWorker:
             return None
         history = self._session.environment.store.history(state.run, profiles=False)
         confirmation = of_winner(state.confirmation, history)
-        if confirmation is None and self._session.experiment.confirm and needs_confirmation(history):
+        if confirmation is None and needs_confirmation(self._session.experiment, history):
             return None
         best = best_attempt(history)
         return News(cell, end="earlier", verdict=confirmation or (best.verdict if best else None))
@@ -209,8 +209,10 @@ class _PlatformWorker:
         if open_ends:
             waits = any(stop.reason == "waiting" for stop in open_ends)
             return News(cell, None, "waiting" if waits else "stopped", open_ends[0].words, result.verdict)
-        if self._session.experiment.confirm and needs_confirmation(result.history):
-            verdict = await confirm(result, executor, lambda message: tell(RunEvent(0, 0, message)))
+        if needs_confirmation(self._session.experiment, result.history):
+            verdict = await confirm(
+                self._session.experiment, result, executor, lambda message: tell(RunEvent(0, 0, message))
+            )
             self._session.put(key, replace(state, confirmation=verdict))
             return News(cell, end="finished", verdict=verdict)
         return News(cell, end="finished", verdict=result.verdict)

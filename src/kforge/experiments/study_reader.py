@@ -56,7 +56,7 @@ def study_of(store: Store, begun: ExperimentRecord) -> Study:
     trials = []
     for key, cell in cells_by_fingerprint(experiment).items():
         trial = _trial(store, cell, experiment.problems[cell.problem], known.get(key, CellState()))
-        trials.append(_await_confirmation(trial, experiment) if experiment.confirm else trial)
+        trials.append(_await_confirmation(trial, experiment))
     return Study(
         name=experiment.name,
         trials=_with_flaws(trials),
@@ -163,7 +163,7 @@ def _with_flaws(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _await_confirmation(trial: Trial, experiment: Experiment) -> Trial:
     """A trial whose winner has yet to be judged once more is not through."""
-    if trial.state != "finished" or trial.confirmation is not None or not needs_confirmation(trial.history):
+    if trial.state != "finished" or trial.confirmation is not None or not needs_confirmation(experiment, trial.history):
         return trial
     waits = leaves_jobs(experiment.executor)
     return replace(trial, state="waiting" if waits else "stopped", reason="its winner is yet to be confirmed")

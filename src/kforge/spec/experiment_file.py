@@ -35,6 +35,7 @@ KEYS: dict[str, Any] = {
     "budget_tokens": int,
     "executor": str,
     "confirm": bool,
+    "compile_winners": bool,
 }
 """What stands at the top of a file, and of which kind it is."""
 _OF_THE_SUITE = {"suite", "levels", "only", "without"}
@@ -136,7 +137,8 @@ def _unknown_key_message(key: str) -> str:
 
 def _make_options(data: dict[str, Any], file: Path) -> ExperimentOptions:
     folder = file.resolve().parent
-    one, several = ("budget", "budget_tokens", "executor", "confirm"), ("platforms", "models", "presets", "seeds")
+    one = ("budget", "budget_tokens", "executor", "confirm", "compile_winners")
+    several = ("platforms", "models", "presets", "seeds")
     given: dict[str, Any] = {key: data[key] for key in one if key in data}
     given |= {key: _as_tuple(data[key]) for key in several if key in data}
     return ExperimentOptions(

@@ -46,6 +46,7 @@ class ExperimentOptions:
     budget_tokens: int | None = None
     executor: str = LOCAL
     confirm: bool = True
+    compile_winners: bool = False
 
 
 def own_models(options: dict[str, Any]) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ def examine(options: ExperimentOptions, say: Say = say_nothing) -> tuple[list[Mi
         budget=Budget(options.budget, options.budget_tokens),
         executor=whole_name(options.executor),
         confirm=options.confirm,
+        compile_winners=options.compile_winners,
     )
 
 

@@ -26,6 +26,7 @@ _SEPARATE = {
     "platform": "is for all of the experiment: write platforms = [...] at the top",
     "platforms": "is for all of the experiment: it stands at the top",
     "confirm": "is for all of the experiment: it stands at the top",
+    "compile_winners": "is for all of the experiment: it stands at the top",
     "seed": "is what every run has of its own: write seeds = [...] at the top",
     "model": "is for every configuration: write models = [...] at the top, or model in one configuration",
     "models": "is for every configuration: it stands at the top, or in one configuration",

@@ -71,6 +71,8 @@ class Experiment:
     executor: str = "local"
     confirm: bool = True
     """Whether a winner is judged once more on fresh inputs; its figures then come from there."""
+    compile_winners: bool = False
+    """Whether torch.compile is built and timed when a winner is judged once more, though the loop left it out."""
 
     def __post_init__(self) -> None:
         names = [configuration.name for configuration in self.configurations]

@@ -35,17 +35,17 @@ class ModelAnalyst:
         first = await self.model.complete(written.prompt)
         left_out = tuple(f"left out of the analyst's prompt, for its length: {name}" for name in written.omitted)
         try:
-            return Advice(read_advice(first), first.usage, left_out)
+            return Advice(read_advice(first), first.usage, left_out, first.seconds)
         except Malformed as problem:
             why = str(problem)
         second = await self.model.complete(self.prompts.repeat_prompt(written.prompt, first.text, why))
-        usage = first.usage + second.usage
+        usage, seconds = first.usage + second.usage, first.seconds + second.seconds
         try:
             notes = (*left_out, f"the analyst was asked twice: {why}")
-            return Advice(read_advice(second), usage, notes)
+            return Advice(read_advice(second), usage, notes, seconds)
         except Malformed as problem:
             notes = (*left_out, f"the analyst gave no usable recommendation: {problem}")
-            return Advice(None, usage, notes)
+            return Advice(None, usage, notes, seconds)
 
 
 def read_advice(completion: Completion) -> Recommendation:

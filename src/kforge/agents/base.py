@@ -69,6 +69,8 @@ class Draft:
     """The change that was made, where it is another than the one advised; None: that one."""
     exhausted: bool = False
     """The writer has nothing more to try: the chain ends, and this is no attempt."""
+    seconds: float = 0.0
+    """How long its replies took when they were given, which may have been before a break."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Advice:
     """None where nothing usable came back even when asked again."""
     usage: Usage = Usage()
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """How long its replies took when they were given."""
 
 
 class Writer(Protocol):

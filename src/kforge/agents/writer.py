@@ -29,7 +29,8 @@ class ModelWriter:
         completion = await self.model.complete(written.prompt)
         program = read_reply(completion, situation)
         left_out = tuple(f"left out of the prompt, for its length: {name}" for name in written.omitted)
-        return Draft(program.source, program.reason, completion.usage, (*left_out, *program.notes))
+        notes = (*left_out, *program.notes)
+        return Draft(program.source, program.reason, completion.usage, notes, seconds=completion.seconds)
 
 
 def _program_in(text: str, situation: Situation) -> ReplyProgram:

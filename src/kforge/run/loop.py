@@ -134,10 +134,13 @@ class Loop:
             digest=profile_digest,
             usage=usage,
             notes=(*advice.notes, *draft.notes, *notes),
+            judging=report.seconds,
         )
+        # Replies from before a break, and reports from another machine, took what they took there.
+        there = sum(report.seconds.get(part, 0.0) for part in ("verdict", "profiles"))
         seconds = {
-            "model": judging_began - began,
-            "judge": judging_ended - judging_began,
+            "model": max(judging_began - began, advice.seconds + draft.seconds),
+            "judge": max(judging_ended - judging_began, there),
             "own": time.perf_counter() - judging_ended,
         }
         return replace(attempt, seconds={name: round(value, 4) for name, value in seconds.items()})

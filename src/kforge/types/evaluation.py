@@ -761,6 +761,10 @@ class Report:
     verdict: Verdict
     profiles: tuple[Profile, ...] = ()
     """Of a correct candidate, where profilers were asked for."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`, how
+    long the device was held. Empty where nobody measured it.
+    """
 
     def __repr__(self) -> str:
         return f"<Report {self.job} on {self.candidate} for {self.problem}, {self.platform}: {self.verdict!r}>"

@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -79,12 +80,27 @@ class Judge:
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
+        began, held = time.monotonic(), self.lease.thread_seconds
         with self._session_for(job.problem, job.settings, progress) as session:
             verdict = self._evaluate(session, job.candidate, job.settings, progress)
+            judged = time.monotonic()
             profiles: tuple[Profile, ...] = ()
             if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
                 profiles = self._collect_profiles(session, job, verdict, progress)
-        return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
+        seconds = {
+            "verdict": judged - began,
+            "profiles": time.monotonic() - judged,
+            "device": self.lease.thread_seconds - held,
+        }
+        return Report(
+            job.id,
+            job.problem.name,
+            job.candidate.id,
+            job.candidate.platform,
+            verdict,
+            profiles,
+            {name: round(value, 3) for name, value in seconds.items()},
+        )
 
     def _evaluate(
         self, session: ProblemSession, candidate: Candidate, settings: Settings, progress: Progress

@@ -25,7 +25,13 @@ class Lease:
         """`path`: a file whose lock keeps other processes out; None where none could disturb."""
         self._path = path
         self._lock = threading.Lock()
+        self._of_thread = threading.local()
         self.busy_seconds = 0.0
+
+    @property
+    def thread_seconds(self) -> float:
+        """How long the calling thread has held it, in all."""
+        return getattr(self._of_thread, "seconds", 0.0)
 
     @contextlib.contextmanager
     def hold(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
@@ -44,7 +50,9 @@ class Lease:
             try:
                 yield
             finally:
-                self.busy_seconds += time.monotonic() - began
+                spent = time.monotonic() - began
+                self.busy_seconds += spent
+                self._of_thread.seconds = self.thread_seconds + spent
 
 
 def _open_lock_file(path: Path) -> int:

@@ -10,6 +10,7 @@ from kforge.metrics.records import AGAINST, Against
 from kforge.reports import number_format, problem_table, summary_lines
 from kforge.reports.circumstances import circumstances, moment
 from kforge.reports.configurations import DEFAULTS, configuration_texts
+from kforge.reports.cost_rows import COST_NOTE, cost_table
 from kforge.reports.findings import StudyFindings, any_timed
 from kforge.reports.left_out import find_omissions, group_name
 from kforge.reports.workload_rows import HEADS, workload_rows
@@ -35,6 +36,7 @@ def markdown(findings: StudyFindings) -> str:
         _left_out(findings),
         _problems(findings),
         _workloads(findings),
+        _costs(findings),
         _circumstances(findings),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -188,6 +190,11 @@ def _workloads(findings: StudyFindings) -> list[str]:
         return []
     explanation = "A problem's speedup above is the geometric mean over its workloads, by weight; it counts once."
     return ["## Workloads", "", explanation, "", *table(["problem", "configuration", *HEADS], rows, 3)]
+
+
+def _costs(findings: StudyFindings) -> list[str]:
+    heads, rows = cost_table(findings)
+    return ["## What it cost", "", COST_NOTE, "", *table(heads, rows, 2)] if rows else []
 
 
 def _circumstances(findings: StudyFindings) -> list[str]:

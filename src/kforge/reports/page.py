@@ -19,6 +19,7 @@ from kforge.reports import number_format, pictures, problem_table, summary_lines
 from kforge.reports.charts.paired import paired_chart
 from kforge.reports.circumstances import Fact, circumstances, moment
 from kforge.reports.configurations import DEFAULTS, configuration_texts
+from kforge.reports.cost_rows import COST_NOTE, cost_table
 from kforge.reports.details import pack_all
 from kforge.reports.findings import StudyFindings
 from kforge.reports.left_out import find_omissions
@@ -57,6 +58,7 @@ def page(findings: StudyFindings) -> str:
 
 def _parts(findings: StudyFindings) -> dict[str, Any]:
     curves, costs = pictures.curves(findings), pictures.costs(findings)
+    cost_heads, cost_lines = cost_table(findings)
     return {
         "where": circumstances(findings.study),
         "made": moment(findings.made),
@@ -72,6 +74,9 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
         "stacks": pictures.stacks(findings),
         "spreads": pictures.spreads(findings),
         "costs": costs,
+        "cost_note": COST_NOTE,
+        "cost_heads": cost_heads,
+        "cost_lines": cost_lines,
         "cost_kinds": [(name, name) for name in dict.fromkeys(figure.kind for figure in costs)],
         "comparisons": [
             {"comparison": comparison, "words": comparison_sentences(comparison), "drawing": paired_chart(comparison)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kforge.metrics.cost import cost
 from kforge.metrics.problem_results import flaws
 from kforge.reports.workload_rows import workload_text
 from kforge.types import Trial
@@ -46,6 +47,9 @@ class TrialRow:
     seconds: float = 0.0
     model_seconds: float = 0.0
     judge_seconds: float = 0.0
+    profile_seconds: float = 0.0
+    device_seconds: float = 0.0
+    """How long the device was held."""
     models: str = ""
     run: str = ""
     reason: str = ""
@@ -72,6 +76,7 @@ class TrialRow:
 def row(trial: Trial) -> TrialRow:
     """What a table shows of this trial."""
     verdict, best, cell = trial.verdict, trial.best, trial.cell
+    spent = cost(trial)
     low, high = (verdict and verdict.interval) or (None, None)
     return TrialRow(
         problem=cell.problem,
@@ -101,6 +106,8 @@ def row(trial: Trial) -> TrialRow:
         seconds=trial.seconds,
         model_seconds=sum(attempt.seconds.get("model", 0.0) for attempt in trial.history),
         judge_seconds=sum(attempt.seconds.get("judge", 0.0) for attempt in trial.history),
+        profile_seconds=spent.profile_seconds,
+        device_seconds=spent.device_seconds,
         models=", ".join(dict.fromkeys(attempt.model for attempt in trial.history if attempt.model)),
         run=trial.run,
         reason=trial.reason,

@@ -762,8 +762,8 @@ class Report:
     profiles: tuple[Profile, ...] = ()
     """Of a correct candidate, where profilers were asked for."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`, how
-    long the device was held. Empty where nobody measured it.
+    """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`,
+    how long the device was held. Empty where nobody measured it.
     """
 
     def __repr__(self) -> str:

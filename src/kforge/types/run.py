@@ -217,8 +217,8 @@ class Attempt:
     usage: Usage = Usage()
     """What its model calls cost, the analyst's included."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Where its time went: model, judge, own. Of what was answered before a break, or judged on another machine, what it
-    took then or there.
+    """Where its time went: model, judge, own. Of what was answered before a break, or judged on another machine, what
+    it took then or there.
     """
     judging: dict[str, float] = field(default_factory=dict)
     """What judging it took where it was done: `Report.seconds`. The phases of the verdict are in its evidence."""

@@ -171,3 +171,23 @@ def test_who_waits_for_long_is_told_once(tmp_path: Path) -> None:
     assert len(said) == 1
     assert "waiting for the device" in said[0]
     assert "another KForge process" in said[0]
+
+
+def test_each_thread_knows_how_long_it_held_the_device() -> None:
+    lease, seen = Lease(), {}
+
+    def hold(name: str, seconds: float) -> None:
+        for _ in range(2):
+            with lease.hold():
+                time.sleep(seconds)
+        seen[name] = lease.thread_seconds
+
+    threads = [threading.Thread(target=hold, args=args) for args in (("short", 0.01), ("long", 0.1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen["short"] >= 0.02
+    assert seen["long"] >= 0.2
+    assert lease.thread_seconds == 0.0
+    assert lease.busy_seconds == pytest.approx(sum(seen.values())), "waiting for the other is not holding"

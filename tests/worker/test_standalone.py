@@ -8,6 +8,7 @@ import os
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 import makers
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
-from kforge.profilers.base import NothingSeen, StandaloneRun
+from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun
 from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.standalone import standalone_request
 from kforge.worker.runner import standalone
@@ -37,11 +38,16 @@ def alone(judge: Any, scale_relu: Any) -> Any:
         files: tuple[str, ...] = (),
         seconds: float = 60.0,
         problem: Problem = scale_relu,
+        takes_turns: bool = False,
     ) -> StandaloneRun:
         session = judge.session(problem, UNTIMED)
         runner_pool, platform = judge._launch_runner_pool(UNTIMED), registry.load("platforms", "cpu")
         candidate = Candidate(source)
-        shop = CandidateContext(session, candidate, UNTIMED, makers.verdict(1.5), platform, runner_pool, judge._trusted)
+        shop = CandidateContext(
+            session, candidate, UNTIMED, makers.verdict(1.5), platform, runner_pool, judge._trusted, judge.lease
+        )
+        shop._tool = Profiler()
+        shop._tool.alone = takes_turns
         return shop.standalone(command, files, seconds)
 
     return alone
@@ -217,3 +223,50 @@ def test_of_much_output_the_end_is_kept(tmp_path: Path) -> None:
     with open(tmp_path / "said", "w+b") as file:
         file.write(b"x" * 1000 + b"the end")
         assert standalone._tail(file, 10) == "xxxthe end"
+
+
+@pytest.mark.toolchain
+def test_a_program_that_takes_turns_has_the_device_for_its_calls_alone(judge: Any, alone: Any) -> None:
+    held = judge.lease.busy_seconds
+    released: list[float] = []
+
+    def hold() -> None:
+        with judge.lease.hold():
+            holding.set()
+            time.sleep(4.0)
+            released.append(time.time())
+
+    holding = threading.Event()
+    other = threading.Timer(1.5, hold)
+    other.start()
+    noted = program(init="import time", forward="import time; open('called.txt', 'a').write(f'{time.time()} ')")
+    slow = noted.replace("import time", "import time; time.sleep(2.0)", 1)
+    done = alone(slow, files=("called.txt",), takes_turns=True)
+    other.join()
+    assert done.status == 0
+    calls = [float(word) for word in done.files["called.txt"].split()]
+    assert len(calls) == 3
+    assert min(calls) >= released[0], "it waits for whoever has the device"
+    assert judge.lease.busy_seconds - held >= 4.0
+    with judge.lease.hold():
+        pass
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("late", ["init", "forward"])
+def test_a_program_that_never_comes_to_an_end_loses_its_turn(judge: Any, alone: Any, late: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(NothingSeen, match="could not be run by itself"):
+        alone(program(**{late: "import time; time.sleep(600)"}), seconds=8.0, takes_turns=True)
+    assert time.monotonic() - began < 60
+    with judge.lease.hold():
+        pass
+
+
+@pytest.mark.toolchain
+def test_a_program_that_ends_before_its_turn_says_why(judge: Any, alone: Any) -> None:
+    done = alone(program(init="raise ValueError('no good')"), takes_turns=True)
+    assert done.status == 1
+    assert "ValueError: no good" in done.errors
+    with judge.lease.hold():
+        pass

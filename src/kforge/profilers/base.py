@@ -101,6 +101,10 @@ class Profiler:
     """The file beside the plug-in that runs in a runner; empty if it needs none."""
     pictures = False
     """Whether it shows pictures, and not only text."""
+    alone = False
+    """Whether all it looks at is the program's calls in a process of their own (`context.standalone`): the process is
+    then started while others use the device, and has it to itself for the calls.
+    """
     rules: tuple[SignalRule, ...] = ()
     """How its metrics become signals of the digest; none where its text and KForge's own rules say all."""
 

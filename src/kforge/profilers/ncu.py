@@ -20,6 +20,7 @@ _MOST_RAW = 2 << 20
 class Ncu(Profiler):
     name = "ncu"
     what = "hardware counters of CUDA kernels"
+    alone = True
     sections: tuple[str, ...] = (
         *("SpeedOfLight", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "Occupancy", "LaunchStats"),
         *("WarpStateStats", "SchedulerStats", "ComputeWorkloadAnalysis"),

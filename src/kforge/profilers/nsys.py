@@ -30,6 +30,7 @@ _SCRIPT = """{nsys} profile --trace=cuda --sample=none --cpuctxsw=none --capture
 class Nsys(Profiler):
     name = "nsys"
     what = "kernels, CUDA API calls and copies over time"
+    alone = True
 
     def unavailable_reason(self) -> str:
         if not tools.find("nsys"):

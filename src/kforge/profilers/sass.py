@@ -32,6 +32,7 @@ exit $status"""
 class Sass(Profiler):
     name = "sass"
     what = "registers, spills, tensor-core instructions and load widths in the device code"
+    alone = True
 
     def unavailable_reason(self) -> str:
         if not tools.find("cuobjdump"):

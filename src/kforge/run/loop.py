@@ -33,6 +33,7 @@ from kforge.types import (
     Report,
     Stop,
     Verdict,
+    best_attempt,
 )
 from kforge.types.run import BUILTIN, would_win
 
@@ -169,12 +170,24 @@ class Loop:
                     f"the same program as in {where}: not judged again",
                 )
         self._say(move, "judging")
-        job = Job(f"{move.chain}.{move.step}", spec.problem, candidate, self._context.settings)
+        job = Job(
+            f"{move.chain}.{move.step}",
+            spec.problem,
+            candidate,
+            self._context.settings,
+            self._least_to_profile(move.chain),
+        )
         tell = functools.partial(self._say, move)
         report = await self._context.executor.run(job, tell)
         if not would_win(report.verdict, self.history):
             return report, ()
         return await judge_until_quiet(self._context.executor, job, report, tell)
+
+    def _least_to_profile(self, chain: int) -> float:
+        """The speedup from which on the next move starts from a program, and an analyst reads its profile."""
+        best = best_attempt(self._own_attempts(chain))
+        starts_from_best = getattr(self._context.search, "starts_from_best", False)
+        return best.sure_speedup if best is not None and starts_from_best else 0.0
 
     def _candidate(self, draft: Draft, situation: Situation) -> Candidate | None:
         if draft.source is None:

@@ -16,6 +16,11 @@ class Search(Protocol):
         """The file's name."""
         ...
 
+    starts_from_best: bool
+    """Whether a program is only ever optimised while it is the best of its chain: others need no profile then. May be
+    left out, which means no.
+    """
+
     def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
         """The next move of `chain`, given every attempt of the run, or why the chain is over."""
         ...

@@ -18,6 +18,7 @@ class Refine:
     """The paper's loop: repair until correct, then optimise."""
 
     name = "refine"
+    starts_from_best = True
 
     def propose(self, history: tuple[Attempt, ...], chain: int, plan: Plan) -> Move | Stop:
         past = tuple(attempt for attempt in history if attempt.move.chain == chain)

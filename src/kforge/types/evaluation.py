@@ -324,6 +324,10 @@ class Job:
     problem: Problem
     candidate: Candidate
     settings: Settings = Settings()
+    profile_above: float = 0.0
+    """Profilers look at a correct candidate that is surely this many times faster than the baseline, or that was not
+    timed for sure. No part of what decides the verdict.
+    """
 
 
 class Outcome(enum.Enum):
@@ -763,7 +767,7 @@ class Report:
     """Of a correct candidate, where profilers were asked for."""
     seconds: dict[str, float] = field(default_factory=dict)
     """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`,
-    how long the device was held. Empty where nobody measured it.
+    how long the device was held; each profiler by its name. Empty where nobody measured it.
     """
 
     def __repr__(self) -> str:

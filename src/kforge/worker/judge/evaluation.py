@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -28,6 +29,7 @@ from kforge.worker.judge.refusal import Refused
 from kforge.worker.judge.runner_failures import RunnerFailures, refuse_findings, refuse_patches
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
+from kforge.worker.judge.runner_requests import receive_build
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.judge.workload_mean import mean_timing
 from kforge.worker.judge.workload_trial import WorkloadTrial
@@ -41,6 +43,10 @@ _CARRIES_NAN = (
     "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
     "one it is right at every edge"
 )
+
+
+_COMPILES_IN_CALLS = re.compile(r"\btriton\b")
+_MOST_COMPILED = 64 << 20
 
 
 class Evaluation:
@@ -78,6 +84,8 @@ class Evaluation:
         self._trials: list[WorkloadTrial] = []
         self._held_out_errors: list[ErrorNorm] = []
         self._held_out_carries_nan = False
+        self.compiled = b""
+        """What the candidate compiled in its calls, as an archive; empty where no profiler wants it."""
 
         for workload in session.workloads if platform.emulated else ():
             problem = workload.cases.problem
@@ -296,6 +304,7 @@ class Evaluation:
             refuse_patches(runner.ask(ListPatches(), 30.0).patched)
             refuse_findings(runner)
         self._try_misuse(runner)
+        self._take_compiled(runner)
         self._finish(runner)
         self._mark("limit")
         for trial in self._trials:
@@ -303,6 +312,12 @@ class Evaluation:
         if self._settings.sanitize:
             self._mark("sanitize")
             self._sanitize()
+
+    def _take_compiled(self, runner: RunnerHandle) -> None:
+        """Keep what Triton compiled in the calls, which takes a second for each kernel, for the profilers."""
+        if self._settings.profilers and _COMPILES_IN_CALLS.search(self._candidate.source):
+            with contextlib.suppress(ProgramError, RunnerLost, OSError):
+                self.compiled = receive_build(runner, _MOST_COMPILED, 30.0)
 
     def _refuse_fallbacks(self) -> None:
         """Refuse a candidate that leaves every workload to torch; where it does so with some, say which."""

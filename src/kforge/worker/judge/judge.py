@@ -28,7 +28,7 @@ from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
-from kforge.worker.judge.profiling_context import CandidateContext
+from kforge.worker.judge.profiling_context import DEVICE, CandidateContext
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
@@ -64,6 +64,7 @@ class Judge:
         self._secret = secrets.token_hex(32)
         self._turn = threading.RLock()
         self._reading: dict[tuple[object, ...], threading.Lock] = {}
+        self._closed = False
         self.lease = Lease(self._lease_file())
 
     def evaluate(
@@ -76,21 +77,28 @@ class Judge:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
         settings = settings or Settings()
         with self._session_for(problem, settings, progress) as session:
-            return self._evaluate(session, candidate, settings, progress)
+            verdict, _ = self._evaluate(session, candidate, settings, progress)
+        self._require_open()
+        return verdict
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
         began, held = time.monotonic(), self.lease.thread_seconds
         with self._session_for(job.problem, job.settings, progress) as session:
-            verdict = self._evaluate(session, job.candidate, job.settings, progress)
+            verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress)
             judged = time.monotonic()
             profiles: tuple[Profile, ...] = ()
-            if verdict.outcome is Outcome.CORRECT and job.settings.profilers:
-                profiles = self._collect_profiles(session, job, verdict, progress)
+            each: dict[str, float] = {}
+            if _is_profiled(job, verdict):
+                context = self._profiling_context(session, job, verdict, compiled)
+                progress("profiling")
+                profiles, each = context.profiles(job.settings.profilers), context.seconds
+        self._require_open()
         seconds = {
             "verdict": judged - began,
             "profiles": time.monotonic() - judged,
-            "device": self.lease.thread_seconds - held,
+            "device": self.lease.thread_seconds - held + each.pop(DEVICE, 0.0),
+            **each,
         }
         return Report(
             job.id,
@@ -104,7 +112,8 @@ class Judge:
 
     def _evaluate(
         self, session: ProblemSession, candidate: Candidate, settings: Settings, progress: Progress
-    ) -> Verdict:
+    ) -> tuple[Verdict, bytes]:
+        """The verdict, and what the candidate compiled while it was judged, where profilers can use that."""
         runner_pool = self._launch_runner_pool(settings)
         builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         evaluation = Evaluation(
@@ -114,14 +123,14 @@ class Judge:
             with self.lease.hold(progress):
                 evaluation.build()
                 evaluation.prepare()
-                return self._conclude(evaluation)
+                return self._conclude(evaluation), evaluation.compiled
         try:
             evaluation.build()
             with self._device.background.work():
                 self._prepare(evaluation, session, settings, progress)
             progress("waiting for the device")
             with self.lease.hold(progress):
-                return self._conclude(evaluation)
+                return self._conclude(evaluation), evaluation.compiled
         finally:
             evaluation.abandon()
 
@@ -154,9 +163,10 @@ class Judge:
             "on it, or give the problem smaller sizes for this device class"
         )
 
-    def _collect_profiles(
-        self, session: ProblemSession, job: Job, verdict: Verdict, progress: Progress
-    ) -> tuple[Profile, ...]:
+    def _profiling_context(
+        self, session: ProblemSession, job: Job, verdict: Verdict, compiled: bytes
+    ) -> CandidateContext:
+        """What profilers see of a job's candidate. `compiled` is what it compiled when it was judged."""
         runner_pool = self._launch_runner_pool(job.settings)
         builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         try:
@@ -164,12 +174,17 @@ class Judge:
         except (BuildFailed, BuildRefused):
             # It was built when it was judged; if it cannot be now, its profiles say so.
             build = b""
-        context = CandidateContext(
-            session, job.candidate, job.settings, verdict, self._platform, runner_pool, self._trusted, build
+        return CandidateContext(
+            session,
+            job.candidate,
+            job.settings,
+            verdict,
+            self._platform,
+            runner_pool,
+            self._trusted,
+            self.lease,
+            build or compiled,
         )
-        with self.lease.hold(progress), session.cases.limit_threads():
-            progress("profiling")
-            return context.profiles(job.settings.profilers)
 
     @contextlib.contextmanager
     def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:
@@ -244,7 +259,13 @@ class Judge:
             raise ProblemError(what, path=problem.path or problem.name) from error
         return session
 
+    def _require_open(self) -> None:
+        """HarnessError where the judge was closed meanwhile: it killed the program then, whose fault that is not."""
+        if self._closed:
+            raise HarnessError("the judge was closed before it was through")
+
     def close(self) -> None:
+        self._closed = True
         # Another thread may be in the middle of a judgement that is being broken off.
         self._close_sessions()
         for runner_pool in [*list(self._runner_pools.values()), *self._blind_pools, self._trusted]:
@@ -297,6 +318,13 @@ class Judge:
             return None
         name = self._platform.identity(self._device.number)
         return Path(tempfile.gettempdir()) / f"kforge-lease-{name.replace('/', '_')}"
+
+
+def _is_profiled(job: Job, verdict: Verdict) -> bool:
+    """Whether anybody will read a profile of this candidate."""
+    sure = verdict.interval is not None and not verdict.contended
+    slow = sure and verdict.interval is not None and verdict.interval[0] < job.profile_above
+    return bool(job.settings.profilers) and verdict.outcome is Outcome.CORRECT and not slow
 
 
 def _trusted_environment() -> dict[str, str]:

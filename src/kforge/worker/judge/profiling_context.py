@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,9 @@ from kforge.profilers import _names as naming
 from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun, Subject
 from kforge.types import Artefact, Candidate, Problem, Profile, Settings, Verdict
 from kforge.worker.judge import parameters
+from kforge.worker.judge.device_turn import DeviceTurn
 from kforge.worker.judge.lane import NONSENSE, Lane
+from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load, send_state
@@ -25,6 +28,7 @@ from kforge.worker.judge.standalone import NeedsTensors, run_standalone
 from kforge.worker.judge.trusted_probe import ask_machine, ask_reference
 from kforge.worker.protocol.program import LoadProgram, PrepareProbe, ProbeAnswer, RunProbe
 
+DEVICE = "device"
 _LOOK_SECONDS = 10.0
 _SLOW_BUILD_SECONDS = 15.0
 """A build that takes longer is not made again if profiling would then double the time of an attempt.
@@ -49,8 +53,11 @@ class CandidateContext:
     platform: Platform
     runner_pool: RunnerPool
     trusted: RunnerPool
+    lease: Lease
     build: bytes = b""
     """What the same program built before."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each profiler took, and under DEVICE how long those that run the program alone held the device."""
     _runner: RunnerHandle | None = None
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
@@ -73,6 +80,17 @@ class CandidateContext:
                 self._runner.end()
 
     def _collect(self, tool: Profiler) -> Profile:
+        began = time.monotonic()
+        try:
+            if tool.alone:
+                # It holds the device for the program's calls, and not while it starts.
+                return self._profile(tool)
+            with self.lease.hold(), self.session.cases.limit_threads():
+                return self._profile(tool)
+        finally:
+            self.seconds[tool.name] = time.monotonic() - began
+
+    def _profile(self, tool: Profiler) -> Profile:
         try:
             self._tool = tool
             return _bound_profile(tool.name, tool.collect(self))
@@ -169,14 +187,27 @@ class CandidateContext:
         self, command: tuple[str, ...], files: tuple[str, ...] = (), seconds: float = 120.0
     ) -> StandaloneRun:
         """The program in a process of its own behind a command, in a fresh sandbox."""
+        assert self._tool is not None
+        turn = DeviceTurn(self.lease, seconds) if self._tool.alone else None
         try:
             answer = run_standalone(
-                self.session, self.candidate, self.settings, self.runner_pool, self.build, command, files, seconds
+                self.session,
+                self.candidate,
+                self.settings,
+                self.runner_pool,
+                self.build,
+                command,
+                files,
+                seconds,
+                turn=turn,
             )
         except NeedsTensors as error:
             raise NothingSeen(str(error)) from None
         except (ProgramError, RunnerLost) as error:
             raise NothingSeen(f"the candidate could not be run by itself: {_error_text(error)}") from None
+        finally:
+            if turn is not None:
+                self.seconds[DEVICE] = self.seconds.get(DEVICE, 0.0) + turn.held_seconds
         return StandaloneRun(
             status=answer.status,
             output=answer.output,

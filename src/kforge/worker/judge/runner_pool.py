@@ -185,6 +185,8 @@ class RunnerPool:
             "TORCH_EXTENSIONS_DIR": f"{home}/torch_extensions",
             "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
             "TRITON_CACHE_DIR": f"{home}/triton",
+            # A profile is then of the very choice that was timed.
+            "TRITON_CACHE_AUTOTUNING": "1",
             **own,
             **self._extra_environment,
         }

@@ -54,21 +54,34 @@ def send_load(
         return runner.ask(request, seconds, tuple(descriptors))
 
 
-def send_standalone(runner: RunnerHandle, request: RunStandalone, seconds: float, build: bytes) -> StandaloneAnswer:
-    """Have a program run alone, with what the same program built before."""
+def send_standalone(
+    runner: RunnerHandle, request: RunStandalone, seconds: float, build: bytes, turn: int | None = None
+) -> StandaloneAnswer:
+    """Have a program run alone, with what the same program built before. `turn`: a descriptor on which it says that it
+    is ready for its calls, and waits.
+    """
+    request = replace(request, archive_bytes=len(build), takes_turns=turn is not None)
+    turns = () if turn is None else (turn,)
     if not build:
-        return runner.ask(request, seconds)
+        return runner.ask(request, seconds, turns)
     with _make_file(build) as file:
-        return runner.ask(replace(request, archive_bytes=len(build)), seconds, (file.fileno(),))
+        return runner.ask(request, seconds, (*turns, file.fileno()))
 
 
 def receive_build(runner: RunnerHandle, most: int, seconds: float) -> bytes:
-    """What a program run alone has built, at most so many bytes of it; empty where there are more."""
-    with tempfile.TemporaryFile() as file:
-        runner.ask(PackBuild(), seconds, (file.fileno(),))
-        size = os.fstat(file.fileno()).st_size
-        file.seek(0)
-        return file.read() if size <= most else b""
+    """What a program has built in this runner, or alone behind it, at most so many bytes of it; else an error.
+
+    It is written to memory of a fixed size: a program could answer in the runner's place, and fill the disk.
+    """
+    arena = Arena.create(most)
+    try:
+        runner.ask(PackBuild(), seconds, (arena.fd,))
+        written = os.lseek(arena.fd, 0, os.SEEK_HOLE)
+        # gzip takes zeros at its end for nothing, and its own last bytes may be zeros.
+        data = os.pread(arena.fd, min(written, most), 0).rstrip(b"\0")
+        return data + bytes(8) if data else b""
+    finally:
+        arena.close()
 
 
 def _make_file(data: bytes) -> IO[bytes]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any
 
 from kforge.types import Candidate, Settings
 from kforge.worker import trees
+from kforge.worker.judge.device_turn import DeviceTurn
 from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_standalone
@@ -14,6 +17,7 @@ from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 
 _MAPPING_SECONDS = 60.0
 _GRACE_SECONDS = 30.0
+_QUEUE_SECONDS = 1800.0
 
 
 class NeedsTensors(Exception):
@@ -31,10 +35,12 @@ def run_standalone(
     seconds: float,
     environment: dict[str, str] | None = None,
     address_space: bool = True,
+    turn: DeviceTurn | None = None,
 ) -> StandaloneAnswer:
     """Run a program alone: how it ended and what it wrote, as the runner says.
 
     `address_space`: whether its addresses are bounded, too, of which some tools reserve far more than they use.
+    `turn`: how it gets the device for its calls; None where the caller holds it.
     Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
     """
     cases = session.cases
@@ -55,10 +61,20 @@ def run_standalone(
     )
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes, address_space)
     try:
-        Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
-        return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)
+        # Another program of the same problem may be timed on these inputs just now.
+        with contextlib.nullcontext() if turn is None else turn.lease.hold():
+            Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
+        if turn is None:
+            return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)
+        turn.begin(runner)
+        # The turn ends what takes too long; how long others keep the device is not the program's affair.
+        longest = 2 * seconds + _QUEUE_SECONDS
+        request = replace(request, seconds=longest)
+        return send_standalone(runner, request, longest + _GRACE_SECONDS, build, turn.theirs.fileno())
     finally:
         runner.end()
+        if turn is not None:
+            turn.end()
 
 
 def standalone_request(

@@ -140,7 +140,7 @@ class StandaloneAnswer:
 class RunStandalone(PeerRequest[StandaloneAnswer], operation="run_standalone"):
     """Run a program in a process of its own, behind a command; nothing of it is imported in the runner.
 
-    With the descriptor of an archive, where there is one.
+    With the descriptor of its turn at the device, and that of an archive, where there are such.
     """
 
     source: str
@@ -164,11 +164,13 @@ class RunStandalone(PeerRequest[StandaloneAnswer], operation="run_standalone"):
     """Where a call is forward and backward: the names of the parameters whose gradients are wanted."""
     archive_bytes: int = 0
     """Of the archive that holds what the same program built before."""
+    takes_turns: bool = False
+    """Whether the first descriptor is one on which the program says that it is ready for its calls, and waits."""
 
 
 @dataclass(frozen=True)
 class PackBuild(PeerRequest[Acknowledged], operation="pack_build"):
-    """Write what a program run alone has built to the file whose descriptor comes with this."""
+    """Write what a program has built to the memory whose descriptor comes with this."""
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ class _Runner:
             return standalone.run(self._program.home, self._platform.name, request, fds, self._inputs.sets)
 
     def _pack_build(self, request: PackBuild, fds: list[int]) -> Acknowledged:
-        """What a program run alone has built, written to the judge's descriptor."""
+        """What a program has built in this runner's folder, written to the judge's memory."""
         with self._program.phase("pack"):
             data = standalone.pack(self._program.home)
             with open(fds[0], "wb") as file:

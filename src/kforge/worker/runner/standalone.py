@@ -27,7 +27,7 @@ from kforge.worker.protocol.program import RunStandalone, StandaloneAnswer
 _MOST_OUTPUT, _MOST_FILES, _ERRORS = 8 << 20, 12 << 20, 20_000
 _SAMPLE = 1 << 16
 _SENT = ("class_name", "arguments", "seed", "training", "dtype", "gradients", "only_load")
-_BUILT = ("torch_extensions",)
+_BUILT = ("torch_extensions", "triton")
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
 
 
@@ -41,7 +41,9 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
     arguments = sets[0] if sets else []
     tree, tensors = trees.pack(arguments)
     torch.save([_sample(tensor) for tensor in tensors], os.path.join(folder, "inputs.pt"))
+    turn = fds[0] if request.takes_turns else None
     order = {
+        "turn": turn,
         **{name: getattr(request, name) for name in _SENT},
         "platform": platform,
         "inputs": tree,
@@ -66,7 +68,11 @@ def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: 
             cwd=folder,
             env={**os.environ, **request.environment},
             start_new_session=True,
+            pass_fds=() if turn is None else (turn,),
         )
+        if turn is not None:
+            # So that the judge sees the program's end.
+            os.close(turn)
         try:
             status = process.wait(request.seconds)
         except subprocess.TimeoutExpired:

@@ -55,7 +55,7 @@ def main(root: str, folder: str) -> int:
                 made.copy_(values[torch.randint(len(values), tuple(shape), device=device)])
             tensors.append(made)
         arguments = trees.unpack(order["inputs"], tensors)
-        with torch.no_grad():
+        with torch.no_grad(), _turn_at_device(order["turn"]):
             _make_calls(platform, module, arguments)
     _gather(folder)
     with open(os.path.join(folder, FINISHED), "w") as file:
@@ -98,6 +98,21 @@ def _load(torch: Any, trees: Any, folder: str, order: dict[str, Any]) -> Any:
 
         module = cast_module(module, getattr(torch, order["dtype"]))
     return module
+
+
+@contextlib.contextmanager
+def _turn_at_device(descriptor: int | None) -> Iterator[None]:
+    """Wait for the device, and give it back after the block; nothing where whoever asked holds it."""
+    if descriptor is None:
+        yield
+        return
+    os.write(descriptor, b"r")
+    if not os.read(descriptor, 1):
+        sys.exit("nobody gives the device any more")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _make_calls(platform: Platform, module: Any, arguments: list[Any]) -> None:

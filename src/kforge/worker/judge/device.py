@@ -89,10 +89,8 @@ class Device:
             self.platform.empty_cache()
 
     def give_back_all(self, size: int) -> None:
-        """Return all memory that this process keeps for later, where things of this size are a good part of it, unless
-        half of the device is free: giving it back takes a tenth of a second, and so does taking it again.
-        """
-        if self.is_scarce(size) and self.platform.free_bytes(self.number) < self.memory_bytes // 2:
+        """Return all memory that this process keeps for later, where things of this size are a good part of it."""
+        if self.is_scarce(size):
             self.platform.empty_cache()
 
     def free_bytes(self) -> int:

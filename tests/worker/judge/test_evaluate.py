@@ -6,6 +6,8 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,20 @@ import pytest
 import kforge
 from faults import program
 from kforge import Candidate, Outcome, Problem, Settings, jsonable, registry
-from kforge.errors import PluginAbsent, ProblemError, SandboxUnavailable, UnknownPlugin, UsageError
+from kforge.errors import (
+    HarnessError,
+    KForgeError,
+    PluginAbsent,
+    ProblemError,
+    SandboxUnavailable,
+    UnknownPlugin,
+    UsageError,
+)
 from kforge.problems import find
-from kforge.types import AxisLength, Report, Workload
+from kforge.types import AxisLength, Report, Verdict, Workload
 from kforge.worker.judge.compare import same_bits
 from kforge.worker.judge.distributions import Patchwork
+from kforge.worker.judge.judge import Judge
 
 pytestmark = pytest.mark.toolchain
 
@@ -463,3 +474,28 @@ def test_no_compiler_is_said_with_the_cure(monkeypatch):
     monkeypatch.setattr(type(cpu), "compilers", lambda self: {})
     with pytest.raises(PluginAbsent, match="apt-get install g"):
         Judge("cpu")
+
+
+def test_a_judge_that_is_closed_blames_no_program_for_it(scale_relu: Problem) -> None:
+    """Whoever is stopped kills what runs; a verdict that comes of it would be kept, and be wrong."""
+    slow = Candidate(program(forward="import time; time.sleep(60)"))
+    ends: list[BaseException | Verdict] = []
+
+    def evaluate() -> None:
+        try:
+            ends.append(judge.evaluate(scale_relu, slow, QUICK, said.append))
+        except KForgeError as error:
+            ends.append(error)
+
+    said: list[str] = []
+    judge = Judge("cpu")
+    worker = threading.Thread(target=evaluate)
+    worker.start()
+    deadline = time.monotonic() + 60
+    while not any(word.startswith("checking") for word in said):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.05)
+    judge.close()
+    worker.join(60)
+    assert len(ends) == 1
+    assert isinstance(ends[0], HarnessError), ends

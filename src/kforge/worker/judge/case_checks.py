@@ -46,14 +46,18 @@ class CaseChecks:
         tolerance: Tolerance,
         seconds: float,
         workload: str = "",
+        compile_seconds: float = 0.0,
     ) -> None:
-        """`seconds` is how long a request may take; `workload` is named in what is found."""
+        """`seconds` is how long a request may take, the first call so many more in which the program may compile;
+        `workload` is named in what is found.
+        """
         self._runner = runner
         self._module = module
         self._cases = cases
         self._platform = platform
         self._tolerance = tolerance
         self._seconds = seconds
+        self._compile_seconds = compile_seconds
         self._workload = workload
         self.errors: list[ErrorNorm] = []
         """Of each call: how far its worst output was off."""
@@ -98,7 +102,8 @@ class CaseChecks:
             raise Refused(Outcome.REJECTED, what + explain.printed_tail(ending), "out_of_bounds") from None
 
     def _check_calls(self, case: Case, sets: InputSets, closely: bool) -> None:
-        lane = Lane(self._runner, sets, self._cases.outputs, self._seconds)
+        seconds = self._seconds if self.errors else self._seconds + self._compile_seconds
+        lane = Lane(self._runner, sets, self._cases.outputs, seconds)
         scarce = self._cases.device.is_scarce(self._cases.set_bytes)
         ways = [[True]] if scarce else [[True], [True, False], [False, True]]
         for poison in random.SystemRandom().choice(ways):

@@ -84,6 +84,9 @@ class Evaluation:
         self._trials: list[WorkloadTrial] = []
         self._held_out_errors: list[ErrorNorm] = []
         self._held_out_carries_nan = False
+        compiles_in_calls = _COMPILES_IN_CALLS.search(candidate.source) is not None
+        self._compile_seconds = settings.limits.build_seconds if compiles_in_calls else 0.0
+        """What the first call of each size may take on top, where the candidate compiles in it."""
         self.compiled = b""
         """What the candidate compiled in its calls, as an archive; empty where no profiler wants it."""
 
@@ -315,7 +318,7 @@ class Evaluation:
 
     def _take_compiled(self, runner: RunnerHandle) -> None:
         """Keep what Triton compiled in the calls, which takes a second for each kernel, for the profilers."""
-        if self._settings.profilers and _COMPILES_IN_CALLS.search(self._candidate.source):
+        if self._settings.profilers and self._compile_seconds:
             with contextlib.suppress(ProgramError, RunnerLost, OSError):
                 self.compiled = receive_build(runner, _MOST_COMPILED, 30.0)
 
@@ -332,7 +335,9 @@ class Evaluation:
         workload = self._session.workloads[number]
         settings = self._session.settings_for(self._settings, number)
         module = self._turn_to(runner, workload.cases)
-        return WorkloadTrial(workload, runner, module, settings, self._platform, self._known, self._progress)
+        return WorkloadTrial(
+            workload, runner, module, settings, self._platform, self._known, self._progress, self._compile_seconds
+        )
 
     def _turn_to(self, runner: RunnerHandle, cases: ProblemCases) -> CandidateModule:
         with self._failures.explain(runner, "construction"):
@@ -370,7 +375,8 @@ class Evaluation:
         tolerance = Tolerance(cases.problem.tolerances, self._settings.precision)
         seconds = self._settings.limits.call_seconds + 20 * cases.call_seconds + 2e-9 * cases.set_bytes
         name = str(size.workload) if size.is_known else "a size inside the declared ranges"
-        checks = CaseChecks(runner, module, cases, self._platform, tolerance, seconds, name)
+        compiling = self._compile_seconds
+        checks = CaseChecks(runner, module, cases, self._platform, tolerance, seconds, name, compiling)
         try:
             with RunnerFailures(cases, self._platform).explain(runner, "a checked call"):
                 for number, case in enumerate(cases.cases_to_check(SEEDS)):

@@ -24,6 +24,7 @@ _BUILD = re.compile(
 )
 _COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
 """What Triton raises where a kernel cannot be compiled."""
+_MORE_MEMORY = "it asked for more device memory than is free beside the reference's inputs and outputs"
 _DEVICE_FAULTS = (
     (
         "illegal memory access",
@@ -84,6 +85,11 @@ def strip_advice(message: str) -> str:
     return _ADVICE.sub("", message).strip()
 
 
+def is_short_of_memory(text: str) -> bool:
+    """Whether a verdict or an error says that the device's memory did not suffice."""
+    return _MORE_MEMORY in text or "out of memory" in text
+
+
 def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcome, str]:
     """The outcome and the sentence for an exception the program raised."""
     kind, message = report.kind, strip_advice(report.message)
@@ -113,7 +119,7 @@ def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcom
         sentence += f"\n  ({fault})"
     if kind == "OutOfMemoryError" or "CUDA out of memory" in message or "CUDA error: out of memory" in message:
         outcome = Outcome.RUNTIME_ERROR
-        sentence += "\n  (it asked for more device memory than is free beside the reference's inputs and outputs)"
+        sentence += f"\n  ({_MORE_MEMORY})"
     if kind in ("MemoryError",) or "allocate memory" in message or "bad_alloc" in message:
         outcome = Outcome.RUNTIME_ERROR
         sentence += "\n  (it asked for more memory than its limit allows)"

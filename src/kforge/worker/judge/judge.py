@@ -9,10 +9,11 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import torch
 
@@ -23,6 +24,8 @@ from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
+from kforge.worker.judge import explain
+from kforge.worker.judge.admission import Admission, Visit
 from kforge.worker.judge.baselines import wanted_baselines
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
@@ -34,6 +37,7 @@ from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
+_Result = TypeVar("_Result")
 """Problems known at once before another is read."""
 
 
@@ -65,6 +69,7 @@ class Judge:
         self._turn = threading.RLock()
         self._reading: dict[tuple[object, ...], threading.Lock] = {}
         self._closed = False
+        self._admission = Admission()
         self.lease = Lease(self._lease_file())
 
     def evaluate(
@@ -75,14 +80,44 @@ class Judge:
         progress: Progress = lambda _: None,
     ) -> Verdict:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
-        settings = settings or Settings()
-        with self._session_for(problem, settings, progress) as session:
-            verdict, _ = self._evaluate(session, candidate, settings, progress)
-        self._require_open()
-        return verdict
+        wanted = settings or Settings()
+
+        def judge_once() -> Verdict:
+            with self._session_for(problem, wanted, progress) as session:
+                return self._evaluate(session, candidate, wanted, progress)[0]
+
+        return self._with_room(judge_once, lambda verdict: verdict)
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
+        return self._with_room(lambda: self._report(job, progress), lambda report: report.verdict)
+
+    def _with_room(self, judge_once: Callable[[], _Result], verdict_of: Callable[[_Result], Verdict]) -> _Result:
+        """What `judge_once` gives; where the device's memory did not suffice beside other programs, once more alone."""
+        with self._admission.among_others() as visit:
+            try:
+                result = judge_once()
+                short = explain.is_short_of_memory(verdict_of(result).detail)
+            except HarnessError as error:
+                if not explain.is_short_of_memory(str(error)) or not self._shares_memory(visit):
+                    raise
+            else:
+                if not short or not self._shares_memory(visit):
+                    self._require_open()
+                    return result
+        self._require_open()
+        with self._admission.alone():
+            self._close_idle_sessions(0)
+            self._platform.empty_cache()
+            result = judge_once()
+        self._require_open()
+        return result
+
+    def _shares_memory(self, visit: Visit) -> bool:
+        """Whether what was short of memory shared the device's with other programs or problems."""
+        return self._device.has_own_memory and (visit.had_company or len(self._sessions) > 1)
+
+    def _report(self, job: Job, progress: Progress) -> Report:
         began, held = time.monotonic(), self.lease.thread_seconds
         with self._session_for(job.problem, job.settings, progress) as session:
             verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress)
@@ -93,7 +128,6 @@ class Judge:
                 context = self._profiling_context(session, job, verdict, compiled)
                 progress("profiling")
                 profiles, each = context.profiles(job.settings.profilers), context.seconds
-        self._require_open()
         seconds = {
             "verdict": judged - began,
             "profiles": time.monotonic() - judged,

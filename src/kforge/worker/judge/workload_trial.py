@@ -48,8 +48,11 @@ class WorkloadTrial:
         platform: Platform,
         known_folders: tuple[str, ...],
         progress: Callable[[str], None],
+        compile_seconds: float = 0.0,
     ) -> None:
-        """`settings` are this workload's: its share of the time and of the seeds."""
+        """`settings` are this workload's: its share of the time and of the seeds. `compile_seconds` is what the first
+        call may take on top.
+        """
         self._session = session
         self._cases = session.cases
         self._timed_inputs = session.timed_inputs
@@ -66,7 +69,14 @@ class WorkloadTrial:
         self.fallback: Refused | None = None
         """Why it would be refused, where it leaves this workload to torch, as it may do with some of several."""
         self.checks = CaseChecks(
-            runner, module, session.cases, platform, self._tolerance, self.seconds, session.workload_name
+            runner,
+            module,
+            session.cases,
+            platform,
+            self._tolerance,
+            self.seconds,
+            session.workload_name,
+            compile_seconds,
         )
 
     @property

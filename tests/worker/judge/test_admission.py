@@ -1,0 +1,120 @@
+"""Programs judged side by side, and one that needs the device alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import makers
+from kforge.errors import HarnessError
+from kforge.types import Outcome, Verdict
+from kforge.worker.judge import explain
+from kforge.worker.judge.admission import Admission
+from kforge.worker.judge.judge import Judge
+
+pytestmark = pytest.mark.cpu
+
+SHORT = Verdict(Outcome.RUNTIME_ERROR, "OutOfMemoryError in __init__: CUDA out of memory. Tried to allocate 2.00 GiB.")
+RIGHT = makers.verdict(1.5)
+
+
+def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_them_out() -> None:
+    admission, inside, most = Admission(), 0, [0]
+    seen: list[tuple[str, int]] = []
+    guard = threading.Lock()
+
+    def visit(name: str, alone: bool) -> None:
+        nonlocal inside
+        with admission.alone() if alone else admission.among_others():
+            with guard:
+                inside += 1
+                most[0] = max(most[0], inside)
+                seen.append((name, inside))
+            time.sleep(0.05)
+            with guard:
+                inside -= 1
+
+    threads = [threading.Thread(target=visit, args=(str(n), n % 3 == 2)) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(seen) == 9
+    assert all(count == 1 for name, count in seen if int(name) % 3 == 2)
+    assert most[0] > 1, "the others do go side by side"
+
+
+def test_a_visit_knows_whether_it_had_company() -> None:
+    admission = Admission()
+    with admission.among_others() as first:
+        assert not first.had_company
+        with admission.among_others() as second:
+            assert second.had_company
+        assert first.had_company
+    with admission.among_others() as third:
+        assert not third.had_company
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A judge whose device has memory of its own, as far as it knows."""
+    with Judge("cpu") as made:
+        monkeypatch.setattr(made, "_device", SimpleNamespace(has_own_memory=True))
+        monkeypatch.setattr(made, "_platform", SimpleNamespace(empty_cache=lambda: emptied.append(1)))
+        emptied: list[int] = []
+        yield made
+
+
+def judged(judge: Any, ends: list[Any], beside: bool) -> tuple[Any, int]:
+    """What comes of a program that ends like this, one after another; and how often it was judged."""
+    count = 0
+
+    def once() -> Verdict:
+        nonlocal count
+        count += 1
+        end = ends[count - 1]
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    if not beside:
+        return judge._with_room(once, lambda verdict: verdict), count
+    there, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with judge._admission.among_others():
+            there.set()
+            leave.wait(20)
+
+    other = threading.Thread(target=stay)
+    other.start()
+    there.wait(20)
+    threading.Timer(0.2, leave.set).start()
+    try:
+        return judge._with_room(once, lambda verdict: verdict), count
+    finally:
+        other.join(20)
+
+
+def test_a_program_that_was_short_of_memory_beside_others_is_judged_again_alone(judge: Any) -> None:
+    assert explain.is_short_of_memory(SHORT.detail)
+    assert judged(judge, [SHORT, RIGHT], beside=True) == (RIGHT, 2)
+    assert judged(judge, [HarnessError("the device ran out of memory while judging"), RIGHT], beside=True) == (RIGHT, 2)
+
+
+def test_a_program_that_was_short_of_memory_alone_is_not_judged_again(judge: Any) -> None:
+    assert judged(judge, [SHORT], beside=False) == (SHORT, 1)
+    with pytest.raises(HarnessError, match="out of memory"):
+        judged(judge, [HarnessError("the device ran out of memory while judging")], beside=False)
+
+
+def test_other_faults_count_at_once(judge: Any) -> None:
+    wrong = makers.verdict(outcome=Outcome.MISMATCH, detail="3 elements are wrong")
+    assert judged(judge, [wrong], beside=True) == (wrong, 1)
+    with pytest.raises(HarnessError, match="no sandbox"):
+        judged(judge, [HarnessError("no sandbox")], beside=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 
+import faults
 from kforge import Candidate, Outcome, Settings
 from kforge.platforms.cpu.platform import Cpu
-from kforge.types import Limits
+from kforge.types import Limits, Verdict
 from kforge.worker.judge import builds as building
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.runner_handle import ProgramError
@@ -323,3 +326,49 @@ def test_a_folder_that_cannot_be_written_only_costs_the_next_build(tmp_path: Pat
     builds = Scripted(tmp_path / "file" / "builds", {"status": 0, "errors": "", "seconds": 1.0})
     assert builds.archive(CANDIDATE, UNTIMED) == builds.archive(CANDIDATE, UNTIMED)
     assert builds.asked.count("run_standalone") == 2
+
+
+SLOW_FIRST_CALL = """
+import time
+if not hasattr(self, "compiled"):
+    time.sleep(1.5)
+    self.compiled = True
+"""
+
+
+@pytest.mark.toolchain
+def test_a_program_that_compiles_when_called_does_so_before_it_has_the_device(apart: Watched, scale_relu: Any) -> None:
+    judge = apart.judge
+    judge._close_idle_sessions(0)
+    judge.session(scale_relu, UNTIMED)
+    said: list[str] = []
+    ends: list[Verdict] = []
+    slow = Candidate(faults.program(top="# compiled by triton", forward=SLOW_FIRST_CALL))
+
+    def evaluate() -> None:
+        ends.append(judge.evaluate(scale_relu, slow, UNTIMED, said.append))
+
+    worker = threading.Thread(target=evaluate)
+    with judge.lease.hold():
+        worker.start()
+        deadline = time.monotonic() + 60
+        while "waiting for the device" not in said:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+    worker.join(60)
+    (verdict,) = ends
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert verdict.evidence is not None
+    assert verdict.evidence.seconds["compile"] >= 1.5
+    judge._close_idle_sessions(0)
+
+
+@pytest.mark.toolchain
+def test_what_the_call_for_compiling_raises_is_said_as_of_any_other(apart: Watched, scale_relu: Any) -> None:
+    judge = apart.judge
+    judge._close_idle_sessions(0)
+    broken = faults.program(top="# compiled by triton", forward="raise ValueError('no such kernel')")
+    verdict = judge.evaluate(scale_relu, Candidate(broken), UNTIMED)
+    assert verdict.outcome is Outcome.RUNTIME_ERROR
+    assert "ValueError in forward: no such kernel" in verdict.detail
+    judge._close_idle_sessions(0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, TensorLayout, Verdict, WorkloadResult
+from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import (
     domain,
     emulated_size,
@@ -24,6 +25,7 @@ from kforge.worker.judge.case_checks import CaseChecks
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_out_sizes import SEEDS, HeldOutSize
+from kforge.worker.judge.lane import Lane
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.refusal import Refused
 from kforge.worker.judge.runner_failures import RunnerFailures, refuse_findings, refuse_patches
@@ -113,6 +115,8 @@ class Evaluation:
             return
         try:
             self._load_into_runner()
+            self._compile_in_first_call()
+            self._mark("wait")
         except Refused as refusal:
             self._refusal = refusal
             # What it holds is needed by others before its turn comes.
@@ -252,7 +256,17 @@ class Evaluation:
         if held > all_of_it // 2:
             message = f"it holds {held >> 30} GiB of the device's {all_of_it >> 30} before its first call"
             raise Refused(Outcome.RUNTIME_ERROR, message)
-        self._mark("wait")
+
+    def _compile_in_first_call(self) -> None:
+        """Call a program that compiles when it is called, while others have the device: it may take a minute."""
+        sets, runner = self._session.workloads[0].first_call, self._runner
+        if sets is None or runner is None or not self._compile_seconds:
+            return
+        self._mark("compile")
+        self._progress("compiling")
+        seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
+        with self._failures.explain(runner, "its first call"), contextlib.suppress(DeviceMemoryFull):
+            Lane(runner, sets, self._cases.outputs, seconds).warm_up([None])
 
     def _use_module(self, runner: RunnerHandle, cases: ProblemCases) -> CandidateModule:
         """Have the runner turn to the module that is for these cases, constructed now if there is none.

@@ -284,6 +284,8 @@ class Judge:
                     # Baselines are then built beside the device's other work.
                     for workload in session.workloads:
                         workload.timed_inputs.sets()
+                if self._platform.builds_apart:
+                    session.workloads[0].draw_first_call()
         except KForgeError:
             raise
         except (DeviceMemoryFull, torch.OutOfMemoryError):

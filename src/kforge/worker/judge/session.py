@@ -10,6 +10,7 @@ from kforge.worker.judge import audit
 from kforge.worker.judge.baselines import Baselines
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.held_out_sizes import HeldOutSizes
+from kforge.worker.judge.lane import InputSets
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.time_limit import TimeLimits
@@ -36,6 +37,7 @@ class WorkloadSession:
         self.timed_inputs = TimedInputs(cases, is_further)
         self.baselines = Baselines(cases, self.timed_inputs, trusted, timing_seconds)
         self.time_limits = TimeLimits(cases, self.timed_inputs, self.baselines, trusted)
+        self._first_call: InputSets | None = None
         self.workload_name = name
         """What people call the workload; empty where the problem has but one."""
         self.weight = weight
@@ -43,9 +45,22 @@ class WorkloadSession:
         self.is_further = is_further
         """Whether another workload is always timed right before."""
 
+    def draw_first_call(self) -> None:
+        """Draw the inputs of `first_call`; left out where they would be a good part of the device's memory."""
+        if not self.cases.device.is_scarce(self.cases.set_bytes):
+            drawn = self.cases.reference.inputs(self.cases.derive("first call", 0))
+            self._first_call = InputSets([drawn], self.cases.device, read_only=True)
+
+    @property
+    def first_call(self) -> InputSets | None:
+        """Inputs for a call whose result nobody looks at: in it a program compiles."""
+        return self._first_call
+
     def close(self) -> None:
         self.baselines.close()
         self.timed_inputs.close()
+        if self._first_call is not None:
+            self._first_call.close()
 
 
 class ProblemSession:

@@ -104,7 +104,7 @@ def _excuse_cancellation(
                 square.add_((one - usual).square_())
             norms = [_rms_norm(square, usual, draw + 1) for square, usual in zip(squares, exact, strict=True)]
             unlike = _UNLIKE if draw == 0 else 1.0
-            if not all(_is_of_rounding(differences[number], unlike * norms[number]) for number in wrong):
+            if not all(_is_of_rounding(pairs[n][0], differences[n], unlike * norms[n]) for n in wrong):
                 return differences
     except torch.OutOfMemoryError:
         raise
@@ -120,9 +120,14 @@ def _excuse_cancellation(
     return granted
 
 
-def _is_of_rounding(difference: OutputDifference, noise_norm: float) -> bool:
-    """Whether an output is no further off, in the norm, than is allowed or than rounding makes of it."""
-    return difference.norm <= max(difference.norm_limit, _FACTOR * noise_norm)
+def _is_of_rounding(leaf: ExpectedLeaf, difference: OutputDifference, noise_norm: float) -> bool:
+    """Whether an output is no further off, in the norm, than is allowed; or than rounding makes of it, where that alone
+    is more than is allowed. In a short dtype rounding is so large that it would hide a lower precision.
+    """
+    if difference.norm <= difference.norm_limit:
+        return True
+    multiplied = leaf.eager.dtype in _FULL and noise_norm > difference.norm_limit
+    return multiplied and difference.norm <= _FACTOR * noise_norm
 
 
 def _rms_norm(square: torch.Tensor, exact: torch.Tensor, draws: int) -> float:

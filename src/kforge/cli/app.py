@@ -156,7 +156,7 @@ def evaluate(
         raise typer.BadParameter(str(error)) from None
     selection = DeviceSelection(device_numbers(devices), builders)
     if replay is not None:
-        code = command.replay(replay, show, selection)
+        code = command.replay(replay, show, selection, problem or "")
     elif jobs is not None:
         if out is None:
             raise typer.BadParameter("--jobs needs --out DIR")

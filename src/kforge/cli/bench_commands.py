@@ -172,15 +172,25 @@ def report(
     html: Annotated[Optional[Path], typer.Option(help="Write one self-contained page.")] = None,  # noqa: UP045
     markdown: Annotated[Optional[Path], typer.Option(help="Write the same as Markdown; - for the terminal.")] = None,  # noqa: UP045
     csv: Annotated[Optional[Path], typer.Option(help="Write a row for each trial; - for the terminal.")] = None,  # noqa: UP045
+    records: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write every program, reply and evidence record into this folder, to be replayed."),
+    ] = None,
+    problem_texts: Annotated[
+        bool,
+        typer.Option(
+            help="Whether page and records hold the problems' own texts; a record without is replayed with its file."
+        ),
+    ] = True,
     store: Annotated[str, STORE] = "",
 ) -> None:
     """What experiments came to: correctness, fast_p, speedups, costs, every problem with its kernel.
 
-    Without --html, --markdown or --csv, the Markdown is printed.
+    Without --html, --markdown, --csv or --records, the Markdown is printed.
     """
     from kforge.cli import report as command
 
-    raise typer.Exit(command.run(names, command.Files(html, markdown, csv), store))
+    raise typer.Exit(command.run(names, command.Files(html, markdown, csv, records, problem_texts), store))
 
 
 def compare(

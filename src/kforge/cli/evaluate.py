@@ -111,9 +111,12 @@ def batch(
     return 0 if all(done.report and done.report.verdict.outcome is Outcome.CORRECT for done in results) else 1
 
 
-def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceSelection()) -> int:
-    """Re-run a record and hold the new verdict against the old one; 0 it holds, 1 it does not, 3 cannot tell."""
-    claim = load_evidence(path)
+def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceSelection(), problem: str = "") -> int:
+    """Re-run a record and hold the new verdict against the old one; 0 it holds, 1 it does not, 3 cannot tell.
+
+    `problem` names the problem of a record that leaves its text out.
+    """
+    claim = load_evidence(path, find(problem)[0] if problem else None)
     evidence = claim.verdict.evidence
     if evidence is None:
         raise UsageError(f"{path}: the record carries no evidence")

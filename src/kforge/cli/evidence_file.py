@@ -15,18 +15,29 @@ from kforge.types import Evidence, Problem, Report
 from kforge.whole_file import write_for_user
 from kforge.worker.bundle_folder import PYTHON
 
+_PROBLEM_ID = "problem_id"
+"""In records that leave the problem's text out: which text it is."""
 
-def save_evidence(path: Path, report: Report) -> None:
-    """Write a record whole or not at all; UsageError where it cannot be written."""
+
+def save_evidence(path: Path, report: Report, with_problem: bool = True) -> None:
+    """Write a record whole or not at all; UsageError where it cannot be written. Without the problem's text, whoever
+    replays it has to bring it along.
+    """
     evidence = report.verdict.evidence
+    more: dict[str, str] = {}
+    if evidence is not None and not with_problem:
+        more = {_PROBLEM_ID: evidence.problem.id}
+        evidence = replace(evidence, problem=replace(evidence.problem, source="", path=""))
+        report = replace(report, verdict=replace(report.verdict, evidence=evidence))
     if evidence is not None and evidence.problem.payload:
         evidence = replace(evidence, problem=_copy_module(path, evidence.problem))
         report = replace(report, verdict=replace(report.verdict, evidence=evidence))
-    record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
+    record = {"kforge_evidence": Evidence.version, **more, **jsonable.encode(report)}
     write_for_user(path, json.dumps(record, indent=1))
 
 
-def load_evidence(path: Path) -> Report:
+def load_evidence(path: Path, problem: Problem | None = None) -> Report:
+    """The report of a record; `problem` is needed where its text was left out. UsageError says what is wrong."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -40,15 +51,32 @@ def load_evidence(path: Path) -> Report:
         raise UsageError(
             f"{path}: an evidence record of version {version}; this KForge reads version {Evidence.version}"
         )
+    wanted = data.pop(_PROBLEM_ID, None)
     try:
         report = jsonable.decode(Report, data)
     except WireError as error:
         raise UsageError(f"{path}: not an evidence record: {error}") from None
     evidence = report.verdict.evidence
+    if evidence is not None and wanted is not None:
+        evidence = replace(evidence, problem=_with_text(path, evidence.problem, str(wanted), problem))
+        report = replace(report, verdict=replace(report.verdict, evidence=evidence))
     if evidence is None or not evidence.problem.payload:
         return report
     evidence = replace(evidence, problem=_find_module(path, evidence))
     return replace(report, verdict=replace(report.verdict, evidence=evidence))
+
+
+def _with_text(record: Path, problem: Problem, wanted: str, given: Problem | None) -> Problem:
+    """The record's problem with the text of the one that was given, if that is the very one."""
+    name = f"{f'level{problem.level}/' if problem.level is not None else ''}{problem.name}"
+    if given is None:
+        raise UsageError(
+            f"{record}: the text of its problem {name} was left out: kforge evaluate PROBLEM.py --replay {record}"
+        )
+    whole = replace(problem, source=given.source, path=given.path)
+    if whole.id != wanted:
+        raise UsageError(f"{record}: {given.path or given.name} is another problem than its {name}, or another version")
+    return whole
 
 
 def _copy_module(record: Path, problem: Problem) -> Problem:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kforge.cli.record_folder import write_records
 from kforge.cli.screen import Screen
 from kforge.experiments.study_reader import read_study
 from kforge.reports.findings import StudyFindings, find
@@ -24,12 +25,24 @@ class Files:
     html: Path | None = None
     markdown: Path | None = None
     csv: Path | None = None
+    records: Path | None = None
+    """A folder for everything behind the report."""
+    problem_texts: bool = True
+    """Whether the problems' own texts go into page and records: they may be somebody else's."""
 
 
 def run(names: list[str], files: Files, store: str) -> int:
     with Store.open(store) as opened:
-        findings = find(read_study(opened, names))
-    console = Screen(stderr=True)
+        study = read_study(opened, names)
+        if not files.problem_texts:
+            study = replace(study, trials=tuple(replace(trial, source="") for trial in study.trials))
+        findings = find(study)
+        console = Screen(stderr=True)
+        if files.records is not None:
+            count = write_records(opened, study, files.records, files.problem_texts)
+            console.print(
+                f"{count} evidence records written to {files.records}", highlight=False, markup=False, soft_wrap=True
+            )
     texts = ((files.html, page), (files.markdown, markdown), (files.csv, csv_text))
     for path, make in texts:
         if path is not None and str(path) == "-":
@@ -37,7 +50,7 @@ def run(names: list[str], files: Files, store: str) -> int:
         elif path is not None:
             write_for_user(path, make(findings))
             console.print(f"written to {path}", highlight=False, markup=False, soft_wrap=True)
-    if all(path is None for path, _ in texts):
+    if files.records is None and all(path is None for path, _ in texts):
         _show(markdown(findings))
     return 0
 

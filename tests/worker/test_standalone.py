@@ -270,3 +270,18 @@ def test_a_program_that_ends_before_its_turn_says_why(judge: Any, alone: Any) ->
     assert "ValueError: no good" in done.errors
     with judge.lease.hold():
         pass
+
+
+@pytest.mark.toolchain
+def test_what_a_tool_does_after_the_calls_is_done_without_the_device(judge: Any, alone: Any) -> None:
+    held = judge.lease.busy_seconds
+    done = alone(program(), ("sh", "-c", '"$@"; sleep 3', "sh"), takes_turns=True)
+    assert done.status == 0
+    assert done.seconds >= 3.0
+    assert judge.lease.busy_seconds - held < 3.0
+
+
+@pytest.mark.toolchain
+def test_a_tool_that_goes_on_for_ever_after_the_calls_is_ended(alone: Any) -> None:
+    with pytest.raises(NothingSeen, match="could not be run by itself"):
+        alone(program(), ("sh", "-c", '"$@"; sleep 600', "sh"), seconds=6.0, takes_turns=True)

@@ -115,6 +115,8 @@ def _mistakes(data: dict[str, Any]) -> Iterator[Mistake]:
         yield Mistake(("limit",), "limit must be at least 1")
     if "draw" in data and "limit" not in data:
         yield Mistake(("draw",), "draw needs a limit: without one all problems are taken, and there is nothing to draw")
+    if data.get("compile_winners") and data.get("confirm") is False:
+        yield Mistake(("compile_winners",), "compile_winners is done when a winner is judged once more: confirm = true")
     tables = data.get("configurations", {})
     for name, table in tables.items() if isinstance(tables, dict) else ():
         if not name:

@@ -115,8 +115,15 @@ class BundleFolder:
         data = json.dumps({"format": FORMAT, "python": PYTHON, "job": {**encoded, "id": name}}, indent=1).encode()
         if not (self.path / "README.txt").exists():
             self._write("README.txt", _README.encode())
-        if not path.exists() or path.read_bytes() != data:
+        if not path.exists() or (path.read_bytes() != data and self._asks_for_more(job, path)):
             self._write(f"jobs/{name}.json", data)
+
+    def _asks_for_more(self, job: Job, path: Path) -> bool:
+        """Whether the file's job is to be replaced: not where it asks for profiles of slower programs too."""
+        try:
+            return job.profile_above <= self._read_job(path).job.profile_above
+        except WireError:
+            return True
 
     def jobs(self) -> Iterator[BundledJob | str]:
         """Every job, or a sentence about a file that holds none."""

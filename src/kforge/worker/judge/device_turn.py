@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 
+from kforge.worker.judge.background import Background
 from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.runner_handle import RunnerHandle
 
@@ -17,11 +18,16 @@ _BYE_SECONDS = 2.0
 
 
 class DeviceTurn:
-    """One turn of a program at the device: `begin` once, then `end`."""
+    """One turn of a program at the device: `begin` once, then `end`.
 
-    def __init__(self, lease: Lease, seconds: float) -> None:
-        """`seconds`: how long it may take to get ready, and how long its calls may take."""
+    The program says that it is ready, is told to go, and says that its calls are made. What the tool before it does
+    then (reading device code, writing tables) is done without the device.
+    """
+
+    def __init__(self, lease: Lease, background: Background, seconds: float) -> None:
+        """`seconds`: how long each may take: to get ready, its calls, and what comes after them."""
         self.lease = lease
+        self._background = background
         self._seconds = seconds
         self._ours, self.theirs = socket.socketpair()
         self._thread: threading.Thread | None = None
@@ -42,19 +48,30 @@ class DeviceTurn:
             self._ours.close()
 
     def _serve(self, runner: RunnerHandle) -> None:
-        if not self._is_told(runner):
+        with self._background.work():
+            ready = self._is_told(runner)
+        if not ready:
             return
+        # The program has its copy by now; with this one open its end would not be seen.
+        self.theirs.close()
         with self.lease.hold():
             began = time.monotonic()
             with contextlib.suppress(OSError):
                 self._ours.sendall(b"g")
                 self._is_told(runner)
             self.held_seconds = time.monotonic() - began
+        self._wait_for_end(runner)
 
-    def _is_told(self, runner: RunnerHandle) -> bool:
+    def _wait_for_end(self, runner: RunnerHandle) -> None:
+        """Let the tool do what it does after the calls, for so long; whatever the program still says is not heard."""
+        deadline = time.monotonic() + self._seconds
+        while self._is_told(runner, deadline - time.monotonic()):
+            pass
+
+    def _is_told(self, runner: RunnerHandle, seconds: float | None = None) -> bool:
         """Wait for a word of the program; False where it is gone instead. It is killed where it says nothing."""
         try:
-            self._ours.settimeout(self._seconds)
+            self._ours.settimeout(max(0.01, self._seconds if seconds is None else seconds))
             return bool(self._ours.recv(1))
         except TimeoutError:
             runner.kill()

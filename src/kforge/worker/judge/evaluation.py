@@ -7,6 +7,8 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
+import torch
+
 from kforge.platforms.base import Platform
 from kforge.types import Candidate, ErrorNorm, Outcome, Settings, TensorLayout, Verdict, WorkloadResult
 from kforge.worker.device_memory import DeviceMemoryFull
@@ -48,7 +50,10 @@ _CARRIES_NAN = (
 
 
 _COMPILES_IN_CALLS = re.compile(r"\btriton\b")
+_TUNES_ITSELF = re.compile(r"\bautotune\b")
+"""Beside other programs it would choose what suits their company."""
 _MOST_COMPILED = 64 << 20
+_TOO_LITTLE_MEMORY = (DeviceMemoryFull, torch.OutOfMemoryError)
 
 
 class Evaluation:
@@ -259,14 +264,20 @@ class Evaluation:
 
     def _compile_in_first_call(self) -> None:
         """Call a program that compiles when it is called, while others have the device: it may take a minute."""
-        sets, runner = self._session.workloads[0].first_call, self._runner
-        if sets is None or runner is None or not self._compile_seconds:
+        runner = self._runner
+        if runner is None or not self._compile_seconds or _TUNES_ITSELF.search(self._candidate.source):
             return
+        seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
         self._mark("compile")
         self._progress("compiling")
-        seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
-        with self._failures.explain(runner, "its first call"), contextlib.suppress(DeviceMemoryFull):
-            Lane(runner, sets, self._cases.outputs, seconds).warm_up([None])
+        with self._failures.explain(runner, "its first call"), contextlib.suppress(*_TOO_LITTLE_MEMORY):
+            sets = self._session.workloads[0].first_call()
+            if sets is None:
+                return
+            with contextlib.closing(sets):
+                lane = Lane(runner, sets, self._cases.outputs, seconds)
+                lane.warm_up([None])
+                lane.release(seconds)
 
     def _use_module(self, runner: RunnerHandle, cases: ProblemCases) -> CandidateModule:
         """Have the runner turn to the module that is for these cases, constructed now if there is none.
@@ -320,8 +331,8 @@ class Evaluation:
         with self._failures.explain(runner, "its end"):
             refuse_patches(runner.ask(ListPatches(), 30.0).patched)
             refuse_findings(runner)
-        self._try_misuse(runner)
         self._take_compiled(runner)
+        self._try_misuse(runner)
         self._finish(runner)
         self._mark("limit")
         for trial in self._trials:

@@ -24,6 +24,7 @@ _BUILD = re.compile(
 )
 _COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
 """What Triton raises where a kernel cannot be compiled."""
+LEFT_TOO_LITTLE = "left too little for others"
 _MORE_MEMORY = "it asked for more device memory than is free beside the reference's inputs and outputs"
 _DEVICE_FAULTS = (
     (
@@ -87,7 +88,7 @@ def strip_advice(message: str) -> str:
 
 def is_short_of_memory(text: str) -> bool:
     """Whether a verdict or an error says that the device's memory did not suffice."""
-    return _MORE_MEMORY in text or "out of memory" in text
+    return any(words in text for words in (_MORE_MEMORY, LEFT_TOO_LITTLE, "out of memory"))
 
 
 def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcome, str]:

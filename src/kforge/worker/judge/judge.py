@@ -97,7 +97,8 @@ class Judge:
         with self._admission.among_others() as visit:
             try:
                 result = judge_once()
-                short = explain.is_short_of_memory(verdict_of(result).detail)
+                verdict = verdict_of(result)
+                short = verdict.outcome is Outcome.RUNTIME_ERROR and explain.is_short_of_memory(verdict.detail)
             except HarnessError as error:
                 if not explain.is_short_of_memory(str(error)) or not self._shares_memory(visit):
                     raise
@@ -369,6 +370,8 @@ def _trusted_environment() -> dict[str, str]:
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"),
+        # A choice that was made once, beside whatever ran then, must not stay for good.
+        "TRITON_CACHE_AUTOTUNING": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
 

@@ -188,7 +188,8 @@ class CandidateContext:
     ) -> StandaloneRun:
         """The program in a process of its own behind a command, in a fresh sandbox."""
         assert self._tool is not None
-        turn = DeviceTurn(self.lease, seconds) if self._tool.alone else None
+        background = self.session.cases.device.background
+        turn = DeviceTurn(self.lease, background, seconds) if self._tool.alone else None
         try:
             answer = run_standalone(
                 self.session,
@@ -207,6 +208,7 @@ class CandidateContext:
             raise NothingSeen(f"the candidate could not be run by itself: {_error_text(error)}") from None
         finally:
             if turn is not None:
+                turn.end()
                 self.seconds[DEVICE] = self.seconds.get(DEVICE, 0.0) + turn.held_seconds
         return StandaloneRun(
             status=answer.status,

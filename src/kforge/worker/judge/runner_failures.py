@@ -88,7 +88,7 @@ class RunnerFailures:
             return
         held = self._kill_and_count_freed(runner)
         if held > self._device.memory_bytes // 4:
-            message = f"it held {held >> 30} GiB of the device's memory during {phase}, and left too little for others"
+            message = f"it held {held >> 30} GiB of the device's memory during {phase}, and {explain.LEFT_TOO_LITTLE}"
             raise Refused(Outcome.RUNTIME_ERROR, message) from None
 
     def _kill_and_count_freed(self, runner: RunnerHandle) -> int:

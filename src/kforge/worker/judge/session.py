@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kforge.errors import ProblemError
 from kforge.types import Problem, Settings, Workload
@@ -37,7 +38,7 @@ class WorkloadSession:
         self.timed_inputs = TimedInputs(cases, is_further)
         self.baselines = Baselines(cases, self.timed_inputs, trusted, timing_seconds)
         self.time_limits = TimeLimits(cases, self.timed_inputs, self.baselines, trusted)
-        self._first_call: InputSets | None = None
+        self._first_call: list[Any] | None = None
         self.workload_name = name
         """What people call the workload; empty where the problem has but one."""
         self.weight = weight
@@ -48,19 +49,18 @@ class WorkloadSession:
     def draw_first_call(self) -> None:
         """Draw the inputs of `first_call`; left out where they would be a good part of the device's memory."""
         if not self.cases.device.is_scarce(self.cases.set_bytes):
-            drawn = self.cases.reference.inputs(self.cases.derive("first call", 0))
-            self._first_call = InputSets([drawn], self.cases.device, read_only=True)
+            self._first_call = self.cases.reference.inputs(self.cases.derive("first call", 0))
 
-    @property
     def first_call(self) -> InputSets | None:
-        """Inputs for a call whose result nobody looks at: in it a program compiles."""
-        return self._first_call
+        """Inputs for a call whose result nobody looks at, in which a program compiles; each program's own, since it may
+        find a way to write to them. Whoever asks closes them.
+        """
+        drawn = self._first_call
+        return None if drawn is None else InputSets([drawn], self.cases.device, read_only=True)
 
     def close(self) -> None:
         self.baselines.close()
         self.timed_inputs.close()
-        if self._first_call is not None:
-            self._first_call.close()
 
 
 class ProblemSession:

@@ -9,7 +9,7 @@ from typing import Any
 from kforge.types import Candidate, Settings
 from kforge.worker import trees
 from kforge.worker.judge.device_turn import DeviceTurn
-from kforge.worker.judge.lane import Lane
+from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_standalone
 from kforge.worker.judge.session import ProblemSession
@@ -60,21 +60,21 @@ def run_standalone(
         environment=environment,
     )
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes, address_space)
-    try:
-        # Another program of the same problem may be timed on these inputs just now.
-        with contextlib.nullcontext() if turn is None else turn.lease.hold():
-            Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
+    with contextlib.ExitStack() as held:
+        held.callback(runner.end)
         if turn is None:
+            Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
             return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)
+        with turn.lease.hold():
+            # Of its own: another program of the same problem may be timed on the others meanwhile.
+            drawn = InputSets([cases.reference.inputs(cases.derive("alone", 0))], cases.device, read_only=True)
+            held.callback(drawn.close)
+            Lane(runner, drawn, cases.outputs, _MAPPING_SECONDS)
         turn.begin(runner)
         # The turn ends what takes too long; how long others keep the device is not the program's affair.
         longest = 2 * seconds + _QUEUE_SECONDS
         request = replace(request, seconds=longest)
         return send_standalone(runner, request, longest + _GRACE_SECONDS, build, turn.theirs.fileno())
-    finally:
-        runner.end()
-        if turn is not None:
-            turn.end()
 
 
 def standalone_request(

@@ -112,6 +112,7 @@ def _turn_at_device(descriptor: int | None) -> Iterator[None]:
     try:
         yield
     finally:
+        os.write(descriptor, b"d")
         os.close(descriptor)
 
 

@@ -22,7 +22,7 @@ from kforge.agents.text_limits import TOKENS_PER_IMAGE, cut_log, fence, inline, 
 from kforge.agents.workload_context import without_held_out, workload_context
 from kforge.errors import PromptTooLong, UsageError
 from kforge.profilers import digest
-from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt
+from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt, draw_name
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
@@ -93,8 +93,7 @@ class PromptMaker:
         )
 
     def _sample(self, situation: Situation) -> str:
-        head = f"s{self.seed}-" if self.seed else ""
-        return f"{head}{situation.move.chain}.{situation.move.step}.1"
+        return draw_name(self.seed, situation.move.chain, situation.move.step)
 
     def _render(self, template: str, context: dict[str, Any]) -> str:
         try:

@@ -149,19 +149,8 @@ def _typed_options(context: typer.Context) -> list[str]:
     """Options that were used and that an experiment's file has keys for."""
     names = (
         *("suite", "levels", "draw", "only", "without", "platform", "model", "preset", "seeds", "budget"),
-        *(
-            "budget_tokens",
-            "confirm",
-            "name",
-            "executor",
-            "setting",
-            "iterations",
-            "samples",
-            "reference",
-            "profiling",
-            "style",
-        ),
-        *("dtype", "backward"),
+        *("budget_tokens", "confirm", "name", "executor", "setting", "iterations", "samples", "reference"),
+        *("profiling", "style", "dtype", "backward"),
     )
     used = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     return ["set" if name == "setting" else name for name in used]

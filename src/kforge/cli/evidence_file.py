@@ -68,7 +68,7 @@ def load_evidence(path: Path, problem: Problem | None = None) -> Report:
 
 def _with_text(record: Path, problem: Problem, wanted: str, given: Problem | None) -> Problem:
     """The record's problem with the text of the one that was given, if that is the very one."""
-    name = f"{f'level{problem.level}/' if problem.level is not None else ''}{problem.name}"
+    name = problem.key
     if given is None:
         raise UsageError(
             f"{record}: the text of its problem {name} was left out: kforge evaluate PROBLEM.py --replay {record}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kforge.cli.evidence_file import save_evidence
 from kforge.store.store import Store
-from kforge.types import Attempt, Report, Study, Trial, Verdict
+from kforge.types import Attempt, Report, Study, Trial, Verdict, draw_name
 from kforge.whole_file import write_for_user
 
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
@@ -53,9 +53,7 @@ def _write_attempt(store: Store, trial: Trial, attempt: Attempt, home: Path, wit
     name = f"{move.chain + 1}.{move.step}"
     for purpose in _ASKED:
         for ask in (1, 2):
-            # The sample of a question begins with the seed where that is not 0.
-            head = f"s{trial.cell.seed}-" if trial.cell.seed else ""
-            reply = store.call(trial.run, f"{purpose}:{head}{move.chain}.{move.step}.{ask}")
+            reply = store.call(trial.run, f"{purpose}:{draw_name(trial.cell.seed, move.chain, move.step, ask)}")
             if reply is not None:
                 again = "" if ask == 1 else "-again"
                 write_for_user(home / f"{name}.{purpose}{again}.md", reply.text)

@@ -104,7 +104,7 @@ def row(trial: Trial) -> TrialRow:
         output_tokens=trial.usage.output_tokens,
         dollars=None if trial.usage.unpriced else trial.usage.dollars,
         seconds=trial.seconds,
-        model_seconds=sum(attempt.seconds.get("model", 0.0) for attempt in trial.history),
+        model_seconds=spent.model_seconds,
         judge_seconds=sum(attempt.seconds.get("judge", 0.0) for attempt in trial.history),
         profile_seconds=spent.profile_seconds,
         device_seconds=spent.device_seconds,

@@ -39,7 +39,7 @@ from kforge.types.evaluation import (
     text_hash,
 )
 from kforge.types.experiment import Cell, Configuration, Experiment, Session, Study, Trial, TrialState
-from kforge.types.messages import Completion, Finish, Message, ModelSettings, Prompt, Usage
+from kforge.types.messages import Completion, Finish, Message, ModelSettings, Prompt, Usage, draw_name
 from kforge.types.run import (
     Attempt,
     Budget,
@@ -113,5 +113,6 @@ __all__ = [
     "WorkloadResult",
     "best_attempt",
     "contended_rivals",
+    "draw_name",
     "text_hash",
 ]

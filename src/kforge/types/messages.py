@@ -47,6 +47,11 @@ class Prompt:
         return "\n\n".join(message.text for message in self.messages)
 
 
+def draw_name(seed: int, chain: int, step: int, ask: int = 1) -> str:
+    """What a prompt's `sample` is called: two runs with other seeds draw apart, and so does a second ask."""
+    return f"{f's{seed}-' if seed else ''}{chain}.{step}.{ask}"
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """How a model is to be asked. None leaves the provider's own default."""

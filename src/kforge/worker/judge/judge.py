@@ -31,7 +31,7 @@ from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
-from kforge.worker.judge.profiling_context import DEVICE, CandidateContext
+from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
@@ -125,14 +125,16 @@ class Judge:
             judged = time.monotonic()
             profiles: tuple[Profile, ...] = ()
             each: dict[str, float] = {}
+            in_turns = 0.0
             if _is_profiled(job, verdict):
                 context = self._profiling_context(session, job, verdict, compiled)
                 progress("profiling")
-                profiles, each = context.profiles(job.settings.profilers), context.seconds
+                profiles = context.profiles(job.settings.profilers)
+                each, in_turns = context.seconds, context.turn_seconds
         seconds = {
             "verdict": judged - began,
             "profiles": time.monotonic() - judged,
-            "device": self.lease.thread_seconds - held + each.pop(DEVICE, 0.0),
+            "device": self.lease.thread_seconds - held + in_turns,
             **each,
         }
         return Report(

@@ -28,7 +28,6 @@ from kforge.worker.judge.standalone import NeedsTensors, run_standalone
 from kforge.worker.judge.trusted_probe import ask_machine, ask_reference
 from kforge.worker.protocol.program import LoadProgram, PrepareProbe, ProbeAnswer, RunProbe
 
-DEVICE = "device"
 _LOOK_SECONDS = 10.0
 _SLOW_BUILD_SECONDS = 15.0
 """A build that takes longer is not made again if profiling would then double the time of an attempt.
@@ -57,7 +56,9 @@ class CandidateContext:
     build: bytes = b""
     """What the same program built before."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each profiler took, and under DEVICE how long those that run the program alone held the device."""
+    """How long each profiler took."""
+    turn_seconds: float = 0.0
+    """How long those that run the program alone held the device."""
     _runner: RunnerHandle | None = None
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
@@ -209,7 +210,7 @@ class CandidateContext:
         finally:
             if turn is not None:
                 turn.end()
-                self.seconds[DEVICE] = self.seconds.get(DEVICE, 0.0) + turn.held_seconds
+                self.turn_seconds += turn.held_seconds
         return StandaloneRun(
             status=answer.status,
             output=answer.output,

@@ -77,6 +77,19 @@ def text_of(situation, **settings) -> str:  # type: ignore[no-untyped-def]
     return PromptMaker(**settings).generate(situation).prompt.text
 
 
+@pytest.mark.parametrize("style", ["structured", "plain"])
+def test_a_writer_is_told_what_the_judge_allows(style: str) -> None:
+    asked = makers.situation(PROBLEM)
+    usual, strict = (text_of(asked, style=style, settings=Settings(policy=name)) for name in ("hybrid", "strict"))
+    assert "operator of PyTorch" in strict
+    assert "operator of PyTorch" not in usual
+    assert "Library calls" not in strict
+    coarse = text_of(asked, style=style, settings=Settings(precision="bfloat16"))
+    assert "as coarse as `bfloat16`" in coarse
+    assert "Keep the precision" not in coarse
+    assert "as coarse as" not in usual
+
+
 def test_a_first_prompt_has_every_block_of_the_paper() -> None:
     text = text_of(makers.situation(PROBLEM))
     for part in (

@@ -22,7 +22,7 @@ from kforge.agents.text_limits import TOKENS_PER_IMAGE, cut_log, fence, inline, 
 from kforge.agents.workload_context import without_held_out, workload_context
 from kforge.errors import PromptTooLong, UsageError
 from kforge.profilers import digest
-from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt, draw_name
+from kforge.types import Attempt, Donor, Image, Intent, Message, Problem, Prompt, Settings, draw_name
 
 BUILT_IN = Path(__file__).parent / "prompts"
 
@@ -55,6 +55,8 @@ class PromptMaker:
     """Tokens a prompt may have."""
     seed: int = 0
     """Tells the draws of two runs apart in a shared cache."""
+    settings: Settings = Settings()
+    """How programs are judged: a writer must know what is allowed."""
 
     def generate(self, situation: Situation) -> FittedPrompt:
         """What the writer is asked."""
@@ -77,7 +79,7 @@ class PromptMaker:
         limit = self.ceiling - TOKENS_PER_IMAGE * len(images)
         size = 0
         for logs, omitted in _ways_to_shorten():
-            context = _context(situation, logs, omitted)
+            context = {**_context(situation, logs, omitted), **_rules(self.settings)}
             system = self._render(f"{purpose}_system.j2", context)
             user = self._render(f"{purpose}.j2", context)
             size = tokens(system) + tokens(user)
@@ -202,6 +204,11 @@ def _context(situation: Situation, logs: int, omitted: tuple[str, ...]) -> dict[
         "past_left_out": max(0, len(situation.past) - _SHOWN_PAST),
         "omitted": omitted,
     }
+
+
+def _rules(settings: Settings) -> dict[str, str]:
+    """What a template may say of what the judge allows."""
+    return {"policy": settings.policy, "precision": settings.precision}
 
 
 def _verdict_context(situation: Situation, logs: int) -> dict[str, Any]:

@@ -20,6 +20,8 @@ _REFERENCE_HELP = (
     "A reference implementation from elsewhere: a file, a platform (its best correct program for this problem in the "
     "store), or inductor (PyTorch's compiler)."
 )
+_POLICY = typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")
+_PRECISION = typer.Option(help="Lowest precision allowed. Default: the problem's.")
 _RECORD = typer.Option(help="Append every exchange with a model to this file, prompts included, for replay:FILE.")
 
 
@@ -93,8 +95,8 @@ def forge(
         bool,
         typer.Option(help="Correct programs must also pass the platform's memory and race checkers (GPU)."),
     ] = False,
-    policy: Annotated[str, typer.Option(help="strict, hybrid or any; see kforge evaluate --help.")] = "hybrid",
-    precision: Annotated[str, typer.Option(help="Lowest precision allowed. Default: the problem's.")] = "",
+    policy: Annotated[str, _POLICY] = "hybrid",
+    precision: Annotated[str, _PRECISION] = "",
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, unshare or process.")] = "auto",
     cache: Annotated[str, CACHE] = "",
     record: Annotated[str, _RECORD] = "",
@@ -249,6 +251,8 @@ def prompt(
     dtype: Annotated[str, DTYPE] = "",
     backward: Annotated[bool, BACKWARD] = False,
     reference: Annotated[str, typer.Option(help=_REFERENCE_HELP)] = "",
+    policy: Annotated[str, _POLICY] = "hybrid",
+    precision: Annotated[str, _PRECISION] = "",
     style: Annotated[str, typer.Option(help="Prompt style: structured or plain, or a folder in --prompts.")] = (
         "structured"
     ),
@@ -265,6 +269,8 @@ def prompt(
         "dtype": dtype,
         "backward": backward,
         "reference": reference,
+        "policy": policy,
+        "precision": precision,
         "style": style,
         "prompts": prompts,
         "prompt_tokens": prompt_tokens,

@@ -19,7 +19,7 @@ def run(spec: RunSpec, store: str, as_json: bool) -> int:
     target = target_of(spec.platform, spec.executor, spec.problem.form)
     spec = asyncio.run(with_donor(spec, target, store))
     situation = Situation(spec.problem, target, Move(0, 1, Intent.FRESH), donor=spec.donor)
-    prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed)
+    prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed, spec.settings)
     written = prompts.generate(situation)
     if as_json:
         print(json.dumps({**jsonable.encode(written.prompt), "tokens": written.tokens, "omitted": written.omitted}))

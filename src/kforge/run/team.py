@@ -59,7 +59,7 @@ def make_team(
     retries, limits, file.
     """
     models = {name: _wrap(model, spec, access, account, journal) for name, model in opened.items()}
-    prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed)
+    prompts = PromptMaker(spec.style, spec.prompts, spec.prompt_tokens, spec.plan.seed, spec.settings)
     return tuple(
         _offline_agents(spec, target, pool, machine) if name == BUILTIN else _model_agents(name, spec, models, prompts)
         for name in spec.models

@@ -277,6 +277,36 @@ def test_what_a_gpu_would_not_do_is_said_with_the_line(line: str, words: str) ->
         assert checked is False or f"2 | {line}" in str(error.value)
 
 
+@pytest.mark.parametrize("checked", [True, False])
+def test_addresses_in_memory_are_what_they_were_after_a_launch(checked: bool) -> None:
+    source = """extern "C" __global__ void follow(long long* table, long long number) {
+        float** deep = reinterpret_cast<float**>(table[0]);
+        deep[0][threadIdx.x] += reinterpret_cast<const float*>(number)[0];
+        if (threadIdx.x == 0) table[1] = 7;
+    }"""
+    cuda.set_checked(checked)
+    with cuda.installed():
+        x, step = torch.arange(32.0, device="cuda"), torch.full((1,), 0.5, device="cuda")
+        deep = torch.tensor([x.data_ptr()]).to("cuda")
+        table = torch.tensor([deep.data_ptr(), x.data_ptr(), 3]).to("cuda")
+        before = table.tolist()
+        kernel = cuda.Program(source).compile().get_kernel("follow")
+        cuda.launch_kernel(None, cuda.LaunchConfig(grid=1, block=32), kernel, table.data_ptr(), step.data_ptr())
+        assert table.tolist() == [before[0], 7, 3]
+        assert deep.tolist() == [x.data_ptr()]
+    assert torch.equal(x, torch.arange(32.0) + 0.5)
+
+
+def test_more_arguments_than_there_is_room_for_are_refused() -> None:
+    names = ", ".join(f"int n{number}" for number in range(300))
+    with cuda.installed():
+        y = torch.empty(1, device="cuda")
+        kernel = cuda.Program(f'extern "C" __global__ void many(float* y, {names}) {{ y[0] = n299; }}').compile()
+        numbers = [ctypes.c_int(1)] * 300
+        with pytest.raises(KernelFault, match="301 arguments"):
+            cuda.launch_kernel(None, cuda.LaunchConfig(), kernel.get_kernel("many"), y.data_ptr(), *numbers)
+
+
 def test_a_template_is_launched_by_its_instance() -> None:
     with cuda.installed():
         x = torch.arange(32.0, device="cuda")

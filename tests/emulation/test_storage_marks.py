@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -257,3 +260,17 @@ def test_a_judged_program_cannot_switch_checked_mode() -> None:
         metal.set_checked(True)
     assert launch_trace.is_checked()
     metal.set_checked(False)
+
+
+@given(st.lists(st.one_of(st.floats(width=32), st.integers(0, 1 << 40).map(lambda n: n << 4)), max_size=40), st.data())
+def test_addresses_are_found_wherever_they_stand(values: list[float | int], data: st.DataObject) -> None:
+    """Numbers are pairs of floats, addresses what a program is told for one."""
+    words, wanted = [], []
+    for number, value in enumerate(values):
+        if isinstance(value, int) and value:
+            words.append(struct.pack("<Q", storage_marks.device_address(value)))
+            wanted.append((8 * number, value))
+        else:
+            words.append(struct.pack("<ff", 1.0, float(value)))
+    tail = data.draw(st.binary(max_size=7))
+    assert list(storage_marks.addresses_in(b"".join(words) + tail)) == wanted

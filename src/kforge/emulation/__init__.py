@@ -9,6 +9,7 @@ cuda_source.py  CUDA C, written as C++
 entries.py      how a kernel is called from outside
 native_build.py C++ compiled against `native/`, the runtime: threads as fibres, groups on the cores, checks
 kernel_launch.py a kernel, its buffers, its grid; what went wrong, in a sentence
+stored_addresses.py addresses in tables of pointers and in structs
 metal.py        torch.mps as programs for a Mac use it
 cuda.py         cuda.core as programs for NVIDIA's GPUs use it
 fake_device.py  tensors that say they are on another device

@@ -1,7 +1,7 @@
 """cuda.core as programs for NVIDIA's GPUs use it, on the processor, and tensors that say they are on "cuda".
 
-A pointer is an address that a tensor's `data_ptr()` gave. A Python integer is passed as 64 bits, a float as a double,
-as cuda.core does; what ctypes names is passed as it is.
+A pointer is an address that a tensor's `data_ptr()` gave, passed to a kernel or put into memory that is. A Python
+integer is passed as 64 bits, a float as a double, as cuda.core does; what ctypes names is passed as it is.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kforge.emulation import (
     launch_trace,
     native_build,
     storage_marks,
+    stored_addresses,
     torch_cuda,
     torch_patches,
 )
@@ -203,6 +204,7 @@ class Kernel:
             if storage is not None:
                 buffers[number] = Buffer(storage.data_ptr(), storage.nbytes(), address - storage.data_ptr())
                 storages.append(storage)
+        addresses, reached = stored_addresses.find(buffers.values(), _storages.values())
         if config.shmem_size > max(self._most_dynamic, GROUP_MEMORY):
             raise KernelFault(
                 f"{name}: {config.shmem_size} bytes of dynamic shared memory; a block has {GROUP_MEMORY}, and up to "
@@ -222,8 +224,9 @@ class Kernel:
             most_groups=_MOST_BLOCKS,
             most_group=_MOST_THREADS,
             names={number: word for number, (word, _) in enumerate(parameters)},
+            addresses=tuple(addresses),
         )
-        launch_trace.launch(self._program._build, order, self._program._source, storages)
+        launch_trace.launch(self._program._build, order, self._program._source, [*storages, *reached])
 
 
 def launch_kernel(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:

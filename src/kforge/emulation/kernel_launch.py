@@ -18,6 +18,8 @@ GROUP_MEMORY = 32 << 10
 _MOST_COUNTED = (1 << 32) - 1
 _BUFFER = re.compile(r"buffer (\d+)")
 _MOST_NOTED = 1000
+_MOST_BUFFERS, _MOST_STORAGES = 256, 1024
+"""As the runtime has room for (native/memory.h)."""
 _launched: list[str] = []
 
 
@@ -33,6 +35,18 @@ class Buffer:
     """The storage's address."""
     storage_bytes: int
     offset: int
+
+
+@dataclass(frozen=True)
+class StoredAddress:
+    """An address that stands in memory: in a table of pointers, or in a struct."""
+
+    storage: int
+    """The address of the storage it stands in."""
+    at: int
+    """Where in that storage, in bytes."""
+    target: Buffer
+    """What it leads to."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,8 @@ class LaunchRequest:
     """The most threads of a group in each direction."""
     names: dict[int, str] = field(default_factory=dict)
     """Buffer -> what the kernel calls it."""
+    addresses: tuple[StoredAddress, ...] = ()
+    """Addresses in the memory of buffers, and in memory that they lead to."""
 
 
 class _Storage(ctypes.Structure):
@@ -74,13 +90,24 @@ class _Binding(ctypes.Structure):
     )
 
 
+class _StoredAddress(ctypes.Structure):
+    _fields_ = (
+        ("storage", ctypes.c_uint32),
+        ("target", ctypes.c_uint32),
+        ("at", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+    )
+
+
 class _Launch(ctypes.Structure):
     _fields_ = (
         ("entry", ctypes.c_void_p),
         ("storages", ctypes.POINTER(_Storage)),
         ("bindings", ctypes.POINTER(_Binding)),
+        ("addresses", ctypes.POINTER(_StoredAddress)),
         ("storage_count", ctypes.c_uint32),
         ("binding_count", ctypes.c_uint32),
+        ("address_count", ctypes.c_uint32),
         ("grid", ctypes.c_uint32 * 3),
         ("group", ctypes.c_uint32 * 3),
         ("workers", ctypes.c_uint32),
@@ -110,21 +137,35 @@ def launch(built: native_build.Built, order: LaunchRequest, source: str = "") ->
         return
     _check_shared(built, order, source)
     storages: dict[tuple[int, int], int] = {}
-    for buffer in order.buffers.values():
+    for buffer in (*order.buffers.values(), *(address.target for address in order.addresses)):
         storages.setdefault((buffer.storage, buffer.storage_bytes), len(storages))
+    if len(storages) > _MOST_STORAGES or len(order.buffers) > _MOST_BUFFERS:
+        raise KernelFault(
+            f"{order.kernel}: {len(order.buffers)} arguments that lead to {len(storages)} tensors; the emulator takes "
+            f"{_MOST_BUFFERS} and {_MOST_STORAGES}"
+        )
+    by_address = {address: number for (address, _), number in storages.items()}
     count = max(order.buffers, default=-1) + 1
     bindings = (_Binding * max(count, 1))(*[_Binding(-1, 0, 0, 0)] * max(count, 1))
     for number, buffer in order.buffers.items():
         place = storages[(buffer.storage, buffer.storage_bytes)]
         bindings[number] = _Binding(place, 0, buffer.offset, buffer.storage_bytes - buffer.offset)
+    addresses = (_StoredAddress * max(len(order.addresses), 1))(
+        *(
+            _StoredAddress(by_address[one.storage], by_address[one.target.storage], one.at, one.target.offset)
+            for one in order.addresses
+        )
+    )
     held = (_Storage * max(len(storages), 1))(*(_Storage(address, size) for address, size in storages))
     entry = ctypes.cast(getattr(built.library, order.entry), ctypes.c_void_p)
     native_launch = _Launch(
         entry,
         held,
         bindings,
+        addresses,
         len(storages),
         count,
+        len(order.addresses),
         (ctypes.c_uint32 * 3)(*order.grid),
         (ctypes.c_uint32 * 3)(*order.group),
         _workers(),

@@ -1,4 +1,5 @@
 # problem: random_state
+# policy: strict
 # honest: draws its initial state with torch.randn as the reference does, then recurs in C++
 
 import ctypes

@@ -91,6 +91,15 @@ def test_the_library_beside_a_kernel_is_work_shared_and_not_forbidden() -> None:
     assert integrity.judge_work(observed(OWN), REFERENCE, "strict") == ("", "")
 
 
+def test_random_numbers_that_the_reference_draws_may_be_drawn_under_strict() -> None:
+    draws = Operator("aten.normal_", "compute", 96, 20)
+    reference = replace(REFERENCE, operators=(*REFERENCE.operators, draws))
+    assert integrity.judge_work(observed(OWN, operators=(draws,)), reference, "strict") == ("", "")
+    for others in ((draws, draws), (draws._replace(elements=97),), (draws._replace(name="aten.mul"),)):
+        assert integrity.judge_work(observed(OWN, operators=others), reference, "strict")[0] == "library_compute"
+    assert integrity.judge_work(observed(OWN, operators=(draws,)), REFERENCE, "strict")[0] == "library_compute"
+
+
 def test_torch_doing_all_of_the_reference_makes_a_kernel_decoration() -> None:
     whole = observed(OWN, TORCHS, operators=REFERENCE.operators)
     rule, what = integrity.judge_work(whole, REFERENCE, "hybrid")

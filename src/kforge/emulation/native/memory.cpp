@@ -77,6 +77,10 @@ bool Memory::bind(const Launch& asked, u64 groups, const char* variables_begin, 
             }
         }
     }
+    for (u32 i = 0; i < asked.address_count; ++i) {
+        char* there = led_to(asked.addresses[i]);
+        memcpy(placed[asked.addresses[i].storage].begin + asked.addresses[i].at, &there, sizeof there);
+    }
     for (u32 i = 0; i < asked.binding_count; ++i) {
         const Binding& binding = asked.bindings[i];
         bound[i] = binding.storage < 0 ? nullptr : placed[binding.storage].begin + binding.offset;
@@ -85,6 +89,13 @@ bool Memory::bind(const Launch& asked, u64 groups, const char* variables_begin, 
 }
 
 void Memory::give_back(bool written) {
+    for (u32 i = 0; i < launch->address_count; ++i) {
+        const StoredAddress& address = launch->addresses[i];
+        char *there = led_to(address), *word = placed[address.storage].begin + address.at;
+        if (memcmp(word, &there, sizeof there) == 0) {
+            memcpy(word, static_cast<const char*>(launch->storages[address.storage].host) + address.at, sizeof there);
+        }
+    }
     for (u32 i = 0; i < launch->storage_count; ++i) {
         const Storage& storage = launch->storages[i];
         if (written && storage.bytes && memcmp(storage.host, placed[i].begin, storage.bytes) != 0) {
@@ -122,9 +133,19 @@ void Memory::describe(const void* where, char* text, size_t size) const {
         if (nearest > 0) snprintf(far, sizeof far, "%llu bytes ", (unsigned long long)nearest);
         snprintf(text, size, "out of bounds: %s%s buffer %u, which has %llu bytes", far,
                  behind ? "past the end of" : "before the start of", number, (unsigned long long)binding.bytes);
+    } else if (const char* beside = beside_led_to(at)) {
+        snprintf(text, size, "out of bounds: %s memory that an address in a buffer leads to", beside);
     } else {
         snprintf(text, size, "out of bounds: a kernel touched memory that is none of its buffers");
     }
+}
+
+const char* Memory::beside_led_to(const char* at) const {
+    for (u32 i = 0; i < launch->storage_count; ++i) {
+        if (at < placed[i].map || at >= placed[i].map + placed[i].map_bytes) continue;
+        return at < placed[i].begin ? "before the start of" : "past the end of";
+    }
+    return nullptr;
 }
 
 void GroupMemory::prepare(u32 bytes, u32 its_dynamic, bool checked) {

@@ -8,7 +8,8 @@
 
 namespace kforge {
 
-constexpr u32 kMostBuffers = 64;
+constexpr u32 kMostBuffers = 256;
+constexpr u32 kMostStorages = 1024;
 
 // A stretch of the caller's memory; several buffers may lie in one.
 struct Storage {
@@ -23,11 +24,18 @@ struct Binding {
     u64 bytes;  // from the offset to the end
 };
 
+// An address that stands in memory: in a table of pointers, or in a struct.
+struct StoredAddress {
+    u32 storage, target;  // where it stands, and what it leads to
+    u64 at, offset;       // in the one and in the other
+};
+
 struct Launch {
     Entry entry;
     const Storage* storages;
     const Binding* bindings;
-    u32 storage_count, binding_count;
+    const StoredAddress* addresses;
+    u32 storage_count, binding_count, address_count;
     u32 grid[3];   // in threads
     u32 group[3];  // in threads
     u32 workers;
@@ -83,7 +91,7 @@ struct Placed {
 // The buffers of one launch, copied to where an access past the end is noticed.
 struct Memory {
     const Launch* launch = nullptr;
-    Placed placed[kMostBuffers];
+    Placed placed[kMostStorages];
     void* bound[kMostBuffers] = {};
     // The program's own variables in device memory.
     Placed variables;
@@ -93,8 +101,12 @@ struct Memory {
 
     bool bind(const Launch& launch, u64 groups, const char* variables_begin, const char* variables_end, Report* report);
     void give_back(bool written);
+    // What a stored address is for the kernel.
+    char* led_to(const StoredAddress& address) const { return placed[address.target].begin + address.offset; }
     // Words for an address that is in none of the buffers.
     void describe(const void* at, char* text, size_t size) const;
+    // Which end of a storage an address lies beside; null where it lies beside none.
+    const char* beside_led_to(const char* at) const;
     ~Memory();
 };
 

@@ -10,6 +10,10 @@ from kforge.worker.protocol.calls import RecordedCall, WatchedCall
 from kforge.worker.protocol.records import ObservedKernel, Operator
 
 _MOST_KERNELS, _LONGEST_NAME, _MOST = 500, 200, 1 << 60
+_DRAWS = frozenset(
+    f"aten.{name}_"
+    for name in ("normal", "uniform", "bernoulli", "exponential", "random", "cauchy", "log_normal", "geometric")
+)
 LIBRARY_CACHES = ("/inductor/", "/triton/")
 """Folders where torch's own compilers put what they generate: library code, not the candidate's."""
 EMULATOR_BUILDS = "/kforge-kernels-"
@@ -167,13 +171,23 @@ def judge_work(observed: Observation, reference: Observation, policy: Policy) ->
         repeated = ", ".join(sorted({name for name, _ in reference.compute_operators()}))
         return "decorative_kernel", f"torch still runs every operator of the reference ({repeated})"
     if policy == "strict":
-        used = sorted({item.name for item in observed.operators if item.kind == "compute"})
+        used = sorted({name for name, _ in _computed(observed) - _drawn(reference)})
         if used:
             return "library_compute", f"torch operators computed: {', '.join(used)}"
         others = sorted({kernel.name.split("(")[0][:60] for kernel in observed.kernels if kernel.whose == "library"})
         if others:
             return "library_compute", f"a library called past torch's operators computed: {', '.join(others[:3])}"
     return "", ""
+
+
+def _computed(observed: Observation) -> Counter[tuple[str, int]]:
+    return Counter((item.name, item.elements) for item in observed.operators if item.kind == "compute")
+
+
+def _drawn(reference: Observation) -> Counter[tuple[str, int]]:
+    """The random numbers that the reference draws: no kernel can draw the same ones, so torch may."""
+    computed = _computed(reference).items()
+    return Counter({(name, elements): count for (name, elements), count in computed if name in _DRAWS})
 
 
 def is_fallback(observed: Observation, rule: str) -> bool:

@@ -59,7 +59,8 @@ class EmulatedCuda(Emulated):
             "shared_block": "48 KiB, or 227 KiB of dynamic shared memory",
             "memory": "the machine's",
             "driver": "none: programs are verified in emulation and not timed",
-            "toolkit": "none",
+            "toolkit": "none. The emulator runs CUDA C++: a program with inline PTX, tensor cores, clusters or "
+            "asynchronous copies is refused",
             "include": "/usr/local/cuda/include",
         }
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,14 @@ def test_policies(judge):
         outcomes[policy] = (verdict.outcome, verdict.rule)
     assert outcomes["strict"] == (Outcome.REJECTED, "library_compute")
     assert outcomes["hybrid"][0] is outcomes["any"][0] is Outcome.CORRECT
+
+
+def test_what_a_problem_warns_of_is_not_said_by_the_judge(judge, scale_relu, honest):
+    noisy = Problem.from_source(scale_relu.source + "\nimport warnings\nwarnings.warn('mind the gap')\n", name="noisy")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert judge.evaluate(noisy, honest, UNTIMED).outcome is Outcome.CORRECT
+    assert not [one for one in said if "mind the gap" in str(one.message)]
 
 
 # -- problems of every kind ------------------------------------------------------------------------------------------

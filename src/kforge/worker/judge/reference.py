@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 import types
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -426,6 +427,8 @@ class Reference:
         module = types.ModuleType(name)
         module.__file__ = self.problem.path or self._file
         module.__dict__["print"] = _print_apart
+        # What the problem's own lines warn of would be said by every process, among the results of others.
+        warnings.filterwarnings("ignore", module=name)
         try:
             exec(compile(self.source, self._file, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:

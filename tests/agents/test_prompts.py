@@ -84,6 +84,9 @@ def test_a_writer_is_told_what_the_judge_allows(style: str) -> None:
     assert "operator of PyTorch" in strict
     assert "operator of PyTorch" not in usual
     assert "Library calls" not in strict
+    advice = PromptMaker(style, settings=Settings(policy="strict")).analyse(optimise()).prompt.text
+    assert "operator of PyTorch" in advice
+    assert "operator of PyTorch" not in PromptMaker(style).analyse(optimise()).prompt.text
     coarse = text_of(asked, style=style, settings=Settings(precision="bfloat16"))
     assert "as coarse as `bfloat16`" in coarse
     assert "Keep the precision" not in coarse

@@ -16,7 +16,7 @@ from corpus_reading import Entry, entries
 
 torch = pytest.importorskip("torch")
 
-from kforge.emulation import cuda, nvrtc_names  # noqa: E402
+from kforge.emulation import cuda, launch_trace, nvrtc_names, storage_marks, torch_cuda, torch_patches  # noqa: E402
 from kforge.emulation.kernel_launch import KernelFault  # noqa: E402
 
 pytestmark = pytest.mark.toolchain
@@ -297,14 +297,92 @@ def test_addresses_in_memory_are_what_they_were_after_a_launch(checked: bool) ->
     assert torch.equal(x, torch.arange(32.0) + 0.5)
 
 
-def test_more_arguments_than_there_is_room_for_are_refused() -> None:
-    names = ", ".join(f"int n{number}" for number in range(300))
+FOLLOW = """extern "C" __global__ void follow(const long long* table, float* y, int n) {
+    const float* p = reinterpret_cast<const float*>(table[0]);
+    const float* end = reinterpret_cast<const float*>(table[1]);
+    float sum = 0;
+    for (; p != end; ++p) sum += *p;
+    if (threadIdx.x < n) y[threadIdx.x] = sum;
+}
+extern "C" __global__ void pass_on(const long long* table, long long* other) {
+    for (int i = 0; i < 2; ++i) other[i] = table[i];
+}
+"""
+
+
+def followed(table: Any, y: Any) -> None:
+    kernel = cuda.Program(FOLLOW).compile().get_kernel("follow")
+    cuda.launch_kernel(None, cuda.LaunchConfig(), kernel, table.data_ptr(), y.data_ptr(), ctypes.c_int(1))
+
+
+def ends_of(x: Any) -> Any:
+    return torch.tensor([x.data_ptr(), x.data_ptr() + x.nbytes]).to("cuda")
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_an_address_that_a_kernel_wrote_is_followed_too(checked: bool) -> None:
+    cuda.set_checked(checked)
+    with cuda.installed():
+        x, y = torch.arange(5.0, device="cuda"), torch.zeros(1, device="cuda")
+        table = ends_of(x)
+        other = torch.zeros_like(table)
+        kernel = cuda.Program(FOLLOW).compile().get_kernel("pass_on")
+        cuda.launch_kernel(None, cuda.LaunchConfig(), kernel, table.data_ptr(), other.data_ptr())
+        assert other.tolist() == table.tolist()
+        followed(other, y)
+    assert y.tolist() == [10.0]
+
+
+def test_a_table_that_is_kept_from_one_call_to_the_next_leads_where_it_did() -> None:
+    x = torch.arange(4.0)
+    storage_marks.mark_on_device([x])
+    with torch_patches.installed(torch_cuda.patches()):
+        with cuda.surroundings():
+            table = ends_of(x)
+        for _ in range(2):
+            with cuda.surroundings():
+                y = torch.zeros(1, device="cuda")
+                followed(table, y)
+            assert y.tolist() == [6.0]
+
+
+def test_an_address_that_the_program_made_up_leads_nowhere() -> None:
+    with torch_patches.installed(torch_cuda.patches()), cuda.surroundings():
+        host, y = torch.arange(4.0), torch.zeros(1, device="cuda")
+        made_up = [host.data_ptr() + (1 << 52), host.data_ptr() + (1 << 52) + 16]
+        with pytest.raises(KernelFault):
+            followed(torch.tensor(made_up).to("cuda"), y)
+
+
+def test_what_came_through_a_table_counts_as_given_to_the_kernel() -> None:
+    fed, unfed = torch.arange(4.0), torch.arange(4.0)
+    storage_marks.mark_on_device([fed, unfed])
+    for given, words in ((fed, ""), (unfed, launch_trace.UNFED)):
+        with torch_patches.installed(torch_cuda.patches()), cuda.surroundings():
+            launch_trace.begin_dataflow_trace([fed])
+            y = torch.zeros(1, device="cuda")
+            followed(ends_of(given), y)
+            assert launch_trace.end_dataflow_trace([y]) == words
+
+
+@pytest.mark.parametrize("given", [1, 0])
+def test_more_arguments_than_there_is_room_for_are_refused(given: int) -> None:
+    names = ", ".join(f"const float* n{number}" if given == 0 else f"int n{number}" for number in range(300))
+    source = f'extern "C" __global__ void many(float* y, {names}, int last) {{ y[0] = last; }}'
     with cuda.installed():
         y = torch.empty(1, device="cuda")
-        kernel = cuda.Program(f'extern "C" __global__ void many(float* y, {names}) {{ y[0] = n299; }}').compile()
-        numbers = [ctypes.c_int(1)] * 300
-        with pytest.raises(KernelFault, match="301 arguments"):
-            cuda.launch_kernel(None, cuda.LaunchConfig(), kernel.get_kernel("many"), y.data_ptr(), *numbers)
+        kernel = cuda.Program(source).compile().get_kernel("many")
+        arguments = (*[0 if given == 0 else ctypes.c_int(1)] * 300, ctypes.c_int(1))
+        with pytest.raises(KernelFault, match="302 arguments"):
+            cuda.launch_kernel(None, cuda.LaunchConfig(), kernel, y.data_ptr(), *arguments)
+
+
+def test_a_table_of_more_tensors_than_there_is_room_for_is_refused() -> None:
+    with cuda.installed():
+        tensors = [torch.zeros(1, device="cuda") for _ in range(1100)]
+        table = torch.tensor([tensor.data_ptr() for tensor in tensors]).to("cuda")
+        with pytest.raises(KernelFault, match="memory in 1103 places"):
+            followed(table, torch.zeros(1, device="cuda"))
 
 
 def test_a_template_is_launched_by_its_instance() -> None:

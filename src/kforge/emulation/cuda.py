@@ -45,7 +45,9 @@ _handles: weakref.WeakValueDictionary[int, cuda_driver.HandledKernel] = weakref.
 """A kernel's handle -> the kernel."""
 _numbers = itertools.count(1)
 _storages: dict[int, Any] = {}
-"""Address -> a storage whose address a program took, while it may use it."""
+"""Address -> a storage whose address a program took in this call; it is kept as long."""
+_earlier: dict[int, weakref.ref[Any]] = {}
+"""Address -> a storage whose address a program took in an earlier call, as long as somebody else keeps it."""
 
 
 class CompilationFailed(RuntimeError):
@@ -204,7 +206,7 @@ class Kernel:
             if storage is not None:
                 buffers[number] = Buffer(storage.data_ptr(), storage.nbytes(), address - storage.data_ptr())
                 storages.append(storage)
-        addresses, reached = stored_addresses.find(buffers.values(), _storages.values())
+        addresses, reached = stored_addresses.find(buffers.values(), _known_storages())
         if config.shmem_size > max(self._most_dynamic, GROUP_MEMORY):
             raise KernelFault(
                 f"{name}: {config.shmem_size} bytes of dynamic shared memory; a block has {GROUP_MEMORY}, and up to "
@@ -244,7 +246,7 @@ def _pointer(kernel: str, word: str, argument: Any) -> tuple[int, Any]:
     if number == 0:
         return 0, None
     address = storage_marks.own_address(number) or number
-    for storage in _storages.values():
+    for storage in _known_storages():
         begin = storage.data_ptr()
         if begin <= address < begin + max(storage.nbytes(), 1):
             odd = fake_device.host_memory_fault(storage)
@@ -267,17 +269,31 @@ def _value(kernel: str, word: str, argument: Any, held: list[Any]) -> Buffer:
         data = argument.tobytes()
     else:
         raise KernelFault(f"{kernel}: `{word}` cannot be a {type(argument).__name__}")
-    kept = torch.frombuffer(bytearray(data.ljust(16, b"\0")), dtype=torch.uint8)
+    kept = torch.frombuffer(bytearray(data.ljust(16, b"\0")), dtype=torch.uint8).untyped_storage()
     held.append(kept)
-    return Buffer(kept.data_ptr(), len(data.ljust(16, b"\0")), 0)
+    return Buffer(kept.data_ptr(), kept.nbytes(), 0)
 
 
 def _remember(tensor: torch.Tensor) -> None:
     storage = tensor.untyped_storage()
     if len(_storages) >= _MOST_REMEMBERED:
-        _storages.pop(next(iter(_storages)))
+        _forget(next(iter(_storages)))
     _storages.pop(storage.data_ptr(), None)
     _storages[storage.data_ptr()] = storage
+
+
+def _forget(address: int) -> None:
+    """Let go of a storage, and know it still while a program keeps it: tables of pointers outlast a call."""
+    if len(_earlier) >= _MOST_REMEMBERED:
+        _earlier.pop(next(iter(_earlier)))
+    _earlier.pop(address, None)
+    _earlier[address] = weakref.ref(_storages.pop(address))
+
+
+def _known_storages() -> list[Any]:
+    for address in [address for address, kept in _earlier.items() if kept() is None or address in _storages]:
+        del _earlier[address]
+    return [*_storages.values(), *filter(None, (kept() for kept in _earlier.values()))]
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -302,7 +318,8 @@ def surroundings(judged: bool = True) -> FakeDevice:
 class _OnCuda(FakeDevice):
     def __exit__(self, *details: Any) -> None:
         super().__exit__(*details)
-        _storages.clear()
+        for address in list(_storages):
+            _forget(address)
 
 
 def install() -> None:

@@ -41,10 +41,8 @@ class Buffer:
 class StoredAddress:
     """An address that stands in memory: in a table of pointers, or in a struct."""
 
-    storage: int
-    """The address of the storage it stands in."""
-    at: int
-    """Where in that storage, in bytes."""
+    place: Buffer
+    """Where it stands."""
     target: Buffer
     """What it leads to."""
 
@@ -139,20 +137,24 @@ def launch(built: native_build.Built, order: LaunchRequest, source: str = "") ->
     storages: dict[tuple[int, int], int] = {}
     for buffer in (*order.buffers.values(), *(address.target for address in order.addresses)):
         storages.setdefault((buffer.storage, buffer.storage_bytes), len(storages))
-    if len(storages) > _MOST_STORAGES or len(order.buffers) > _MOST_BUFFERS:
+    count = max(order.buffers, default=-1) + 1
+    if count > _MOST_BUFFERS or len(storages) > _MOST_STORAGES:
         raise KernelFault(
-            f"{order.kernel}: {len(order.buffers)} arguments that lead to {len(storages)} tensors; the emulator takes "
+            f"{order.kernel}: {count} arguments, and memory in {len(storages)} places; the emulator takes "
             f"{_MOST_BUFFERS} and {_MOST_STORAGES}"
         )
-    by_address = {address: number for (address, _), number in storages.items()}
-    count = max(order.buffers, default=-1) + 1
     bindings = (_Binding * max(count, 1))(*[_Binding(-1, 0, 0, 0)] * max(count, 1))
     for number, buffer in order.buffers.items():
         place = storages[(buffer.storage, buffer.storage_bytes)]
         bindings[number] = _Binding(place, 0, buffer.offset, buffer.storage_bytes - buffer.offset)
     addresses = (_StoredAddress * max(len(order.addresses), 1))(
         *(
-            _StoredAddress(by_address[one.storage], by_address[one.target.storage], one.at, one.target.offset)
+            _StoredAddress(
+                storages[(one.place.storage, one.place.storage_bytes)],
+                storages[(one.target.storage, one.target.storage_bytes)],
+                one.place.offset,
+                one.target.offset,
+            )
             for one in order.addresses
         )
     )

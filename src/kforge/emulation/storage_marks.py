@@ -84,19 +84,19 @@ def own_address(address: int) -> int:
     return address - _ABOVE if address >= _ABOVE else 0
 
 
-def addresses_in(data: bytes) -> Iterator[tuple[int, int]]:
+def addresses_in(data: memoryview) -> Iterator[tuple[int, int]]:
     """Words of memory that are an address of the device, as pairs of where they stand and the memory's own address.
 
     Hardly anything else looks like one: as a number of 64 bits it is the smallest of its kind, as two of 32 bits one of
     them is a denormal.
     """
     sixth, seventh = _ABOVE.to_bytes(8, "little")[6:]
-    column = data[6::8]
+    column = bytes(data[6::8])
     number = column.find(sixth)
     while number >= 0:
-        at = 8 * number
-        if data[at + 7 : at + 8] == bytes([seventh]):
-            yield at, own_address(int.from_bytes(data[at : at + 8], "little"))
+        word = bytes(data[8 * number : 8 * number + 8])
+        if len(word) == 8 and word[7] == seventh:
+            yield 8 * number, own_address(int.from_bytes(word, "little"))
         number = column.find(sixth, number + 1)
 
 

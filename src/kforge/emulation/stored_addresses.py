@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
-from kforge.emulation import storage_marks
+from kforge.emulation import fake_device, storage_marks
 from kforge.emulation.kernel_launch import Buffer, StoredAddress
 
 
@@ -19,14 +19,22 @@ def find(buffers: Iterable[Buffer], storages: Iterable[Any]) -> tuple[list[Store
     looked_at, found, reached = set(waiting), [], []
     while waiting:
         place, size = waiting.pop()
-        for at, address in storage_marks.addresses_in(ctypes.string_at(place, size)):
+        for at, address in storage_marks.addresses_in(_view(place, size)):
             number = bisect.bisect_right(begins, address) - 1
-            if number < 0 or address >= begins[number] + known[number][1].nbytes():
+            if number < 0:
                 continue
             begin, storage = known[number]
-            found.append(StoredAddress(place, at, Buffer(begin, storage.nbytes(), address - begin)))
+            bytes_there = storage.nbytes()
+            # The end of a tensor is an address that programs compare with.
+            if address > begin + bytes_there or not bytes_there or fake_device.host_memory_fault(storage):
+                continue
+            found.append(StoredAddress(Buffer(place, size, at), Buffer(begin, bytes_there, address - begin)))
             reached.append(storage)
-            if (begin, storage.nbytes()) not in looked_at:
-                looked_at.add((begin, storage.nbytes()))
-                waiting.append((begin, storage.nbytes()))
+            if (begin, bytes_there) not in looked_at:
+                looked_at.add((begin, bytes_there))
+                waiting.append((begin, bytes_there))
     return found, reached
+
+
+def _view(place: int, size: int) -> memoryview:
+    return memoryview((ctypes.c_char * size).from_address(place)).cast("B") if size else memoryview(b"")

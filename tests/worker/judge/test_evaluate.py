@@ -135,7 +135,7 @@ def test_policies(judge):
 def test_what_a_problem_warns_of_is_not_said_by_the_judge(judge, scale_relu, honest):
     noisy = Problem.from_source(scale_relu.source + "\nimport warnings\nwarnings.warn('mind the gap')\n", name="noisy")
     with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+        warnings.resetwarnings()
         assert judge.evaluate(noisy, honest, UNTIMED).outcome is Outcome.CORRECT
     assert not [one for one in said if "mind the gap" in str(one.message)]
 

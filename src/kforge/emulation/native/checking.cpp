@@ -276,9 +276,11 @@ void Threads::access(void* where, u32 bytes, Access how, const void* pc) {
     }
     if (kforge_is_private(place)) return;
     const Launch& launch = *memory->launch;
-    for (u32 i = 0; i < launch.storage_count; ++i) {
+    for (u32 tried = 0, i = recent; tried < launch.storage_count; ++tried, ++i) {
+        if (i >= launch.storage_count) i = 0;
         Placed& buffer = memory->placed[i];
         if (place < buffer.map || place >= buffer.map + buffer.map_bytes) continue;
+        recent = i;
         if (place < buffer.begin || place + bytes > buffer.end) {
             char text[300];
             memory->describe(place < buffer.begin || place >= buffer.end ? place : buffer.end, text, sizeof text);

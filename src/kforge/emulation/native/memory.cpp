@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 using namespace kforge;
 
 namespace {
@@ -78,8 +80,9 @@ bool Memory::bind(const Launch& asked, u64 groups, const char* variables_begin, 
         }
     }
     for (u32 i = 0; i < asked.address_count; ++i) {
-        char* there = led_to(asked.addresses[i]);
-        memcpy(placed[asked.addresses[i].storage].begin + asked.addresses[i].at, &there, sizeof there);
+        const StoredAddress& address = asked.addresses[i];
+        char* there = placed[address.target].begin + address.offset;
+        memcpy(placed[address.storage].begin + address.at, &there, sizeof there);
     }
     for (u32 i = 0; i < asked.binding_count; ++i) {
         const Binding& binding = asked.bindings[i];
@@ -88,14 +91,35 @@ bool Memory::bind(const Launch& asked, u64 groups, const char* variables_begin, 
     return true;
 }
 
-void Memory::give_back(bool written) {
-    for (u32 i = 0; i < launch->address_count; ++i) {
-        const StoredAddress& address = launch->addresses[i];
-        char *there = led_to(address), *word = placed[address.storage].begin + address.at;
-        if (memcmp(word, &there, sizeof there) == 0) {
-            memcpy(word, static_cast<const char*>(launch->storages[address.storage].host) + address.at, sizeof there);
+void Memory::tell_addresses() {
+    if (launch->address_count == 0) return;
+    const StoredAddress& first = launch->addresses[0];
+    u64 told;
+    memcpy(&told, static_cast<const char*>(launch->storages[first.storage].host) + first.at, sizeof told);
+    const u64 above = told - (reinterpret_cast<u64>(launch->storages[first.target].host) + first.offset);
+    u64 lowest = ~0ull, highest = 0;
+    for (u32 i = 0; i < launch->storage_count; ++i) {
+        lowest = std::min(lowest, reinterpret_cast<u64>(placed[i].begin));
+        highest = std::max(highest, reinterpret_cast<u64>(placed[i].end));
+    }
+    for (u32 i = 0; i < launch->storage_count; ++i) {
+        for (char* word = placed[i].begin; word + 8 <= placed[i].end; word += 8) {
+            u64 value;
+            memcpy(&value, word, sizeof value);
+            if (value < lowest || value > highest) continue;
+            for (u32 j = 0; j < launch->storage_count; ++j) {
+                const u64 begin = reinterpret_cast<u64>(placed[j].begin), end = reinterpret_cast<u64>(placed[j].end);
+                if (value < begin || value > end) continue;
+                value = above + reinterpret_cast<u64>(launch->storages[j].host) + (value - begin);
+                memcpy(word, &value, sizeof value);
+                break;
+            }
         }
     }
+}
+
+void Memory::give_back(bool written) {
+    if (written) tell_addresses();
     for (u32 i = 0; i < launch->storage_count; ++i) {
         const Storage& storage = launch->storages[i];
         if (written && storage.bytes && memcmp(storage.host, placed[i].begin, storage.bytes) != 0) {

@@ -101,8 +101,8 @@ struct Memory {
 
     bool bind(const Launch& launch, u64 groups, const char* variables_begin, const char* variables_end, Report* report);
     void give_back(bool written);
-    // What a stored address is for the kernel.
-    char* led_to(const StoredAddress& address) const { return placed[address.target].begin + address.offset; }
+    // Addresses of the copies, as the caller knows them: those that were put there, and those that the kernel wrote.
+    void tell_addresses();
     // Words for an address that is in none of the buffers.
     void describe(const void* at, char* text, size_t size) const;
     // Which end of a storage an address lies beside; null where it lies beside none.
@@ -141,6 +141,7 @@ struct GroupMemory {
 struct Threads {
     GroupMemory* group = nullptr;
     Memory* memory = nullptr;
+    u32 recent = 0;  // the storage of the last access
     u64 number = 0;
     u32 current = 0;
     u32 group_epoch = 0, device_epoch = 0;

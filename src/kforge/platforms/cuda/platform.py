@@ -59,8 +59,8 @@ class EmulatedCuda(Emulated):
             "shared_block": "48 KiB, or 227 KiB of dynamic shared memory",
             "memory": "the machine's",
             "driver": "none: programs are verified in emulation and not timed",
-            "toolkit": "none. The emulator runs CUDA C++: a program with inline PTX, tensor cores, clusters or "
-            "asynchronous copies is refused",
+            "toolkit": "none. The emulator runs CUDA C++: a program with inline PTX, tensor cores, clusters, "
+            "asynchronous copies, CUDA graphs or a torch extension is refused",
             "include": "/usr/local/cuda/include",
         }
 

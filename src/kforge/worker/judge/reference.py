@@ -37,6 +37,8 @@ from kforge.worker.training_step import TrainingStep
 State = dict[str, torch.Tensor]
 _seeding = threading.RLock()
 """Held from the seeding of torch's generators, which all threads share, until what was seeded has been drawn."""
+_MODULE = "kforge_problem_"
+"""How the names of modules begin that are made of problems' texts."""
 _RUNNING = ("running_mean", "running_var")
 _NEGATIVE_SHARE = 0.125
 _SHORT_DTYPES = (torch.float16, torch.bfloat16)
@@ -423,12 +425,11 @@ class Reference:
     def _execute(self) -> types.ModuleType:
         # Lines of this text are shown in tracebacks, and inspect.getsource works on its classes.
         linecache.cache[self._file] = (len(self.source), None, self.source.splitlines(True), self._file)
-        name = "kforge_problem_" + hashlib.sha256(self.source.encode()).hexdigest()[:12]
+        name = _MODULE + hashlib.sha256(self.source.encode()).hexdigest()[:12]
         module = types.ModuleType(name)
         module.__file__ = self.problem.path or self._file
         module.__dict__["print"] = _print_apart
-        # What the problem's own lines warn of would be said by every process, among the results of others.
-        warnings.filterwarnings("ignore", module=name)
+        _mute_warnings()
         try:
             exec(compile(self.source, self._file, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:
@@ -510,6 +511,12 @@ def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     distance = _SHORT_NUDGE if value.dtype in _SHORT_DTYPES else _NUDGE
     moved = value * factors.to(value.dtype) + value.abs().mean() * distance
     return torch.where(chosen, moved, value).to(value.dtype)
+
+
+def _mute_warnings() -> None:
+    """What problems' own lines warn of would be said by every process, among the results of others."""
+    if not any(where is not None and where.pattern == _MODULE for _, _, _, where, _ in warnings.filters):
+        warnings.filterwarnings("ignore", module=_MODULE)
 
 
 def _print_apart(*values: object, sep: str | None = " ", end: str | None = "\n", **_: object) -> None:

@@ -84,6 +84,11 @@ class TestCommands:
         assert compared.returncode == 0
         assert "no difference shown" in compared.stdout.lower() or "too few" in compared.stdout.lower()
         assert kforge_warm("compare", "two ways", "--store", store, "--json").returncode == 0
+        single = kforge_warm("compare", "two ways:right@1", "two ways:right", "--store", store)
+        assert "right after 1 program" in single.stdout
+        none = kforge_warm("compare", "two ways@0", "--store", store)
+        assert none.returncode == 2
+        assert "counted from 1, as in two ways@1" in none.stderr
 
     def test_a_run_of_the_loop_can_be_reported_too(
         self, kforge_warm: Callable[..., Any], experiment: Path, tmp_path: Path
@@ -254,3 +259,5 @@ def test_a_configuration_whose_name_has_a_colon_is_found(tmp_path: Path) -> None
         Experiments(store).create(Experiment("mine: first", {"p": problem}, configurations))
         side = compare._side(store, "mine: first:text · openai:b", "")
         assert list(side.groups) == [("cpu", "text · openai:b")]
+        side = compare._side(store, "mine: first:text · openai:b@3", "")
+        assert list(side.groups) == [("cpu", "text · openai:b after 3 programs")]

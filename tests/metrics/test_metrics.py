@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kforge.metrics.fast import GRID, fast_p
+from kforge.metrics.first_programs import after
 from kforge.metrics.intervals import mean_interval, share_difference_interval, sign_test, student, wilson
 from kforge.metrics.per_iteration import pass_at_k
 from kforge.metrics.problem_results import problem_result, speedup
@@ -247,6 +248,35 @@ def test_iterations_by_hand() -> None:
     # What was correct once stays so; the third program itself was wrong.
     assert third.reached == second.reached
     assert {name: number for name, number in third.own.items() if number} == {"mismatch": 1}
+
+
+def test_what_is_reached_after_so_many_programs_by_hand() -> None:
+    trials = [trial("p1", 2.0, 1.2, 4.0), trial("p2", WRONG, 1.2), trial("p3", BROKEN, WRONG, WRONG)]
+    # A winner that was slower when it was judged once more is what it was in the run.
+    trials[0] = replace(trials[0], confirmation=verdict(1.1))
+    first, second, third = summarise(trials).iterations
+    assert [item.correct.value for item in (first, second, third)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    means = [item.mean_correct["eager"].value for item in (first, second, third)]
+    assert means == pytest.approx([2.0, math.sqrt(2.0 * 1.2), math.sqrt(4.0 * 1.2)])
+    shares = [{point.p: point.share.value for point in item.fast["eager"]}[1.5] for item in (first, second, third)]
+    assert shares == pytest.approx([1 / 3] * 3)
+
+
+def test_trials_after_one_program_have_no_confirmation_but_of_the_same_winner() -> None:
+    better, same = (
+        replace(trial(name, *speeds), confirmation=verdict(1.1))
+        for name, speeds in (("p1", (2.0, 3.0)), ("p2", (2.0, 1.5)))
+    )
+    found, kept = after([better, same], 1)
+    assert [item.move.step for item in found.history] == [1]
+    assert found.confirmation is None
+    assert kept.confirmation == same.confirmation
+
+
+def test_what_came_so_far_counts_after_so_many_programs() -> None:
+    begun = trial("p1", 2.0, state="stopped")
+    assert [item.state for n in (1, 2) for item in after([begun], n)] == ["finished", "stopped"]
+    assert after([trial("p2", state="failed")], 1)[0].state == "failed"
 
 
 def test_pass_at_k_by_hand() -> None:

@@ -183,7 +183,12 @@ def report(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="An experiment, or EXPERIMENT:CONFIGURATION.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment, or EXPERIMENT:CONFIGURATION; @K behind it: as it stood after K programs of each chain."
+        ),
+    ],
     b: Annotated[
         str, typer.Argument(help="The other one. Left out: the configurations of A, each against the first.")
     ] = "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 from kforge import jsonable
@@ -11,6 +12,7 @@ from kforge.cli.screen import Screen
 from kforge.errors import UsageError
 from kforge.experiments.study_reader import is_known, read_study
 from kforge.metrics.comparison import compare, questions_of
+from kforge.metrics.first_programs import after
 from kforge.metrics.records import Comparison
 from kforge.reports.findings import find
 from kforge.store.experiments import ExperimentRecord, Experiments
@@ -18,6 +20,7 @@ from kforge.store.store import Store
 from kforge.types import Study, Trial
 
 _MOST = 50
+_AFTER = re.compile(r"(.+)@(\d+)")
 
 
 @dataclass(frozen=True)
@@ -45,17 +48,45 @@ def run(a: str, b: str, platform: str, store: str, as_json: bool) -> int:
 
 def _compare_within(store: Store, name: str, platform: str) -> tuple[Comparison, ...]:
     """The configurations of one experiment, each against the first."""
+    name, programs = _split_programs(store, name)
     if not is_known(store, name):
         # What is wrong with the name is said there.
         _side(store, name, platform)
         raise UsageError(f"{name} is one side: name the other one too")
-    study = read_study(store, [name])
-    if platform:
-        study = _select_platform(study, platform)
+    study = _read(store, name, platform, programs)
     comparisons = find(study).comparisons
     if not comparisons:
         raise UsageError(f"{name} has one configuration only: name another experiment to compare it with")
     return comparisons
+
+
+def _split_programs(store: Store, name: str) -> tuple[str, int]:
+    """A name, and after how many programs of each chain: what is behind its @; 0 for the end."""
+    written = _AFTER.fullmatch(name)
+    if written is None or is_known(store, name):
+        return name, 0
+    if not int(written[2]):
+        raise UsageError(f"{name}: programs are counted from 1, as in {written[1]}@1")
+    return written[1], int(written[2])
+
+
+def _read(store: Store, name: str, platform: str, programs: int) -> Study:
+    study = read_study(store, [name])
+    if platform:
+        study = _select_platform(study, platform)
+    if not programs:
+        return study
+    trials = (
+        replace(trial, cell=replace(trial.cell, configuration=_name_after(trial.cell.configuration, programs)))
+        for trial in after(study.trials, programs)
+    )
+    return replace(study, trials=tuple(trials))
+
+
+def _name_after(configuration: str, programs: int) -> str:
+    if not programs:
+        return configuration
+    return f"{configuration} after {programs} {'program' if programs == 1 else 'programs'}"
 
 
 def _select_platform(study: Study, platform: str) -> Study:
@@ -74,17 +105,17 @@ def _compare_between(store: Store, a: str, b: str, platform: str) -> tuple[Compa
 
 def _side(store: Store, name: str, platform: str) -> _Side:
     """An experiment, or one configuration of it: a colon stands between them, and either may have more of them."""
+    name, programs = _split_programs(store, name)
     for at in (len(name), *(place for place, letter in enumerate(name) if letter == ":")):
         whole, configuration = name[:at], name[at + 1 :]
         if not is_known(store, whole):
             continue
-        study = read_study(store, [whole])
-        if platform:
-            study = _select_platform(study, platform)
+        study = _read(store, whole, platform, programs)
         groups = study.groups()
         if not configuration:
             return _Side(study.name, groups)
-        own = {key: trials for key, trials in groups.items() if key[1] == configuration}
+        wanted = _name_after(configuration, programs)
+        own = {key: trials for key, trials in groups.items() if key[1] == wanted}
         if not own:
             there = ", ".join(dict.fromkeys(key[1] for key in groups))
             raise UsageError(f"{whole} has no configuration {configuration!r}; it has: {there}")

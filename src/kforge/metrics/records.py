@@ -54,6 +54,12 @@ class Iteration:
     """Share of chains by the best state among their first `number` programs; a chain that ended keeps its state."""
     own: dict[str, int]
     """Programs number `number` themselves, by state; only of chains that came so far."""
+    correct: Share | None = None
+    """Share of problems with a correct program by then."""
+    fast: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    """As a summary's, for who stopped then and took the best program so far: by its verdict in the run."""
+    mean_correct: dict[str, Mean] = field(default_factory=dict)
+    """As a summary's, likewise."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kforge.metrics.fast import curve, share_of
+from kforge.metrics.first_programs import after
 from kforge.metrics.intervals import mean_interval
 from kforge.metrics.per_iteration import iterations, pass_at
 from kforge.metrics.problem_results import (
@@ -21,7 +22,7 @@ from kforge.metrics.problem_results import (
     speedup,
     state,
 )
-from kforge.metrics.records import AGAINST, STATES, Against, Mean, Summary
+from kforge.metrics.records import AGAINST, STATES, Against, Iteration, Mean, Summary
 from kforge.metrics.score import score_share, scored
 from kforge.types import Trial, Usage
 
@@ -50,7 +51,7 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         timed=timed,
         outcomes={name: ended[name] for name in STATES if ended[name]},
         correct=share_of([result.correct for result in results]),
-        iterations=iterations(counted.trials),
+        iterations=tuple(_with_speeds(item, counted) for item in iterations(counted.trials)),
         fast={against: points for against in AGAINST if (points := curve(counted.counting, against))},
         untimed=_untimed_counts(counted.trials) if timed else {},
         mean_correct=_means_correct(results),
@@ -60,6 +61,21 @@ def summarise(trials: Sequence[Trial]) -> Summary:
         scored=scored(counted.trials),
     )
     return _with_winner_figures(_with_costs(summary, trials), counted)
+
+
+def _with_speeds(iteration: Iteration, counted: Counted) -> Iteration:
+    """The iteration with what somebody has who stops then."""
+    stopped = {
+        key: tuple(replace(trial, confirmation=None) for trial in after(trials, iteration.number))
+        for key, trials in counted.counting.items()
+    }
+    results = [problem_result(trials) for trials in stopped.values()]
+    return replace(
+        iteration,
+        correct=share_of([result.correct for result in results]),
+        fast={against: points for against in AGAINST if (points := curve(stopped, against))},
+        mean_correct=_means_correct(results),
+    )
 
 
 def _failed_confirmations(trials: Iterable[Trial]) -> dict[str, str]:

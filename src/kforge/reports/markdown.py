@@ -12,6 +12,7 @@ from kforge.reports.circumstances import circumstances, moment
 from kforge.reports.configurations import DEFAULTS, configuration_texts
 from kforge.reports.cost_rows import COST_NOTE, cost_table
 from kforge.reports.findings import StudyFindings, any_timed
+from kforge.reports.iteration_rows import ITERATION_NOTE, iteration_table
 from kforge.reports.left_out import find_omissions, group_name
 from kforge.reports.workload_rows import HEADS, workload_rows
 from kforge.visible_text import visible
@@ -32,6 +33,7 @@ def markdown(findings: StudyFindings) -> str:
         _summary(findings),
         *(_fast(findings, against) for against in AGAINST),
         _states(findings),
+        _iterations(findings),
         _comparisons(findings),
         _left_out(findings),
         _problems(findings),
@@ -141,6 +143,11 @@ def _states(findings: StudyFindings) -> list[str]:
     )
     after = ["", "Share of chains with a correct program, after so many programs:", "", *reached] if longest else []
     return ["## Correctness", "", "Trials that count, by the state they ended in:", "", *ended, *after]
+
+
+def _iterations(findings: StudyFindings) -> list[str]:
+    heads, rows = iteration_table(findings)
+    return ["## After so many programs", "", ITERATION_NOTE, "", *table(heads, rows, 2)] if rows else []
 
 
 def _comparisons(findings: StudyFindings) -> list[str]:

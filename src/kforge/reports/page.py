@@ -22,6 +22,7 @@ from kforge.reports.configurations import DEFAULTS, configuration_texts
 from kforge.reports.cost_rows import COST_NOTE, cost_table
 from kforge.reports.details import pack_all
 from kforge.reports.findings import StudyFindings
+from kforge.reports.iteration_rows import ITERATION_NOTE, iteration_table
 from kforge.reports.left_out import find_omissions
 from kforge.visible_text import visible
 
@@ -59,6 +60,7 @@ def page(findings: StudyFindings) -> str:
 def _parts(findings: StudyFindings) -> dict[str, Any]:
     curves, costs = pictures.curves(findings), pictures.costs(findings)
     cost_heads, cost_lines = cost_table(findings)
+    iteration_heads, iteration_lines = iteration_table(findings)
     return {
         "where": circumstances(findings.study),
         "made": moment(findings.made),
@@ -72,6 +74,9 @@ def _parts(findings: StudyFindings) -> dict[str, Any]:
         "curves": curves,
         "both_baselines": len({figure.kind for figure in curves}) > 1,
         "stacks": pictures.stacks(findings),
+        "iteration_note": ITERATION_NOTE,
+        "iteration_heads": iteration_heads,
+        "iteration_lines": iteration_lines,
         "spreads": pictures.spreads(findings),
         "costs": costs,
         "cost_note": COST_NOTE,

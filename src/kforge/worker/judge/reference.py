@@ -515,7 +515,8 @@ def _nudge(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _mute_warnings() -> None:
     """What problems' own lines warn of would be said by every process, among the results of others."""
-    if not any(where is not None and where.pattern == _MODULE for _, _, _, where, _ in warnings.filters):
+    # A filter's module is a pattern, a name or None.
+    if not any(getattr(where, "pattern", where) == _MODULE for _, _, _, where, _ in warnings.filters):
         warnings.filterwarnings("ignore", module=_MODULE)
 
 

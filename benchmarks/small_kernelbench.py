@@ -9,18 +9,33 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-_LSTM = {"batch_size": 3, "sequence_length": 5, "input_size": 10, "hidden_size": 12, "num_layers": 3, "output_size": 7}
-_GRU = {"batch_size": 3, "seq_len": 5, "input_size": 10, "hidden_size": 12, "num_layers": 3}
-_GPT = {"batch_size": 2, "max_seqlen": 32, "seq_len": 19, "n_embd": 24, "n_head": 3}
-_VLAD = {"batch_size": 3, "num_features": 10, "num_clusters": 5, "feature_size": 20}
-_MAMBA = {"batch_size": 2, "seq_length": 16, "n_heads": 2, "d_head": 6, "d_state": 5, "block_len": 8}
+_LSTM: Mapping[str, object] = {
+    "batch_size": 3,
+    "sequence_length": 5,
+    "input_size": 10,
+    "hidden_size": 12,
+    "num_layers": 3,
+    "output_size": 7,
+}
+_GRU: Mapping[str, object] = {"batch_size": 3, "seq_len": 5, "input_size": 10, "hidden_size": 12, "num_layers": 3}
+_GPT: Mapping[str, object] = {"batch_size": 2, "max_seqlen": 32, "seq_len": 19, "n_embd": 24, "n_head": 3}
+_VLAD: Mapping[str, object] = {"batch_size": 3, "num_features": 10, "num_clusters": 5, "feature_size": 20}
+_MAMBA: Mapping[str, object] = {
+    "batch_size": 2,
+    "seq_length": 16,
+    "n_heads": 2,
+    "d_head": 6,
+    "d_state": 5,
+    "block_len": 8,
+}
 
 _PAIR = re.compile(r"^(\w+), (\w+) = (\d+), (\d+)", re.MULTILINE)
 """Two constants in one assignment; sizes are those of constants that have one each."""
 
-SIZES: dict[int, dict[str, object]] = {
+SIZES: Mapping[int, Mapping[str, object]] = {
     1: {"batch_size": 3, "input_size": 40, "layer_sizes": [48, 56], "output_size": 20},
     2: {"batch_size": 3, "input_size": 40, "hidden_layer_sizes": [72, 64], "output_size": 36},
     3: {"batch_size": 5, "input_size": 40, "hidden_layer_sizes": [24] * 16, "output_size": 28},

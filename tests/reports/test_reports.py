@@ -176,6 +176,18 @@ def test_markdown_tells_fast_p_comparisons_and_machines(findings: StudyFindings)
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in found.splitlines()}) == 1
 
 
+def test_what_was_reached_after_so_many_programs_is_told_where_there_are_several() -> None:
+    wrong = Outcome.MISMATCH
+    longer = (trial_makers.trial("p1", wrong, 2.0, 3.0), trial_makers.trial("p2", 1.2))
+    several = find(Study("x", longer))
+    text = markdown(several)
+    assert re.search(r"\| a \| correct \| 50 % .* \| 100 % .* \| 100 % ", text)
+    assert re.search(r"\| a \| mean vs eager \| 1.20 \| 1.55 .* \| 1.90 ", text)
+    assert 'id="reached"' in page(several)
+    once = find(Study("x", (trial_makers.trial("p1", 2.0),)))
+    assert "After so many programs" not in markdown(once) + page(once)
+
+
 def test_the_same_program_on_both_sides_is_told_in_every_form() -> None:
     made = [
         trial_makers.trial(

@@ -35,4 +35,4 @@ def iteration_table(findings: StudyFindings) -> tuple[list[str], list[list[str]]
                 label = group_name(findings, summary.platform, summary.configuration)
                 # A chain that ended early keeps what it has.
                 rows.append([label, name, *shown, *[shown[-1]] * (longest - len(shown))])
-    return ["configuration", "after so many programs", *map(str, range(1, longest + 1))], rows
+    return ["configuration", "figure", *map(str, range(1, longest + 1))], rows

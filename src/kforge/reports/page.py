@@ -33,6 +33,7 @@ _SECTIONS = {
     "stacks": ("states", "Correctness"),
     "spreads": ("speedups", "Speedups"),
     "costs": ("cost", "Cost"),
+    "iteration_lines": ("reached", "After so many programs"),
     "comparisons": ("comparisons", "Comparisons"),
 }
 

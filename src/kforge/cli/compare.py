@@ -114,10 +114,10 @@ def _side(store: Store, name: str, platform: str) -> _Side:
         groups = study.groups()
         if not configuration:
             return _Side(study.name, groups)
-        wanted = _name_after(configuration, programs)
-        own = {key: trials for key, trials in groups.items() if key[1] == wanted}
+        named = _name_after(configuration, programs)
+        own = {key: trials for key, trials in groups.items() if key[1] == named}
         if not own:
-            there = ", ".join(dict.fromkeys(key[1] for key in groups))
+            there = ", ".join(item.name for item in study.configurations)
             raise UsageError(f"{whole} has no configuration {configuration!r}; it has: {there}")
         return _Side(study.name, own)
     known = [begun for begun in Experiments(store).newest(_MOST) if name in _configurations(begun)]

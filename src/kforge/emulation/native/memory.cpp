@@ -157,14 +157,14 @@ void Memory::describe(const void* where, char* text, size_t size) const {
         if (nearest > 0) snprintf(far, sizeof far, "%llu bytes ", (unsigned long long)nearest);
         snprintf(text, size, "out of bounds: %s%s buffer %u, which has %llu bytes", far,
                  behind ? "past the end of" : "before the start of", number, (unsigned long long)binding.bytes);
-    } else if (const char* beside = beside_led_to(at)) {
+    } else if (const char* beside = end_beside(at)) {
         snprintf(text, size, "out of bounds: %s memory that an address in a buffer leads to", beside);
     } else {
         snprintf(text, size, "out of bounds: a kernel touched memory that is none of its buffers");
     }
 }
 
-const char* Memory::beside_led_to(const char* at) const {
+const char* Memory::end_beside(const char* at) const {
     for (u32 i = 0; i < launch->storage_count; ++i) {
         if (at < placed[i].map || at >= placed[i].map + placed[i].map_bytes) continue;
         return at < placed[i].begin ? "before the start of" : "past the end of";

@@ -106,7 +106,7 @@ struct Memory {
     // Words for an address that is in none of the buffers.
     void describe(const void* at, char* text, size_t size) const;
     // Which end of a storage an address lies beside; null where it lies beside none.
-    const char* beside_led_to(const char* at) const;
+    const char* end_beside(const char* at) const;
     ~Memory();
 };
 

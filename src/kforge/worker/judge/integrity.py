@@ -14,6 +14,7 @@ _DRAWS = frozenset(
     f"aten.{name}_"
     for name in ("normal", "uniform", "bernoulli", "exponential", "random", "cauchy", "log_normal", "geometric")
 )
+"""Operators that fill a tensor with random numbers."""
 LIBRARY_CACHES = ("/inductor/", "/triton/")
 """Folders where torch's own compilers put what they generate: library code, not the candidate's."""
 EMULATOR_BUILDS = "/kforge-kernels-"

@@ -141,13 +141,32 @@ _TENSOR = (
 cores' path.
 """
 _L1 = "l1tex__t_{what}_pipe_lsu_mem_{space}_op_{how}.sum"
+_TIME, _READ, _WRITTEN = "gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"
+_USED_BYTES = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{how}.ratio"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+
+COUNTERS = (
+    *(_TIME, _READ, _WRITTEN, *_PLAIN.values(), *_PERCENT.values(), *_TENSOR),
+    *(
+        _L1.format(what=what, space=space, how=how)
+        for what in ("sectors", "requests")
+        for space in ("global", "local")
+        for how in ("ld", "st", "atom", "red")
+    ),
+    *(_USED_BYTES.format(how=how) for how in ("ld", "st")),
+    *(_CONFLICTS, _WAVEFRONTS, _LOAD_WAVEFRONTS),
+    f"regex:{_STALLED[0]}.*{_STALLED[1].removesuffix('.ratio')}",
+)
+"""All that is read of a table, as the tool is asked for it; what a device does not have is left out of the table."""
 
 
 def _numbers(row: Row) -> Row:
     """What is used of one launch; what the table lacks is left out."""
     numbers: Row = {}
-    numbers["time_ns"] = row.get("gpu__time_duration.sum", 0.0)
-    numbers["dram_bytes"] = row.get("dram__bytes_read.sum", 0.0) + row.get("dram__bytes_write.sum", 0.0)
+    numbers["time_ns"] = row.get(_TIME, 0.0)
+    numbers["dram_bytes"] = row.get(_READ, 0.0) + row.get(_WRITTEN, 0.0)
     numbers |= {name: row[column] for name, column in _PLAIN.items() if column in row}
     numbers |= {name: min(1.0, row[column] / 100) for name, column in _PERCENT.items() if column in row}
     tensor = next((row[column] for column in _TENSOR if column in row), None)
@@ -186,7 +205,7 @@ def _global_memory(row: Row) -> Row:
 
 def _use(row: Row, how: str, sectors_each: float) -> float:
     """The share of the bytes of each 32-byte sector that a warp asks for; at worst a guess from the sectors alone."""
-    used = row.get(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{how}.ratio", 0.0)
+    used = row.get(_USED_BYTES.format(how=how), 0.0)
     if used > 0:
         return min(1.0, used / _SECTOR_BYTES)
     # A warp's widest orderly access is 16 bytes a thread: 16 sectors.
@@ -194,11 +213,11 @@ def _use(row: Row, how: str, sectors_each: float) -> float:
 
 
 def _shared_memory(row: Row) -> Row:
-    conflicts = row.get("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", 0.0)
-    wavefronts = row.get("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", 0.0)
+    conflicts = row.get(_CONFLICTS, 0.0)
+    wavefronts = row.get(_WAVEFRONTS, 0.0)
     if wavefronts <= 0:
         return {}
-    loads = row.get("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", 0.0)
+    loads = row.get(_LOAD_WAVEFRONTS, 0.0)
     request_count = row.get(_L1.format(what="requests", space="global", how="ld"), 0.0)
     numbers = {"conflict_share": min(1.0, conflicts / wavefronts)}
     if request_count > 0:

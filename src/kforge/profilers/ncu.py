@@ -21,11 +21,6 @@ class Ncu(Profiler):
     name = "ncu"
     what = "hardware counters of CUDA kernels"
     alone = True
-    sections: tuple[str, ...] = (
-        *("SpeedOfLight", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "Occupancy", "LaunchStats"),
-        *("WarpStateStats", "SchedulerStats", "ComputeWorkloadAnalysis"),
-    )
-    """Groups of counters; each launch is run again until all of them are read."""
     launches: int = MOST_LAUNCHES
     """How many launches of the call are looked at."""
 
@@ -41,11 +36,13 @@ class Ncu(Profiler):
         return profile_of(table, seen)
 
     def command(self) -> tuple[str, ...]:
-        """Only what runs between cudaProfilerStart and cudaProfilerStop; clocks are left as they are."""
-        wanted = [word for section in self.sections for word in ("--section", section)]
+        """Only what runs between cudaProfilerStart and cudaProfilerStop; clocks are left as they are.
+
+        Counters by name: a launch is run again until all of them are read, and whole sections hold three times as many.
+        """
         return (
             *(tools.find("ncu") or "ncu", "--profile-from-start", "off", "--clock-control", "none"),
-            *("--launch-count", str(self.launches), *wanted),
+            *("--launch-count", str(self.launches), "--metrics", ",".join(_ncu_table.COUNTERS)),
             *("--csv", "--page", "raw", "--print-units", "base", "--log-file", f"{{home}}/{_FILE}"),
         )
 

@@ -372,3 +372,69 @@ def test_what_the_call_for_compiling_raises_is_said_as_of_any_other(apart: Watch
     assert verdict.outcome is Outcome.RUNTIME_ERROR
     assert "ValueError in forward: no such kernel" in verdict.detail
     judge._close_idle_sessions(0)
+
+
+SLOW_IN_OTHER_CALLS = """
+import time
+if tuple(x.shape) != {shape}:
+    time.sleep(1.5)
+"""
+
+
+@pytest.mark.toolchain
+def test_calls_it_was_not_made_for_are_tried_while_others_have_the_device(apart: Watched, scale_relu: Any) -> None:
+    judge = apart.judge
+    judge._close_idle_sessions(0)
+    session = judge.session(scale_relu, UNTIMED)
+    shape = tuple(session.cases.reference.inputs(0)[0].shape)
+    slow = Candidate(faults.program(forward=SLOW_IN_OTHER_CALLS.format(shape=shape)))
+    said: list[str] = []
+    ends: list[Verdict] = []
+    worker = threading.Thread(
+        target=lambda: ends.append(judge.evaluate(scale_relu, slow, UNTIMED, said.append)), daemon=True
+    )
+    worker.start()
+    deadline = time.monotonic() + 60
+    while "trying calls it was not made for" not in said:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.01)
+    with judge.lease.hold():
+        assert not ends, "the device was held until the end"
+    worker.join(60)
+    (verdict,) = ends
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert any("another batch size" in line for line in verdict.generality)
+    judge._close_idle_sessions(0)
+
+
+TUNED_ANEW = """
+import os, time
+folder = os.environ["TRITON_CACHE_DIR"] + "/k"
+if not hasattr(self, "called"):
+    self.called = True
+    if os.path.exists(folder + "/k.autotune.json"):
+        raise ValueError("chosen elsewhere")
+    if os.path.exists(folder + "/k.cubin"):
+        self.compiled = open(folder + "/k.cubin").read()
+    os.makedirs(folder, exist_ok=True)
+    for name in ("k.cubin", "k.autotune.json"):
+        open(folder + "/" + name, "w").write(str(os.getpid()))
+"""
+
+
+@pytest.mark.toolchain
+def test_a_program_that_tunes_itself_compiles_in_a_runner_of_its_own_and_chooses_later(
+    apart: Watched, scale_relu: Any
+) -> None:
+    judge = apart.judge
+    judge._close_idle_sessions(0)
+    apart.forget()
+    checked = "\nif not hasattr(self, 'compiled') and len(os.listdir(folder)) > 2:\n    raise ValueError('not kept')"
+    tuned = Candidate(faults.program(top="# triton, autotune", forward=TUNED_ANEW + checked))
+    verdict = judge.evaluate(scale_relu, tuned, UNTIMED)
+    assert verdict.outcome is Outcome.CORRECT, verdict.detail
+    assert len(apart.spawned) == 2, "one to compile, one to be judged"
+    broken = faults.program(top="# triton, autotune", forward="raise ValueError('no such kernel')")
+    verdict = judge.evaluate(scale_relu, Candidate(broken), UNTIMED)
+    assert "ValueError in forward: no such kernel" in verdict.detail
+    judge._close_idle_sessions(0)

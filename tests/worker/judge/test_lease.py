@@ -191,3 +191,35 @@ def test_each_thread_knows_how_long_it_held_the_device() -> None:
     assert seen["long"] >= 0.2
     assert lease.thread_seconds == 0.0
     assert lease.busy_seconds == pytest.approx(sum(seen.values())), "waiting for the other is not holding"
+
+
+@pytest.mark.parametrize("kind", ["alone", "with a file"])
+def test_who_lends_the_device_has_it_again_afterwards(tmp_path: Path, kind: str) -> None:
+    lease, order = Lease(None if kind == "alone" else tmp_path / "lease"), []
+
+    def borrow() -> None:
+        with lease.hold():
+            order.append("borrowed")
+
+    with lease.hold():
+        thread = threading.Thread(target=borrow)
+        thread.start()
+        time.sleep(0.05)
+        order.append("held")
+        with lease.lend():
+            thread.join(5)
+            time.sleep(0.2)
+        order.append("held again")
+        assert lease.thread_seconds < 0.2
+    assert order == ["held", "borrowed", "held again"]
+    assert 0.05 <= lease.thread_seconds < 0.2, "while it was lent nobody held it"
+    with lease.hold():
+        pass
+
+
+def test_a_lender_who_is_stopped_leaves_it_to_others() -> None:
+    lease = Lease()
+    with pytest.raises(KeyboardInterrupt), lease.hold(), lease.lend():
+        raise KeyboardInterrupt
+    with lease.hold():
+        assert lease.thread_seconds >= 0

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -79,6 +80,47 @@ def test_nothing_of_a_stopped_runner_uses_a_processor(runner_pool: RunnerPool) -
         before = runner.cpu_ns()
         time.sleep(0.2)
         assert runner.cpu_ns() - before > 50_000_000
+    finally:
+        runner.kill()
+
+
+SLOW_TO_LOAD = """
+import time, torch
+
+time.sleep(0.3)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.mark.cpu
+def test_a_frozen_runner_does_nothing_and_answers_in_time_all_the_same(runner_pool: RunnerPool) -> None:
+    runner = loaded(runner_pool, SPINNING)
+    try:
+        with runner.freeze() as stands:
+            assert stands
+            before = runner.cpu_ns()
+            time.sleep(0.2)
+            assert runner.cpu_ns() == before
+        before = runner.cpu_ns()
+        time.sleep(0.2)
+        assert runner.cpu_ns() - before > 50_000_000
+    finally:
+        runner.kill()
+    answers = []
+    runner = runner_pool.spawn_bounded(Limits(), 1 << 20)
+    request = LoadProgram(SLOW_TO_LOAD, "ModelNew", watched=True, training=False)
+    asking = threading.Thread(target=lambda: answers.append(send_load(runner, request, [], 0, 2.0)))
+    try:
+        asking.start()
+        time.sleep(0.1)
+        with runner.freeze():
+            time.sleep(3.0)
+            assert not answers
+        asking.join(10)
+        assert len(answers) == 1, "the time in which it was frozen does not count"
     finally:
         runner.kill()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -23,7 +24,7 @@ from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOu
 from kforge.worker.judge.host_timer import HostTimer
 from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.interleaved_timer import Samples
-from kforge.worker.judge.lane import Lane, TimedBlock
+from kforge.worker.judge.lane import InputSets, Lane, TimedBlock
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
@@ -100,10 +101,11 @@ class Baselines:
                 self._lanes[name] = self._make(name)
             return self._lanes[name]
 
-    def start(self, wanted: tuple[str, ...]) -> None:
+    def start(self, wanted: tuple[str, ...], first_call: Callable[[], InputSets | None]) -> None:
         """Start the processes of baselines that are yet to be measured, side by side, where there is room for them.
 
-        What fails here fails again when it is measured, and is said then.
+        Each makes a call on `first_call`, in which libraries are loaded. What fails here fails again when it is
+        measured, and is said then.
         """
         if self._self_deviation is not None:
             return
@@ -111,21 +113,39 @@ class Baselines:
         state, device = self._cases.reference.state_bytes, self._cases.device
         device.give_back_all(self._cases.call_bytes)
         # Parameters, and what they come in; then calls need their share.
-        if len(names) * (2 * state + _PROCESS_BYTES) + 4 * self._cases.set_bytes > device.free_bytes():
+        each = 2 * state + self._cases.call_bytes + _PROCESS_BYTES
+        if len(names) * each + 4 * self._cases.set_bytes > device.free_bytes():
             return
         with ThreadPoolExecutor(len(names), "baselines") as threads:
-            list(threads.map(self._start_ahead, names))
+            list(threads.map(lambda name: self._start_ahead(name, first_call), names))
 
     def _has_own_time(self, name: str) -> bool:
         """Whether it is another program than the same without TF32."""
         return name not in _IN_TF32 or self._cases.accepts_tf32 is not None
 
-    def _start_ahead(self, name: str) -> None:
+    def _start_ahead(self, name: str, first_call: Callable[[], InputSets | None]) -> None:
         with self._turn_of(name), contextlib.suppress(*_FAILURES):
             # Another thread may have measured it meanwhile.
             known = self._self_deviation is not None or (name in self._ratios and name != "eager")
             if not known and name not in self._lanes and name not in self._started:
-                self._started[name] = self._start(name)
+                runner = self._start(name)
+                try:
+                    if name not in _MODES:
+                        self._make_first_call(runner, first_call)
+                except BaseException:
+                    runner.kill()
+                    raise
+                self._started[name] = runner
+
+    def _make_first_call(self, runner: RunnerHandle, first_call: Callable[[], InputSets | None]) -> None:
+        sets = first_call()
+        if sets is None:
+            return
+        with contextlib.closing(sets):
+            seconds = self.deadline() + _COMPILE_SECONDS
+            lane = Lane(runner, sets, self._cases.outputs, seconds)
+            lane.warm_up([None])
+            lane.release(seconds)
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:
         """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.

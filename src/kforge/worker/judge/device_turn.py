@@ -48,7 +48,7 @@ class DeviceTurn:
             self._ours.close()
 
     def _serve(self, runner: RunnerHandle) -> None:
-        with self._background.work():
+        with self._background.work(), self._background.long_work(runner.freeze):
             ready = self._is_told(runner)
         if not ready:
             return

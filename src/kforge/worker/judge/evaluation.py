@@ -42,12 +42,16 @@ from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches
 
 Progress = Callable[[str], None]
+Beside = Callable[[RunnerHandle], contextlib.AbstractContextManager[None]]
 
 _CARRIES_NAN = (
     "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
     "one it is right at every edge"
 )
 
+
+Misuse = tuple[hazards.HazardTrial | None, generality.GeneralityTrial | None]
+"""What is tried of a program that passed."""
 
 _COMPILES_IN_CALLS = re.compile(r"\btriton\b")
 _TUNES_ITSELF = re.compile(r"\bautotune\b")
@@ -69,8 +73,11 @@ class Evaluation:
         known_folders: tuple[str, ...],
         progress: Progress,
         builds: Builds | None = None,
+        beside: Beside | None = None,
     ) -> None:
+        """`beside`: where given, the device is lent to others in it, while a runner does what needs none for itself."""
         self._session = session
+        self._beside = beside
         self._builds = builds
         self._build = b""
         self._refusal: Refused | None = None
@@ -119,8 +126,12 @@ class Evaluation:
         if self._refusal is not None:
             return
         try:
-            self._load_into_runner()
-            self._compile_in_first_call()
+            if self._compile_seconds and _TUNES_ITSELF.search(self._candidate.source):
+                self._compile_elsewhere()
+                self._load_into_runner()
+            else:
+                self._load_into_runner()
+                self._compile_in_first_call()
             self._mark("wait")
         except Refused as refusal:
             self._refusal = refusal
@@ -139,7 +150,12 @@ class Evaluation:
             if self._refusal is not None:
                 raise self._refusal
             with self._cases.limit_threads():
-                self._judge_runner()
+                runner = self._judge_runner()
+                misuse = self._prepare_misuse(runner)
+            with self._beside(runner) if self._beside is not None else self._cases.limit_threads():
+                self._try_misuse(runner, *misuse)
+            with self._cases.limit_threads():
+                self._conclude_runner(runner)
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         finally:
@@ -264,11 +280,29 @@ class Evaluation:
 
     def _compile_in_first_call(self) -> None:
         """Call a program that compiles when it is called, while others have the device: it may take a minute."""
-        runner = self._runner
-        if runner is None or not self._compile_seconds or _TUNES_ITSELF.search(self._candidate.source):
+        if self._runner is not None and self._compile_seconds:
+            self._mark("compile")
+            self._make_first_call(self._runner)
+
+    def _compile_elsewhere(self) -> None:
+        """Have a program that tunes itself compile in a runner of its own: it is to choose when it has the device."""
+        if self._beside is None:
             return
-        seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
         self._mark("compile")
+        runner = self._runner_pool.spawn_bounded(self._settings.limits, self._cases.set_bytes)
+        try:
+            with self._failures.explain(runner, "load"):
+                seconds = self._settings.limits.build_seconds
+                CandidateModule(runner, self._cases, seconds, self._candidate.source, self._build)
+            self._make_first_call(runner)
+            with contextlib.suppress(ProgramError, RunnerLost, OSError):
+                self._build = receive_build(runner, _MOST_COMPILED, 30.0, tuned=False) or self._build
+        finally:
+            runner.end()
+
+    def _make_first_call(self, runner: RunnerHandle) -> None:
+        """Make a call whose result nobody looks at, where there is memory for it."""
+        seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
         self._progress("compiling")
         with self._failures.explain(runner, "its first call"), contextlib.suppress(*_TOO_LITTLE_MEMORY):
             sets = self._session.workloads[0].first_call()
@@ -276,8 +310,15 @@ class Evaluation:
                 return
             with contextlib.closing(sets):
                 lane = Lane(runner, sets, self._cases.outputs, seconds)
-                lane.warm_up([None])
+                with self._long_work(runner):
+                    lane.warm_up([None])
                 lane.release(seconds)
+
+    def _long_work(self, runner: RunnerHandle) -> contextlib.AbstractContextManager[None]:
+        """What may be frozen for another program's measurement."""
+        if self._beside is None:
+            return contextlib.nullcontext()
+        return self._cases.device.background.long_work(runner.freeze)
 
     def _use_module(self, runner: RunnerHandle, cases: ProblemCases) -> CandidateModule:
         """Have the runner turn to the module that is for these cases, constructed now if there is none.
@@ -301,7 +342,8 @@ class Evaluation:
             self._findings.matches = module.matches
         return module
 
-    def _judge_runner(self) -> None:
+    def _judge_runner(self) -> RunnerHandle:
+        """Check, observe and time; Refused where the candidate does not pass."""
         runner = self._runner
         assert runner is not None
         for number, workload in enumerate(self._session.workloads):
@@ -332,7 +374,10 @@ class Evaluation:
             refuse_patches(runner.ask(ListPatches(), 30.0).patched)
             refuse_findings(runner)
         self._take_compiled(runner)
-        self._try_misuse(runner)
+        return runner
+
+    def _conclude_runner(self, runner: RunnerHandle) -> None:
+        """End the runner, and find out what needs no candidate any more."""
         self._finish(runner)
         self._mark("limit")
         for trial in self._trials:
@@ -439,26 +484,40 @@ class Evaluation:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _try_misuse(self, runner: RunnerHandle) -> None:
-        """Note how the program behaves outside of what it was verified for: no part of the outcome. It may crash."""
+    def _prepare_misuse(self, runner: RunnerHandle) -> Misuse:
+        """What the reference gives outside of what was verified: nothing where that is too large to be tried."""
         self._progress("trying calls it was not made for")
+        if not hazards.can_be_tried(self._cases):
+            self._findings.notes.append("too large to try what it does outside of what was verified")
+            return None, None
+        module, seconds = self._modules[0][1], self._trials[0].seconds
+        changed = hazards.HazardTrial(runner, self._cases, module.matches, seconds)
+        # Where sizes are declared, these have been tried.
+        declared = self._session.problem.workloads or self._session.problem.dynamic
+        if declared or self._cases.reference.backward:
+            return changed, None
+        return changed, generality.GeneralityTrial(runner, self._cases, seconds)
+
+    def _try_misuse(
+        self,
+        runner: RunnerHandle,
+        changed: hazards.HazardTrial | None,
+        other_inputs: generality.GeneralityTrial | None,
+    ) -> None:
+        """Note how the program behaves outside of what it was verified for: no part of the outcome. It may crash."""
         module = self._modules[0][1]
         at_last = module.layouts
-        seconds = self._trials[0].seconds
-        if hazards.can_be_tried(self._cases):
-            trial = hazards.HazardTrial(runner, self._cases, module.matches, seconds)
+        if changed is not None:
             try:
-                module.send_state(self._cases.timed_state, seconds)
-                self._findings.hazards += trial.hazards()
-                # Where sizes are declared, these have been tried.
-                declared = self._session.problem.workloads or self._session.problem.dynamic
-                if trial.is_alive and not self._cases.reference.backward and not declared:
-                    self._try_other_inputs(runner, seconds)
+                module.send_state(self._cases.timed_state, self._trials[0].seconds)
+                self._findings.hazards += changed.hazards()
+                if changed.is_alive and other_inputs is not None:
+                    other_inputs.run()
+                    self._findings.generality += other_inputs.lines
+                    self._findings.hazards += other_inputs.hazards
             except (RunnerLost, ProgramError):
                 self._findings.notes.append("what it does outside of what was verified could not be tried")
-            at_last = trial.layouts or at_last
-        else:
-            self._findings.notes.append("too large to try what it does outside of what was verified")
+            at_last = changed.layouts or at_last
         self._findings.domain = domain.make_domain(self._session, self._layouts(), at_last)
 
     def _layouts(self) -> list[list[TensorLayout]]:
@@ -468,13 +527,6 @@ class Evaluation:
             modules = (module for known, module in self._modules if known.has_same_arguments(workload.cases))
             held.append(next(modules).layouts)
         return held
-
-    def _try_other_inputs(self, runner: RunnerHandle, seconds: float) -> None:
-        """Note whether the program is right for inputs of other sizes and in another layout."""
-        trial = generality.GeneralityTrial(runner, self._cases, seconds)
-        trial.run()
-        self._findings.generality += trial.lines
-        self._findings.hazards += trial.hazards
 
     def _finish(self, runner: RunnerHandle) -> None:
         with contextlib.suppress(RunnerLost, ProgramError):

@@ -26,12 +26,17 @@ Tensors = list[torch.Tensor]
 
 
 class GeneralityTrial:
-    """Calls a program with inputs changed in one way each, in the runner that judged it; the runner may not survive."""
+    """Calls a program with inputs changed in one way each, in the runner that judged it; the runner may not survive.
+
+    What the reference gives is found first, and needs the device; the program's calls do not need it for themselves.
+    """
 
     def __init__(self, runner: RunnerHandle, cases: ProblemCases, seconds: float) -> None:
         self._runner = runner
         self._cases = cases
         self._seconds = seconds
+        self._seed = cases.derive("generality", 0)
+        self._changed = list(self._find_changes())
         self.lines: list[str] = []
         """What came of each change that was tried."""
         self.hazards: list[str] = []
@@ -39,20 +44,9 @@ class GeneralityTrial:
 
     def run(self) -> None:
         """Try every change, until one ends the runner."""
-        seed = self._cases.derive("generality", 0)
-        tree, tensors = trees.pack(self._cases.reference.inputs(seed))
-        for change, candidates in (
-            ("another batch size", other_batches),
-            ("a size that is no multiple of 4", odd_sizes),
-            ("a non-contiguous input", other_layouts),
-        ):
-            tried = self._first_that_makes_sense(tree, tensors, candidates, seed)
-            if tried is None:
-                continue
-            arguments, expected, how = tried
-            named = f"{change} ({how})" if how else change
+        for named, arguments, expected in self._changed:
             try:
-                wrong = self._call(arguments, expected, seed)
+                wrong = self._call(arguments, expected, self._seed)
             except ProgramError as error:
                 message = " ".join(f"{error.report.kind}: {error.report.message}".split())[:_LONGEST_MESSAGE]
                 self.lines.append(f"{named}: raises {message}")
@@ -63,6 +57,19 @@ class GeneralityTrial:
                 return
             self.lines.append(f"{named}: {'silently wrong' if wrong else 'right'}")
             self.hazards += [f"it is given {named}"] if wrong else []
+
+    def _find_changes(self) -> Iterator[tuple[str, list[Any], Tensors]]:
+        """Each change in words, the arguments so changed, and what the reference gives for them."""
+        tree, tensors = trees.pack(self._cases.reference.inputs(self._seed))
+        for change, candidates in (
+            ("another batch size", other_batches),
+            ("a size that is no multiple of 4", odd_sizes),
+            ("a non-contiguous input", other_layouts),
+        ):
+            tried = self._first_that_makes_sense(tree, tensors, candidates, self._seed)
+            if tried is not None:
+                arguments, expected, how = tried
+                yield f"{change} ({how})" if how else change, arguments, expected
 
     def _first_that_makes_sense(
         self, tree: Any, tensors: Tensors, candidates: Callable[[Tensors], Iterator[tuple[Tensors, str]]], seed: int

@@ -33,13 +33,18 @@ _MOST_BYTES = 256 << 20
 
 
 class HazardTrial:
-    """Calls a program outside of what it was verified for, in the runner that judged it; the runner may not survive."""
+    """Calls a program outside of what it was verified for, in the runner that judged it; the runner may not survive.
+
+    What the reference gives is found first, and needs the device; the program's calls do not need it for themselves.
+    """
 
     def __init__(self, runner: RunnerHandle, cases: ProblemCases, matches: list[Match], seconds: float) -> None:
         self._runner = runner
         self._cases = cases
         self._matches = matches
         self._seconds = seconds
+        self._arguments: list[Any] = cases.reference.inputs(cases.derive("misuse", 0))
+        self._gradients = None if cases.reference.backward else self._expected_gradients()
         self.layouts: list[TensorLayout] = []
         """The module's parameters and buffers after its calls."""
         self.is_alive = True
@@ -48,12 +53,10 @@ class HazardTrial:
     def hazards(self) -> list[str]:
         """The calls, of those that were tried, in which the program is silently wrong, a clause each."""
         cases = self._cases
-        arguments = cases.reference.inputs(cases.derive("misuse", 0))
-        with contextlib.closing(InputSets([arguments], cases.device)) as sets:
+        with contextlib.closing(InputSets([self._arguments], cases.device)) as sets:
             lane = Lane(self._runner, sets, cases.outputs, self._seconds)
             hazards = self._try_changed_state(lane)
-            asked = self.is_alive and not cases.reference.backward
-            return hazards + (self._try_gradients(arguments) if asked else [])
+            return hazards + (self._try_gradients() if self.is_alive else [])
 
     def _try_changed_state(self, lane: Lane) -> list[str]:
         self._call_changed("usual")
@@ -83,13 +86,14 @@ class HazardTrial:
             self.layouts = read_layouts(answer.layouts)
         return True
 
-    def _try_gradients(self, arguments: list[Any]) -> list[str]:
-        """Try gradients: a clause where they are missing or wrong and the reference has them."""
-        names, seed = self._cases.reference.trainable_names(), self._cases.derive("misuse", 2)
+    def _expected_gradients(self) -> tuple[list[str], list[torch.Tensor]] | None:
+        """The program's parameters with a gradient, and what it is, the inputs' before them; None where none is."""
+        arguments = self._arguments
+        names, seed = self._cases.reference.trainable_names(), self._gradient_seed()
         try:
             gradients = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)
         except Exception:
-            return []
+            return None
         floats = [tensor for tensor in trees.pack(arguments)[1] if tensor.is_floating_point()]
         values = dict(zip(names, gradients[len(floats) :], strict=False))
         zeros = {name: torch.zeros_like(self._cases.timed_state[name]) for name in names}
@@ -97,10 +101,18 @@ class HazardTrial:
         matches = [match for match in self._matches if match.source in state]
         expected = [torch.zeros_like(one) if two is None else two for one, two in zip(floats, gradients, strict=False)]
         expected += [match.value(state) for match in matches]
-        if not any(bool(tensor.count_nonzero()) for tensor in expected):
+        there = any(bool(tensor.count_nonzero()) for tensor in expected)
+        return ([match.name for match in matches], expected) if there else None
+
+    def _gradient_seed(self) -> int:
+        return self._cases.derive("misuse", 2)
+
+    def _try_gradients(self) -> list[str]:
+        """Try gradients: a clause where they are missing or wrong and the reference has them."""
+        if self._gradients is None:
             return []
         try:
-            return self._compare_gradients([match.name for match in matches], expected, seed)
+            return self._compare_gradients(*self._gradients, self._gradient_seed())
         except RunnerLost:
             return [_CRASHES.format(_CLAUSES["gradient"])]
 

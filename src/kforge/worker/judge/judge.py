@@ -32,6 +32,7 @@ from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.profiling_context import CandidateContext
+from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
@@ -154,7 +155,15 @@ class Judge:
         runner_pool = self._launch_runner_pool(settings)
         builds = self._builds(runner_pool.level) if self._platform.builds_apart else None
         evaluation = Evaluation(
-            session, candidate, settings, self._platform, runner_pool, runner_pool.known_folders(), progress, builds
+            session,
+            candidate,
+            settings,
+            self._platform,
+            runner_pool,
+            runner_pool.known_folders(),
+            progress,
+            builds,
+            self._beside_others if self._platform.builds_apart else None,
         )
         if not self._platform.builds_apart:
             with self.lease.hold(progress):
@@ -171,12 +180,20 @@ class Judge:
         finally:
             evaluation.abandon()
 
+    @contextlib.contextmanager
+    def _beside_others(self, runner: RunnerHandle) -> Iterator[None]:
+        """Lend the device to others while a runner does what may take a minute and needs none for itself."""
+        background = self._device.background
+        with self.lease.lend(), background.work(), background.long_work(runner.freeze):
+            yield
+
     def _prepare(self, evaluation: Evaluation, session: ProblemSession, settings: Settings, progress: Progress) -> None:
         """Load a candidate, and have the baselines that it is to be timed against ready."""
         timed = settings.timing_seconds > 0 and not evaluation.is_refused
         wanted = wanted_baselines(settings, self._platform) if timed else ()
         with ThreadPoolExecutor(1, "baselines") as beside:
-            started = beside.submit(session.baselines.start, wanted) if wanted else None
+            first_call = session.workloads[0].first_call
+            started = beside.submit(session.baselines.start, wanted, first_call) if wanted else None
             evaluation.prepare()
         if started is None:
             return

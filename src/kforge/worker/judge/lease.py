@@ -25,6 +25,9 @@ class Lease:
         """`path`: a file whose lock keeps other processes out; None where none could disturb."""
         self._path = path
         self._lock = threading.Lock()
+        self._holder: int | None = None
+        self._device: _FileLock | None = None
+        self._began = 0.0
         self._of_thread = threading.local()
         self.busy_seconds = 0.0
 
@@ -36,23 +39,53 @@ class Lease:
     @contextlib.contextmanager
     def hold(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Wait for the device, then keep it for the block."""
-        with self._lock, contextlib.ExitStack() as held:
+        self._take(tell)
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[None]:
+        """Let others have the device for the block; whoever holds it holds it again afterwards."""
+        self._give_back()
+        try:
+            yield
+        finally:
+            self._take(lambda _: None)
+
+    def _take(self, tell: Callable[[str], None]) -> None:
+        self._lock.acquire()
+        try:
             if self._path is not None:
                 queue = _FileLock(self._path.with_name(self._path.name + ".queue"))
-                queue.wait(tell)
-                device = _FileLock(self._path)
                 try:
-                    device.wait(tell)
-                    held.callback(device.release)
+                    queue.wait(tell)
+                    self._device = _FileLock(self._path)
+                    self._device.wait(tell)
                 finally:
                     queue.release()
-            began = time.monotonic()
-            try:
-                yield
-            finally:
-                spent = time.monotonic() - began
-                self.busy_seconds += spent
-                self._of_thread.seconds = self.thread_seconds + spent
+            self._began = time.monotonic()
+            self._holder = threading.get_ident()
+        except BaseException:
+            self._release()
+            raise
+
+    def _give_back(self) -> None:
+        if self._holder != threading.get_ident():
+            # Lent, and never got back: whoever waited for it was stopped.
+            return
+        spent = time.monotonic() - self._began
+        self.busy_seconds += spent
+        self._of_thread.seconds = self.thread_seconds + spent
+        self._release()
+
+    def _release(self) -> None:
+        self._holder = None
+        if self._device is not None:
+            self._device.release()
+            self._device = None
+        self._lock.release()
 
 
 def _open_lock_file(path: Path) -> int:

@@ -55,6 +55,24 @@ class ProcessTree:
                 break
             time.sleep(_ROUND_SECONDS)
 
+    def stop(self) -> bool:
+        """Stop the whole tree; whether all of it is seen at rest."""
+        for _round in range(_ROUNDS):
+            living = [pid for pid in self.living_processes() if not is_at_rest(pid)]
+            for pid in living:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP)
+            if not living:
+                return True
+            time.sleep(_ROUND_SECONDS)
+        return False
+
+    def go_on(self) -> None:
+        """Let the whole tree go on."""
+        for pid in self.living_processes():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+
 
 def cpu_ns_of(pid: int) -> int:
     """Processor time that a process has used so far; 0 where it is gone."""

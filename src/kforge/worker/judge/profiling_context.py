@@ -6,6 +6,7 @@ A profile comes after the verdict and cannot change it. Whatever goes wrong here
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,8 @@ class CandidateContext:
     turn_seconds: float = 0.0
     """How long those that run the program alone held the device."""
     _runner: RunnerHandle | None = None
+    _loaded: RunnerHandle | None = None
+    """One that holds the candidate, and no inputs yet."""
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
     _tool: Profiler | None = None
@@ -77,8 +80,9 @@ class CandidateContext:
                 for name, tool in tools.items()
             )
         finally:
-            if self._runner is not None:
-                self._runner.end()
+            for runner in (self._runner, self._loaded):
+                if runner is not None:
+                    runner.end()
 
     def _collect(self, tool: Profiler) -> Profile:
         began = time.monotonic()
@@ -86,6 +90,8 @@ class CandidateContext:
             if tool.alone:
                 # It holds the device for the program's calls, and not while it starts.
                 return self._profile(tool)
+            if tool.probe() and self.platform.builds_apart:
+                self._load_ahead()
             with self.lease.hold(), self.session.cases.limit_threads():
                 return self._profile(tool)
         finally:
@@ -148,16 +154,35 @@ class CandidateContext:
         calls = min(_CALLS * self.session.cases.call_seconds, 10 * self.settings.limits.call_seconds)
         return _LOOK_SECONDS + self.settings.limits.call_seconds + calls
 
+    def _load_ahead(self) -> None:
+        """Load the candidate while others have the device. What fails here fails again when it is asked for."""
+        too_slow = self._lost or ("" if self.build else _too_slow(self.verdict))
+        if self._runner is None and self._loaded is None and not too_slow:
+            with self.session.cases.device.background.work(), contextlib.suppress(RunnerLost, ProgramError):
+                self._loaded = self._load_candidate()
+
     def _start(self) -> RunnerHandle:
-        """A runner with the candidate loaded, its probes ready before it was."""
+        """A runner that holds the candidate, with the inputs of timed calls."""
+        runner, self._loaded = self._loaded or self._load_candidate(), None
         cases = self.session.cases
-        runner = self.runner_pool.spawn_bounded(self.settings.limits, cases.set_bytes)
+        try:
+            Lane(runner, self.session.timed_inputs.unchanged_sets(), cases.outputs, self._seconds())
+        except NONSENSE as error:
+            runner.kill()
+            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+        except BaseException:
+            runner.kill()
+            raise
+        return runner
+
+    def _load_candidate(self) -> RunnerHandle:
+        """A runner with the candidate loaded, its probes ready before it was."""
+        runner = self.runner_pool.spawn_bounded(self.settings.limits, self.session.cases.set_bytes)
         try:
             for tool in self._prepared:
                 if tool.probe():
                     runner.ask(PrepareProbe(tool.probe()), self._seconds())
             self._load(runner)
-            Lane(runner, self.session.timed_inputs.unchanged_sets(), cases.outputs, self._seconds())
         except NONSENSE as error:
             runner.kill()
             raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None

@@ -100,6 +100,8 @@ class RunnerHandle:
     keeper_pid: int = 0
     is_stopped: bool = False
     """Whether all its processes were seen to be stopped, and were not continued since."""
+    _is_frozen: bool = False
+    """Whether it is kept from running while it works on an answer, so that its time does not count."""
     _has_others: bool = False
     """Whether other processes of it were there when it was stopped."""
     _tree: ProcessTree = field(default_factory=lambda: ProcessTree(0))
@@ -248,7 +250,9 @@ class RunnerHandle:
                 raise RunnerLost("ended", "its channel was closed") from None
             before, times = times, self.scheduler_times()
             since, seen = seen, time.monotonic()
-            if before is not None:
+            if self._is_frozen:
+                deadline += seen - since
+            elif before is not None:
                 lost = before.lost_ns(times, int((seen - since) * 1e9)) or 0
                 deadline = min(deadline + lost / 1e9, began + _LONGEST_STAY * seconds)
             if self.memory_limit and (
@@ -342,6 +346,19 @@ class RunnerHandle:
         finally:
             if self._ended is None:
                 self.go()
+
+    @contextlib.contextmanager
+    def freeze(self) -> Iterator[bool]:
+        """Keep all of the runner from running for the block, whatever it was asked; says whether it stands still.
+
+        For another thread than the one that asks: the channels are not touched.
+        """
+        self._is_frozen = True
+        try:
+            yield self._tree.stop()
+        finally:
+            self._is_frozen = False
+            self._tree.go_on()
 
     def show_slots(self, arena: Arena) -> bool:
         """Say where `take` puts what it reads; returns whether it can read anything here."""

@@ -68,14 +68,15 @@ def send_standalone(
         return runner.ask(request, seconds, (*turns, file.fileno()))
 
 
-def receive_build(runner: RunnerHandle, most: int, seconds: float) -> bytes:
+def receive_build(runner: RunnerHandle, most: int, seconds: float, tuned: bool = True) -> bytes:
     """What a program has built in this runner, or alone behind it, at most so many bytes of it; else an error.
 
+    `tuned`: with what it chose by timing, too.
     It is written to memory of a fixed size: a program could answer in the runner's place, and fill the disk.
     """
     arena = Arena.create(most)
     try:
-        runner.ask(PackBuild(), seconds, (arena.fd,))
+        runner.ask(PackBuild(tuned), seconds, (arena.fd,))
         written = os.lseek(arena.fd, 0, os.SEEK_HOLE)
         # gzip takes zeros at its end for nothing, and its own last bytes may be zeros.
         data = os.pread(arena.fd, min(written, most), 0).rstrip(b"\0")

@@ -172,6 +172,9 @@ class RunStandalone(PeerRequest[StandaloneAnswer], operation="run_standalone"):
 class PackBuild(PeerRequest[Acknowledged], operation="pack_build"):
     """Write what a program has built to the memory whose descriptor comes with this."""
 
+    tuned: bool = True
+    """Whether what it chose by timing is part of that."""
+
 
 @dataclass(frozen=True)
 class FinishRunner(PeerRequest[Acknowledged], operation="finish"):

@@ -259,7 +259,7 @@ class _Runner:
     def _pack_build(self, request: PackBuild, fds: list[int]) -> Acknowledged:
         """What a program has built in this runner's folder, written to the judge's memory."""
         with self._program.phase("pack"):
-            data = standalone.pack(self._program.home)
+            data = standalone.pack(self._program.home, request.tuned)
             with open(fds[0], "wb") as file:
                 file.write(data)
         return Acknowledged()

@@ -29,6 +29,7 @@ _SAMPLE = 1 << 16
 _SENT = ("class_name", "arguments", "seed", "training", "dtype", "gradients", "only_load")
 _BUILT = ("torch_extensions", "triton")
 """Folders below the private one whose content is worth keeping for the next runner of the same source."""
+_TUNED = ".autotune.json"
 
 
 def run(home: str, platform: str, request: RunStandalone, fds: list[int], sets: list[list[Any]]) -> StandaloneAnswer:
@@ -91,13 +92,18 @@ def _fill_in(word: str, places: dict[str, str]) -> str:
     return word
 
 
-def pack(home: str) -> bytes:
-    """What was built in the private folder, as an archive; empty if nothing was."""
+def pack(home: str, tuned: bool = True) -> bytes:
+    """What was built in the private folder, as an archive; empty if nothing was.
+
+    `tuned`: with what Triton's autotuner chose, too.
+    """
     if not any(os.path.isdir(os.path.join(home, name)) for name in _BUILT):
         return b""
     data = io.BytesIO()
 
-    def whole_seconds(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    def whole_seconds(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if not tuned and member.name.endswith(_TUNED):
+            return None
         # A file must never seem newer than it was: a nanosecond is enough for ninja to build it again.
         member.mtime = os.lstat(os.path.join(home, member.name)).st_mtime_ns // 10**9
         return member

@@ -1,0 +1,110 @@
+"""Work beside a measurement: it waits while quiet is wanted, and what takes long is frozen and not waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kforge.worker.judge.background import Background
+
+pytestmark = pytest.mark.pure
+
+
+class Frozen:
+    """Something that can be frozen, and counts how often it was."""
+
+    def __init__(self, stands: bool = True) -> None:
+        self.now = False
+        self.times = 0
+        self._stands = stands
+
+    @contextlib.contextmanager
+    def freeze(self) -> Iterator[bool]:
+        self.now = True
+        self.times += 1
+        yield self._stands
+        self.now = False
+
+
+def test_quiet_waits_for_work_that_is_under_way_and_lets_none_begin() -> None:
+    background, order = Background(), []
+    began = threading.Event()
+
+    def work() -> None:
+        with background.work():
+            began.set()
+            time.sleep(0.2)
+            order.append("worked")
+
+    def later() -> None:
+        with background.work():
+            order.append("began later")
+
+    first, second = threading.Thread(target=work), threading.Thread(target=later)
+    first.start()
+    began.wait(5)
+    with background.quiet() as rests:
+        assert rests
+        order.append("quiet")
+        second.start()
+        time.sleep(0.1)
+    second.join(5)
+    assert order == ["worked", "quiet", "began later"]
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_long_work_is_frozen_and_not_waited_for(stands: bool) -> None:
+    background, frozen = Background(), Frozen(stands)
+    began, end, order = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        with background.work():
+            with background.long_work(frozen.freeze):
+                began.set()
+                end.wait(5)
+            order.append("went on")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began.wait(5)
+    with background.quiet() as rests:
+        assert rests is stands
+        assert frozen.now
+        # It may have been done when it was frozen: what comes after waits all the same.
+        end.set()
+        time.sleep(0.1)
+        assert order == []
+    thread.join(5)
+    assert order == ["went on"]
+    assert not frozen.now
+    with background.quiet() as rests:
+        assert rests
+    assert frozen.times == 1
+
+
+def test_long_work_does_not_begin_while_quiet_is_wanted() -> None:
+    background, frozen, order = Background(), Frozen(), []
+    working, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with background.work():
+            working.set()
+            go.wait(5)
+            with background.long_work(frozen.freeze):
+                order.append("long work")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    working.wait(5)
+    threading.Timer(0.1, go.set).start()
+    with background.quiet() as rests:
+        assert rests, "it comes to rest between two parts of its work"
+        time.sleep(0.1)
+        assert order == []
+    thread.join(5)
+    assert order == ["long work"]
+    assert frozen.times == 0

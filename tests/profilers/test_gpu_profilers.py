@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -31,7 +33,7 @@ from kforge.profilers import (
 )
 from kforge.profilers._kernel_names import is_library, short_name
 from kforge.profilers.base import NothingSeen, StandaloneRun
-from kforge.types import ErrorNorm, Outcome, Verdict
+from kforge.types import ErrorNorm, Outcome, Profile, Verdict
 from planted import FOLDER, LIMITERS, table
 
 FIXTURES = FOLDER.parent
@@ -64,6 +66,7 @@ def context(home, device="cuda", timed=1e5, program=("true",)):
         standalone=standalone,
         platform=SimpleNamespace(device=device, name=device),
         verdict=SimpleNamespace(timing=timing),
+        earlier={},
     )
 
 
@@ -173,7 +176,12 @@ def test_ncu_looks_at_one_call_with_the_clocks_as_they_are(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     profile = ncu.Ncu().collect(context(home))
     words = (home / "words").read_text()
-    for needed in ("--profile-from-start off", "--clock-control none", "--launch-count 12", "--csv --page raw"):
+    for needed in (
+        "--profile-from-start off",
+        "--clock-control none",
+        f"--launch-count {ncu.MOST_LAUNCHES}",
+        "--csv --page raw",
+    ):
         assert needed in words
     assert words.rstrip().endswith("true")
     assert profile.metrics["share/bank_conflicts"] == 1.0
@@ -182,6 +190,58 @@ def test_ncu_looks_at_one_call_with_the_clocks_as_they_are(tmp_path, monkeypatch
     assert "bank conflicts 97 % of shared-memory wavefronts" in profile.text
     with pytest.raises(NothingSeen, match="platform cpu has none"):
         ncu.Ncu().collect(context(home, device="cpu"))
+
+
+@pytest.mark.pure
+def test_all_that_is_read_of_a_table_is_asked_for():
+    asked = set(_ncu_table.COUNTERS)
+    stalls = re.compile(next(name for name in asked if name.startswith("regex:")).removeprefix("regex:"))
+    for recorded in FOLDER.glob("*.csv"):
+        whole = recorded.read_text().splitlines()
+        start = next(number for number, line in enumerate(whole) if line.startswith('"ID",'))
+        rows = list(csv.reader(whole[start:]))
+        kept = [
+            place
+            for place, name in enumerate(rows[0])
+            if name in ("ID", "Kernel Name") or name in asked or stalls.match(name)
+        ]
+        cut = "\n".join(",".join(f'"{row[place]}"' for place in kept) for row in rows)
+        assert ncu.profile_of(cut).metrics == ncu.profile_of("\n".join(whole)).metrics
+
+
+def traced(launches, **shares):
+    return Profile("torch_trace", {"launches": launches, **{f"share/{name}": part for name, part in shares.items()}})
+
+
+@pytest.mark.pure
+def test_of_many_launches_those_of_the_costliest_kernels_are_looked_at():
+    many = {"gemm_kernel": 0.5, "at::native::reduce_kernel": 0.2, "odd~name": 0.15, "norm": 0.12, "rest": 0.03}
+    assert ncu.costliest(traced(40.0, **many)) == ("gemm_kernel", "reduce_kernel", "norm")
+    assert ncu.costliest(traced(ncu.MOST_LAUNCHES, **many)) == ()
+    assert ncu.costliest(None) == ()
+    words = ncu.Ncu().command(("gemm_kernel", "norm"))
+    assert words[words.index("--kernel-name") + 1] == "regex:^(gemm_kernel|norm)"
+    table = (FOLDER / "bank_conflicts.csv").read_text()
+    profile = ncu.profile_of(table, names=("bank_conflicts",))
+    assert profile.metrics["cut"] == 1.0
+    assert "costliest kernels: bank_conflicts" in profile.text
+
+
+@pytest.mark.pure
+def test_where_no_kernel_goes_by_the_traced_names_the_first_launches_are_looked_at(tmp_path, monkeypatch):
+    home, tools = tmp_path / "home", tmp_path / "tools"
+    home.mkdir()
+    tools.mkdir()
+    recorded = FOLDER / "bank_conflicts.csv"
+    fake = (
+        'case "$*" in *--kernel-name*) echo "==WARNING== No kernels were profiled."; exit 0;; esac\n'
+        f'while [ "$1" != --log-file ]; do shift; done\ncp {recorded} "$2"'
+    )
+    tool(tools, "ncu", fake)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    seen = context(home)
+    seen.earlier["torch_trace"] = traced(40.0, called_otherwise=1.0)
+    assert ncu.Ncu().collect(seen).metrics["share/bank_conflicts"] == 1.0
 
 
 @pytest.mark.pure

@@ -11,6 +11,7 @@ import. What a probe answers about a candidate is evidence, not truth.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -66,6 +67,10 @@ class ProfilingContext(Protocol):
 
     @property
     def platform(self) -> Platform: ...
+
+    @property
+    def earlier(self) -> Mapping[str, Profile]:
+        """What the profilers before this one saw, by their names."""
 
     @property
     def working_bytes(self) -> int:

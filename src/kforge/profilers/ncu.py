@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kforge.profilers import _cuda_tools as tools
 from kforge.profilers import _ncu_table
 from kforge.profilers._facts import SHARE
@@ -11,7 +13,11 @@ from kforge.profilers._ncu_table import STALL, NcuKernel
 from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, StandaloneRun
 from kforge.types import Artefact, Profile
 
-MOST_LAUNCHES = 12
+MOST_LAUNCHES = 5
+"""How many launches of a call are looked at: each takes the device one to two seconds, beside other programs."""
+_ENOUGH, _MOST_NAMES = 0.8, 4
+"""The kernels to look at, where a call has more launches than that: the costliest, which make up so much of it."""
+_PLAIN_NAME = re.compile(r"\w+")
 _FILE = "ncu.csv"
 _SECONDS = 120.0
 _MOST_RAW = 2 << 20
@@ -21,8 +27,6 @@ class Ncu(Profiler):
     name = "ncu"
     what = "hardware counters of CUDA kernels"
     alone = True
-    launches: int = MOST_LAUNCHES
-    """How many launches of the call are looked at."""
 
     def unavailable_reason(self) -> str:
         if not tools.find("ncu"):
@@ -31,24 +35,52 @@ class Ncu(Profiler):
 
     def collect(self, context: ProfilingContext) -> Profile:
         tools.require_cuda(self.name, context)
-        seen = context.standalone(self.command(), files=(_FILE,), seconds=_SECONDS)
-        table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
-        return profile_of(table, seen)
+        names = costliest(context.earlier.get("torch_trace"))
+        try:
+            return self._look(context, names)
+        except NothingSeen:
+            if not names:
+                raise
+            return self._look(context, ())
 
-    def command(self) -> tuple[str, ...]:
+    def _look(self, context: ProfilingContext, names: tuple[str, ...]) -> Profile:
+        seen = context.standalone(self.command(names), files=(_FILE,), seconds=_SECONDS)
+        table = seen.files.get(_FILE, b"").decode(errors="replace") or seen.output
+        return profile_of(table, seen, names)
+
+    def command(self, names: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Only what runs between cudaProfilerStart and cudaProfilerStop; clocks are left as they are.
 
         Counters by name: a launch is run again until all of them are read, and whole sections hold three times as many.
         """
+        chosen = ("--kernel-name", f"regex:^({'|'.join(names)})") if names else ()
         return (
             *(tools.find("ncu") or "ncu", "--profile-from-start", "off", "--clock-control", "none"),
-            *("--launch-count", str(self.launches), "--metrics", ",".join(_ncu_table.COUNTERS)),
+            *(*chosen, "--launch-count", str(MOST_LAUNCHES), "--metrics", ",".join(_ncu_table.COUNTERS)),
             *("--csv", "--page", "raw", "--print-units", "base", "--log-file", f"{{home}}/{_FILE}"),
         )
 
 
-def profile_of(table: str, seen: StandaloneRun | None = None) -> Profile:
-    """The profile of the tool's table; NothingSeen if there is none, with what was said instead."""
+def costliest(trace: Profile | None) -> tuple[str, ...]:
+    """The kernels to look at, by a trace of the call; none where all its launches can be, or no trace is there."""
+    if trace is None or trace.metrics.get("launches", 0.0) <= MOST_LAUNCHES:
+        return ()
+    names: list[str] = []
+    share = 0.0
+    for metric, part in trace.metrics.items():
+        # The tool calls a function by its own name, without namespaces.
+        name = metric.removeprefix(SHARE).rpartition("::")[2]
+        if metric.startswith(SHARE) and _PLAIN_NAME.fullmatch(name) and share < _ENOUGH:
+            names.append(name)
+            share += part
+    return tuple(dict.fromkeys(names))[:_MOST_NAMES]
+
+
+def profile_of(table: str, seen: StandaloneRun | None = None, names: tuple[str, ...] = ()) -> Profile:
+    """The profile of the tool's table; NothingSeen if there is none, with what was said instead.
+
+    `names`: what its kernels were chosen by, where it was not all of them.
+    """
     try:
         kernels = [kernel for kernel in _ncu_table.kernels(table) if kernel.time_ns > 0]
     except ValueError:
@@ -56,7 +88,7 @@ def profile_of(table: str, seen: StandaloneRun | None = None) -> Profile:
     if not kernels:
         raise NothingSeen(_why_none(table, seen))
     raw = Artefact(_FILE, "text/csv", table.encode()[:_MOST_RAW])
-    return Profile("ncu", metrics(kernels), text(kernels), raw=(raw,))
+    return Profile("ncu", metrics(kernels, names), text(kernels, names), raw=(raw,))
 
 
 def _why_none(table: str, seen: StandaloneRun | None) -> str:
@@ -71,7 +103,7 @@ def _why_none(table: str, seen: StandaloneRun | None) -> str:
     return f"ncu gave no table{status}: {errors[0][:300] if errors else tools.last_line(last)}"
 
 
-def metrics(kernels: list[NcuKernel]) -> dict[str, float]:
+def metrics(kernels: list[NcuKernel], names: tuple[str, ...] = ()) -> dict[str, float]:
     """Numbers of the call, then of its costliest kernels: `1/occupancy` is the first's in the order of `share/`."""
     total = sum(kernel.time_ns for kernel in kernels)
     launches = sum(kernel.launches for kernel in kernels)
@@ -81,7 +113,7 @@ def metrics(kernels: list[NcuKernel]) -> dict[str, float]:
         "kernels": float(len(kernels)),
         "dram_bytes": sum(kernel.numbers.get("dram_bytes", 0.0) for kernel in kernels),
     }
-    if launches >= MOST_LAUNCHES:
+    if launches >= MOST_LAUNCHES or names:
         made[CUT] = 1.0
     top = kernels[:MOST_KERNELS]
     made |= {SHARE + kernel.name: kernel.time_ns / total for kernel in top}
@@ -92,12 +124,14 @@ def metrics(kernels: list[NcuKernel]) -> dict[str, float]:
     return made
 
 
-def text(kernels: list[NcuKernel]) -> str:
+def text(kernels: list[NcuKernel], names: tuple[str, ...] = ()) -> str:
     """The counters as a person would read them."""
     total = sum(kernel.time_ns for kernel in kernels)
     launches = sum(kernel.launches for kernel in kernels)
     lines = [f"{launches} {'launch' if launches == 1 else 'launches'} of one call, {time(total)} on the device"]
-    if launches >= MOST_LAUNCHES:
+    if names:
+        lines.append(f"the first launches of the call's costliest kernels: {', '.join(names)}")
+    elif launches >= MOST_LAUNCHES:
         lines.append(f"no more than the first {launches} launches of a call are looked at")
     for kernel in kernels[:8]:
         share = percent(kernel.time_ns / total)

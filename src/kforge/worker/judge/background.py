@@ -13,13 +13,20 @@ Freeze = Callable[[], contextlib.AbstractContextManager[bool]]
 
 
 class Background:
-    """Work that may touch the device without holding it. A second look at a suspicious time asks for quiet."""
+    """Work that may touch the device without holding it.
+
+    A measurement asks for calm: programs that compile, and tune themselves, stand still. A second look at a suspicious
+    time asks for quiet.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._working = 0
         self._quiet_wanted = 0
+        self._still_wanted = 0
         self._freezable: list[Freeze] = []
+        self._frozen = contextlib.ExitStack()
+        self._stands = True
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
@@ -36,33 +43,50 @@ class Background:
 
     @contextlib.contextmanager
     def long_work(self, freeze: Freeze) -> Iterator[None]:
-        """A part of `work` that may take a minute: whoever wants quiet freezes it, and does not wait for its end."""
+        """A part of `work` that may take a minute: it is frozen for a measurement, and nobody waits for its end."""
         with self._changed:
             self._working -= 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._quiet_wanted)
+            self._changed.wait_for(self._may_go_on)
             self._freezable.append(freeze)
         try:
             yield
         finally:
             with self._changed:
-                self._changed.wait_for(lambda: not self._quiet_wanted)
+                self._changed.wait_for(self._may_go_on)
                 self._freezable.remove(freeze)
                 self._working += 1
 
+    def _may_go_on(self) -> bool:
+        return not self._quiet_wanted and not self._still_wanted
+
+    @contextlib.contextmanager
+    def calm(self) -> Iterator[bool]:
+        """Keep long work frozen for the block; says whether it is. What is short goes on."""
+        with self._changed:
+            self._still_wanted += 1
+            if self._still_wanted == 1:
+                stand = [self._frozen.enter_context(freeze()) for freeze in self._freezable]
+                self._stands = all(stand)
+        try:
+            yield self._stands
+        finally:
+            with self._changed:
+                self._still_wanted -= 1
+                if not self._still_wanted:
+                    self._frozen.close()
+                self._changed.notify_all()
+
     @contextlib.contextmanager
     def quiet(self) -> Iterator[bool]:
-        """Freeze what can be, let the rest end, within reason, and nothing new begin; says whether it is quiet."""
-        with contextlib.ExitStack() as frozen:
-            with self._changed:
-                self._quiet_wanted += 1
-                frozen.callback(self._end_quiet)
-                rests = self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
-                for freeze in self._freezable:
-                    rests = frozen.enter_context(freeze()) and rests
-            yield rests
-
-    def _end_quiet(self) -> None:
+        """Let what is short end as well, within reason, and nothing new begin; says whether it is quiet."""
         with self._changed:
-            self._quiet_wanted -= 1
-            self._changed.notify_all()
+            self._quiet_wanted += 1
+            rests = self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
+        try:
+            with self.calm() as stands:
+                yield rests and stands
+        finally:
+            with self._changed:
+                self._quiet_wanted -= 1
+                self._changed.notify_all()

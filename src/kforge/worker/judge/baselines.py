@@ -101,7 +101,7 @@ class Baselines:
                 self._lanes[name] = self._make(name)
             return self._lanes[name]
 
-    def start(self, wanted: tuple[str, ...], first_call: Callable[[], InputSets | None]) -> None:
+    def start(self, wanted: tuple[str, ...], first_call: Callable[[], InputSets | None] = lambda: None) -> None:
         """Start the processes of baselines that are yet to be measured, side by side, where there is room for them.
 
         Each makes a call on `first_call`, in which libraries are loaded. What fails here fails again when it is

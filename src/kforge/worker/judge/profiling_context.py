@@ -58,6 +58,8 @@ class CandidateContext:
     """What the same program built before."""
     seconds: dict[str, float] = field(default_factory=dict)
     """How long each profiler took."""
+    earlier: dict[str, Profile] = field(default_factory=dict)
+    """What was seen so far, by the profiler's name."""
     turn_seconds: float = 0.0
     """How long those that run the program alone held the device."""
     _runner: RunnerHandle | None = None
@@ -73,12 +75,12 @@ class CandidateContext:
         if self.platform.emulated:
             return tuple(Profile(name, absent=_EMULATED) for name in dict.fromkeys(names))
         tools = {name: _find_profiler(name) for name in dict.fromkeys(names)}
+        self.earlier.clear()
         self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
         try:
-            return tuple(
-                self._collect(tool) if isinstance(tool, Profiler) else Profile(name, absent=tool)
-                for name, tool in tools.items()
-            )
+            for name, tool in tools.items():
+                self.earlier[name] = self._collect(tool) if isinstance(tool, Profiler) else Profile(name, absent=tool)
+            return tuple(self.earlier.values())
         finally:
             for runner in (self._runner, self._loaded):
                 if runner is not None:

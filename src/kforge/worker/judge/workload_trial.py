@@ -185,7 +185,10 @@ class WorkloadTrial:
         measurement = Measurement(
             self._session, self._settings, self._tolerance, self.findings, refuse_findings, self._known
         )
-        self.findings.timing = measurement.take(self._runner, self.seconds, self.checks.usual_layout, self._progress)
+        with self._cases.device.background.calm():
+            self.findings.timing = measurement.take(
+                self._runner, self.seconds, self.checks.usual_layout, self._progress
+            )
 
     def _compare_watched(self) -> None:
         """Refuse other work when watched than when timed: it shows in the time on the device."""

@@ -48,7 +48,8 @@ class DeviceTurn:
             self._ours.close()
 
     def _serve(self, runner: RunnerHandle) -> None:
-        with self._background.work(), self._background.long_work(runner.freeze):
+        # Not frozen: a tool takes a program that stands still for one that has ended.
+        with self._background.work():
             ready = self._is_told(runner)
         if not ready:
             return

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import makers
-from kforge.errors import HarnessError
+from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
 from kforge.worker.judge import explain
 from kforge.worker.judge.admission import Admission
@@ -105,6 +105,8 @@ def test_a_program_that_was_short_of_memory_beside_others_is_judged_again_alone(
     assert explain.is_short_of_memory(SHORT.detail)
     assert judged(judge, [SHORT, RIGHT], beside=True) == (RIGHT, 2)
     assert judged(judge, [HarnessError("the device ran out of memory while judging"), RIGHT], beside=True) == (RIGHT, 2)
+    no_inputs = ProblemError("get_inputs() runs out of device memory (6 GiB are free)")
+    assert judged(judge, [no_inputs, RIGHT], beside=True) == (RIGHT, 2)
 
 
 def test_a_program_that_was_short_of_memory_alone_is_not_judged_again(judge: Any) -> None:

@@ -88,7 +88,7 @@ def strip_advice(message: str) -> str:
 
 def is_short_of_memory(text: str) -> bool:
     """Whether a verdict or an error says that the device's memory did not suffice."""
-    return any(words in text for words in (_MORE_MEMORY, LEFT_TOO_LITTLE, "out of memory"))
+    return any(words in text for words in (_MORE_MEMORY, LEFT_TOO_LITTLE, "out of memory", "out of device memory"))
 
 
 def program_error(phase: str, report: RaisedError, printed: str) -> tuple[Outcome, str]:

@@ -100,7 +100,7 @@ class Judge:
                 result = judge_once()
                 verdict = verdict_of(result)
                 short = verdict.outcome is Outcome.RUNTIME_ERROR and explain.is_short_of_memory(verdict.detail)
-            except HarnessError as error:
+            except (HarnessError, ProblemError) as error:
                 if not explain.is_short_of_memory(str(error)) or not self._shares_memory(visit):
                     raise
             else:

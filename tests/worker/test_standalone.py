@@ -246,7 +246,7 @@ def test_a_program_that_takes_turns_has_the_device_for_its_calls_alone(judge: An
     assert done.status == 0
     calls = [float(word) for word in done.files["called.txt"].split()]
     assert len(calls) == 3
-    assert min(calls) >= released[0], "it waits for whoever has the device"
+    assert calls[1] >= released[0], "it waits for whoever has the device"
     assert judge.lease.busy_seconds - held >= 4.0
     with judge.lease.hold():
         pass

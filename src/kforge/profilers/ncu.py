@@ -17,6 +17,8 @@ MOST_LAUNCHES = 5
 """How many launches of a call are looked at: each takes the device one to two seconds, beside other programs."""
 _ENOUGH, _MOST_NAMES = 0.8, 4
 """The kernels to look at, where a call has more launches than that: the costliest, which make up so much of it."""
+_COPIES = ("Memcpy", "Memset")
+_NO_KERNEL = "no kernel ran in the call that was looked at"
 _PLAIN_NAME = re.compile(r"\w+")
 _FILE = "ncu.csv"
 _SECONDS = 120.0
@@ -38,8 +40,8 @@ class Ncu(Profiler):
         names = costliest(context.earlier.get("torch_trace"))
         try:
             return self._look(context, names)
-        except NothingSeen:
-            if not names:
+        except NothingSeen as nothing:
+            if not names or _NO_KERNEL not in str(nothing):
                 raise
             return self._look(context, ())
 
@@ -70,9 +72,13 @@ def costliest(trace: Profile | None) -> tuple[str, ...]:
     for metric, part in trace.metrics.items():
         # The tool calls a function by its own name, without namespaces.
         name = metric.removeprefix(SHARE).rpartition("::")[2]
-        if metric.startswith(SHARE) and _PLAIN_NAME.fullmatch(name) and share < _ENOUGH:
-            names.append(name)
-            share += part
+        if not metric.startswith(SHARE) or name.startswith(_COPIES) or share >= _ENOUGH:
+            continue
+        if not _PLAIN_NAME.fullmatch(name):
+            # One that cannot be asked for: what is left would not be the costliest.
+            return ()
+        names.append(name)
+        share += part
     return tuple(dict.fromkeys(names))[:_MOST_NAMES]
 
 
@@ -96,7 +102,7 @@ def _why_none(table: str, seen: StandaloneRun | None) -> str:
     if tools.DENIED in output:
         return tools.DENIED_WORDS
     if "no kernels were profiled" in output.lower():
-        return "no kernel ran in the call that was looked at"
+        return _NO_KERNEL
     status = f" (status {seen.status})" if seen is not None else ""
     errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
     last = seen.errors if seen is not None and seen.errors.strip() else output
@@ -130,7 +136,7 @@ def text(kernels: list[NcuKernel], names: tuple[str, ...] = ()) -> str:
     launches = sum(kernel.launches for kernel in kernels)
     lines = [f"{launches} {'launch' if launches == 1 else 'launches'} of one call, {time(total)} on the device"]
     if names:
-        lines.append(f"the first launches of the call's costliest kernels: {', '.join(names)}")
+        lines.append(f"the first launches of a call's costliest kernels, {', '.join(names)}, and no others")
     elif launches >= MOST_LAUNCHES:
         lines.append(f"no more than the first {launches} launches of a call are looked at")
     for kernel in kernels[:8]:

@@ -14,7 +14,7 @@ import makers
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
 from kforge.worker.judge import explain
-from kforge.worker.judge.admission import Admission
+from kforge.worker.judge.admission import Admission, Visit
 from kforge.worker.judge.judge import Judge
 
 pytestmark = pytest.mark.cpu
@@ -74,7 +74,7 @@ def judged(judge: Any, ends: list[Any], beside: bool) -> tuple[Any, int]:
     """What comes of a program that ends like this, one after another; and how often it was judged."""
     count = 0
 
-    def once() -> Verdict:
+    def once(visit: Visit | None) -> Verdict:
         nonlocal count
         count += 1
         end = ends[count - 1]
@@ -120,3 +120,46 @@ def test_other_faults_count_at_once(judge: Any) -> None:
     assert judged(judge, [wrong], beside=True) == (wrong, 1)
     with pytest.raises(HarnessError, match="no sandbox"):
         judged(judge, [HarnessError("no sandbox")], beside=True)
+
+
+def test_programs_wait_for_room_and_none_is_passed_for_ever() -> None:
+    admission, order = Admission(), []
+    leave = {name: threading.Event() for name in ("first", "large", "small")}
+
+    def visit(name: str, size: int) -> None:
+        with admission.among_others() as there:
+            admission.wait_for_room(there, size, 100)
+            order.append(name)
+            leave[name].wait(20)
+
+    threads = []
+    for name, size in (("first", 60), ("large", 300), ("small", 30)):
+        threads.append(threading.Thread(target=visit, args=(name, size)))
+        threads[-1].start()
+        time.sleep(0.1)
+    assert order == ["first"], "small would fit, but came after large"
+    leave["first"].set()
+    time.sleep(0.1)
+    assert order == ["first", "large"], "nobody has a share: more than there is may be tried"
+    leave["large"].set()
+    time.sleep(0.1)
+    assert order == ["first", "large", "small"]
+    leave["small"].set()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_several_that_fit_are_there_at_once() -> None:
+    admission, together = Admission(), threading.Barrier(3)
+
+    def visit() -> None:
+        with admission.among_others() as there:
+            admission.wait_for_room(there, 30, 100)
+            together.wait(20)
+
+    threads = [threading.Thread(target=visit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not together.broken

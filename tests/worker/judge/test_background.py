@@ -74,6 +74,7 @@ def test_long_work_is_frozen_and_not_waited_for(stands: bool) -> None:
     with background.quiet() as rests:
         assert rests is stands
         assert frozen.now
+        assert background.is_frozen
         # It may have been done when it was frozen: what comes after waits all the same.
         end.set()
         time.sleep(0.1)
@@ -84,6 +85,64 @@ def test_long_work_is_frozen_and_not_waited_for(stands: bool) -> None:
     with background.quiet() as rests:
         assert rests
     assert frozen.times == 1
+
+
+def test_a_measurement_keeps_long_work_still_and_lets_short_work_go_on() -> None:
+    background, frozen = Background(), Frozen()
+    began, end, order = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        with background.work(), background.long_work(frozen.freeze):
+            began.set()
+            end.wait(5)
+
+    def short() -> None:
+        with background.work():
+            order.append("short")
+
+    long, other = threading.Thread(target=work), threading.Thread(target=short)
+    long.start()
+    began.wait(5)
+    with background.calm() as stands:
+        assert stands
+        other.start()
+        other.join(5)
+        assert order == ["short"]
+        with background.quiet():
+            assert frozen.now
+        assert frozen.now, "a second look within a measurement ends before it"
+    assert not frozen.now
+    assert not background.is_frozen
+    end.set()
+    long.join(5)
+
+
+def test_who_is_stopped_on_the_way_leaves_nothing_frozen() -> None:
+    background, frozen = Background(), Frozen()
+    began, end = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def broken() -> Iterator[bool]:
+        raise KeyboardInterrupt
+        yield True
+
+    def work() -> None:
+        with background.work(), background.long_work(frozen.freeze):
+            began.set()
+            end.wait(5)
+
+    long = threading.Thread(target=work)
+    long.start()
+    began.wait(5)
+    background._freezable.append(broken)
+    with pytest.raises(KeyboardInterrupt), background.calm():
+        pass
+    assert not frozen.now
+    background._freezable.remove(broken)
+    end.set()
+    long.join(5)
+    with background.quiet() as rests:
+        assert rests
 
 
 def test_long_work_does_not_begin_while_quiet_is_wanted() -> None:

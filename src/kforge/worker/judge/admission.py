@@ -1,4 +1,4 @@
-"""Who is judged at once: several programs side by side, or one that needs the whole device alone."""
+"""Who is judged at once: as many programs as the device's memory has room for, or one that needs all of it alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Visit:
 
     had_company: bool = False
     """Whether another program was there at any time of it."""
+    needed_bytes: int = 0
+    """Of the device's memory, from when there was room for it."""
 
 
 class Admission:
@@ -24,6 +26,7 @@ class Admission:
         self._inside: list[Visit] = []
         self._wanting_alone = 0
         self._alone = False
+        self._wanting_room: list[Visit] = []
 
     @contextlib.contextmanager
     def among_others(self) -> Iterator[Visit]:
@@ -40,6 +43,24 @@ class Admission:
             with self._changed:
                 self._inside.remove(visit)
                 self._changed.notify_all()
+
+    def wait_for_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> None:
+        """Wait until a program's share of the device's memory is free of others' shares, or nobody has one.
+
+        First come, first served: a large one is not passed by small ones for ever.
+        """
+        with self._changed:
+            self._wanting_room.append(visit)
+            try:
+                self._changed.wait_for(lambda: self._has_room(visit, needed_bytes, all_bytes))
+                visit.needed_bytes = needed_bytes
+            finally:
+                self._wanting_room.remove(visit)
+                self._changed.notify_all()
+
+    def _has_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> bool:
+        taken = sum(other.needed_bytes for other in self._inside)
+        return self._wanting_room[0] is visit and (not taken or taken + needed_bytes <= all_bytes)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

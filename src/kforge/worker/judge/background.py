@@ -47,15 +47,26 @@ class Background:
         with self._changed:
             self._working -= 1
             self._changed.notify_all()
-            self._changed.wait_for(self._may_go_on)
-            self._freezable.append(freeze)
         try:
-            yield
-        finally:
             with self._changed:
                 self._changed.wait_for(self._may_go_on)
-                self._freezable.remove(freeze)
+                self._freezable.append(freeze)
+            try:
+                yield
+            finally:
+                with self._changed:
+                    try:
+                        self._changed.wait_for(self._may_go_on)
+                    finally:
+                        self._freezable.remove(freeze)
+        finally:
+            with self._changed:
                 self._working += 1
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether long work stands still: what it had launched before may still be on the device."""
+        return self._still_wanted > 0 and bool(self._freezable)
 
     def _may_go_on(self) -> bool:
         return not self._quiet_wanted and not self._still_wanted
@@ -65,10 +76,11 @@ class Background:
         """Keep long work frozen for the block; says whether it is. What is short goes on."""
         with self._changed:
             self._still_wanted += 1
-            if self._still_wanted == 1:
-                stand = [self._frozen.enter_context(freeze()) for freeze in self._freezable]
-                self._stands = all(stand)
         try:
+            with self._changed:
+                if self._still_wanted == 1:
+                    stand = [self._frozen.enter_context(freeze()) for freeze in self._freezable]
+                    self._stands = all(stand)
             yield self._stands
         finally:
             with self._changed:
@@ -82,8 +94,9 @@ class Background:
         """Let what is short end as well, within reason, and nothing new begin; says whether it is quiet."""
         with self._changed:
             self._quiet_wanted += 1
-            rests = self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
         try:
+            with self._changed:
+                rests = self._changed.wait_for(lambda: not self._working, timeout=_PATIENCE_SECONDS)
             with self.calm() as stands:
                 yield rests and stands
         finally:

@@ -361,9 +361,10 @@ class Baselines:
         if device.clock.wait_until_idle(seconds):
             return True
         with device.background.quiet() as rests:
-            return (
-                not rests or device.clock.wait_until_idle(seconds) or bool(device.platform.busy_because(device.number))
-            )
+            if not rests or device.clock.wait_until_idle(seconds):
+                return True
+            # What somebody launched who is frozen now goes on.
+            return device.background.is_frozen or bool(device.platform.busy_because(device.number))
 
     def release_memory(self, lane: Lane) -> None:
         """Let a lane's process give up what it only keeps for later, where memory is short."""

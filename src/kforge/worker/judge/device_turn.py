@@ -55,7 +55,7 @@ class DeviceTurn:
             return
         # The program has its copy by now; with this one open its end would not be seen.
         self.theirs.close()
-        with self.lease.hold():
+        with self.lease.hold(), self._background.calm():
             began = time.monotonic()
             with contextlib.suppress(OSError):
                 self._ours.sendall(b"g")

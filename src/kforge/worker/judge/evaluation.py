@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ from kforge.worker.protocol.keeper import Ending
 from kforge.worker.protocol.program import FinishRunner, ListPatches
 
 Progress = Callable[[str], None]
-Beside = Callable[[RunnerHandle], contextlib.AbstractContextManager[None]]
+Beside = Callable[[], contextlib.AbstractContextManager[None]]
 
 _CARRIES_NAN = (
     "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
@@ -50,13 +51,14 @@ _CARRIES_NAN = (
 )
 
 
-Misuse = tuple[hazards.HazardTrial | None, generality.GeneralityTrial | None]
+Misuse = tuple[hazards.HazardTrial, generality.GeneralityTrial | None]
 """What is tried of a program that passed."""
 
 _COMPILES_IN_CALLS = re.compile(r"\btriton\b")
 _TUNES_ITSELF = re.compile(r"\bautotune\b")
 """Beside other programs it would choose what suits their company."""
 _MOST_COMPILED = 64 << 20
+_NOT_TRIED = "what it does outside of what was verified could not be tried"
 _TOO_LITTLE_MEMORY = (DeviceMemoryFull, torch.OutOfMemoryError)
 
 
@@ -75,7 +77,7 @@ class Evaluation:
         builds: Builds | None = None,
         beside: Beside | None = None,
     ) -> None:
-        """`beside`: where given, the device is lent to others in it, while a runner does what needs none for itself."""
+        """`beside`: where given, the device is lent to others in it, for what needs none for itself."""
         self._session = session
         self._beside = beside
         self._builds = builds
@@ -101,6 +103,9 @@ class Evaluation:
         compiles_in_calls = _COMPILES_IN_CALLS.search(candidate.source) is not None
         self._compile_seconds = settings.limits.build_seconds if compiles_in_calls else 0.0
         """What the first call of each size may take on top, where the candidate compiles in it."""
+        self._tunes_itself = compiles_in_calls and _TUNES_ITSELF.search(candidate.source) is not None
+        self._layouts_at_last: list[TensorLayout] = []
+        """The first module's parameters and buffers after its calls."""
         self.compiled = b""
         """What the candidate compiled in its calls, as an archive; empty where no profiler wants it."""
 
@@ -126,7 +131,7 @@ class Evaluation:
         if self._refusal is not None:
             return
         try:
-            if self._compile_seconds and _TUNES_ITSELF.search(self._candidate.source):
+            if self._tunes_itself:
                 self._compile_elsewhere()
                 self._load_into_runner()
             else:
@@ -152,10 +157,11 @@ class Evaluation:
             with self._cases.limit_threads():
                 runner = self._judge_runner()
                 misuse = self._prepare_misuse(runner)
-            with self._beside(runner) if self._beside is not None else self._cases.limit_threads():
-                self._try_misuse(runner, *misuse)
+            with self._lent() if misuse is not None else contextlib.nullcontext():
+                left = self._try_misuse(runner, misuse)
+                self._mark("wait")
             with self._cases.limit_threads():
-                self._conclude_runner(runner)
+                self._conclude_runner(left)
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         finally:
@@ -282,10 +288,14 @@ class Evaluation:
         """Call a program that compiles when it is called, while others have the device: it may take a minute."""
         if self._runner is not None and self._compile_seconds:
             self._mark("compile")
-            self._make_first_call(self._runner)
+            with self._failures.explain(self._runner, "its first call"), contextlib.suppress(*_TOO_LITTLE_MEMORY):
+                self._make_first_call(self._runner)
 
     def _compile_elsewhere(self) -> None:
-        """Have a program that tunes itself compile in a runner of its own: it is to choose when it has the device."""
+        """Have a program that tunes itself compile in a runner of its own: it is to choose when it has the device.
+
+        One that does not get through there, beside others, compiles when it has it.
+        """
         if self._beside is None:
             return
         self._mark("compile")
@@ -294,9 +304,15 @@ class Evaluation:
             with self._failures.explain(runner, "load"):
                 seconds = self._settings.limits.build_seconds
                 CandidateModule(runner, self._cases, seconds, self._candidate.source, self._build)
-            self._make_first_call(runner)
-            with contextlib.suppress(ProgramError, RunnerLost, OSError):
-                self._build = receive_build(runner, _MOST_COMPILED, 30.0, tuned=False) or self._build
+            with contextlib.suppress(RunnerLost, OSError, *_TOO_LITTLE_MEMORY):
+                try:
+                    self._make_first_call(runner)
+                    build = receive_build(runner, _MOST_COMPILED, 30.0, tuned=False)
+                except ProgramError:
+                    with self._failures.explain(runner, "its first call"):
+                        raise
+                refuse_findings(runner)
+                self._build = build or self._build
         finally:
             runner.end()
 
@@ -304,21 +320,24 @@ class Evaluation:
         """Make a call whose result nobody looks at, where there is memory for it."""
         seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
         self._progress("compiling")
-        with self._failures.explain(runner, "its first call"), contextlib.suppress(*_TOO_LITTLE_MEMORY):
-            sets = self._session.workloads[0].first_call()
-            if sets is None:
-                return
-            with contextlib.closing(sets):
-                lane = Lane(runner, sets, self._cases.outputs, seconds)
-                with self._long_work(runner):
-                    lane.warm_up([None])
-                lane.release(seconds)
+        sets = self._session.workloads[0].first_call()
+        if sets is None:
+            return
+        with contextlib.closing(sets):
+            lane = Lane(runner, sets, self._cases.outputs, seconds)
+            with self._long_work(runner):
+                lane.warm_up([None])
+            lane.release(seconds)
 
     def _long_work(self, runner: RunnerHandle) -> contextlib.AbstractContextManager[None]:
         """What may be frozen for another program's measurement."""
         if self._beside is None:
             return contextlib.nullcontext()
         return self._cases.device.background.long_work(runner.freeze)
+
+    def _lent(self) -> contextlib.AbstractContextManager[None]:
+        """The device lent to others for a block, where that is possible."""
+        return self._beside() if self._beside is not None else self._cases.limit_threads()
 
     def _use_module(self, runner: RunnerHandle, cases: ProblemCases) -> CandidateModule:
         """Have the runner turn to the module that is for these cases, constructed now if there is none.
@@ -352,7 +371,9 @@ class Evaluation:
                 trial = self._make_trial(runner, number)
                 self._trials.append(trial)
                 self._mark("check")
-                trial.check()
+                # It chooses in its first calls.
+                with self._cases.device.background.calm() if self._tunes_itself else contextlib.nullcontext():
+                    trial.check()
         self._check_held_out(runner)
         self._mark("observe")
         for workload, trial in zip(self._session.workloads, self._trials, strict=True):
@@ -376,9 +397,12 @@ class Evaluation:
         self._take_compiled(runner)
         return runner
 
-    def _conclude_runner(self, runner: RunnerHandle) -> None:
-        """End the runner, and find out what needs no candidate any more."""
-        self._finish(runner)
+    def _conclude_runner(self, left: tuple[str, ...]) -> None:
+        """Find out what needs no candidate any more. `left` are processes that it left running."""
+        self._mark("end")
+        if left:
+            raise Refused(Outcome.REJECTED, f"it left processes running: {', '.join(left[:5])}", "left_processes")
+        self._findings.domain = domain.make_domain(self._session, self._layouts(), self._layouts_at_last)
         self._mark("limit")
         for trial in self._trials:
             trial.find_limit()
@@ -484,30 +508,34 @@ class Evaluation:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _prepare_misuse(self, runner: RunnerHandle) -> Misuse:
-        """What the reference gives outside of what was verified: nothing where that is too large to be tried."""
+    def _prepare_misuse(self, runner: RunnerHandle) -> Misuse | None:
+        """What the reference gives outside of what was verified: None where that cannot be tried."""
         self._progress("trying calls it was not made for")
         if not hazards.can_be_tried(self._cases):
             self._findings.notes.append("too large to try what it does outside of what was verified")
-            return None, None
+            return None
         module, seconds = self._modules[0][1], self._trials[0].seconds
-        changed = hazards.HazardTrial(runner, self._cases, module.matches, seconds)
-        # Where sizes are declared, these have been tried.
-        declared = self._session.problem.workloads or self._session.problem.dynamic
-        if declared or self._cases.reference.backward:
-            return changed, None
-        return changed, generality.GeneralityTrial(runner, self._cases, seconds)
+        calling = functools.partial(self._long_work, runner)
+        try:
+            changed = hazards.HazardTrial(runner, self._cases, module.matches, seconds, calling)
+            # Where sizes are declared, these have been tried.
+            declared = self._session.problem.workloads or self._session.problem.dynamic
+            if declared or self._cases.reference.backward:
+                return changed, None
+            return changed, generality.GeneralityTrial(runner, self._cases, seconds, calling)
+        except _TOO_LITTLE_MEMORY:
+            self._findings.notes.append(_NOT_TRIED)
+            return None
 
-    def _try_misuse(
-        self,
-        runner: RunnerHandle,
-        changed: hazards.HazardTrial | None,
-        other_inputs: generality.GeneralityTrial | None,
-    ) -> None:
-        """Note how the program behaves outside of what it was verified for: no part of the outcome. It may crash."""
+    def _try_misuse(self, runner: RunnerHandle, misuse: Misuse | None) -> tuple[str, ...]:
+        """Note how the program behaves outside of what it was verified for, and end it; what it left running.
+
+        No part of the outcome but the last. It may crash.
+        """
         module = self._modules[0][1]
-        at_last = module.layouts
-        if changed is not None:
+        self._layouts_at_last = module.layouts
+        if misuse is not None:
+            changed, other_inputs = misuse
             try:
                 module.send_state(self._cases.timed_state, self._trials[0].seconds)
                 self._findings.hazards += changed.hazards()
@@ -515,10 +543,10 @@ class Evaluation:
                     other_inputs.run()
                     self._findings.generality += other_inputs.lines
                     self._findings.hazards += other_inputs.hazards
-            except (RunnerLost, ProgramError):
-                self._findings.notes.append("what it does outside of what was verified could not be tried")
-            at_last = changed.layouts or at_last
-        self._findings.domain = domain.make_domain(self._session, self._layouts(), at_last)
+            except (RunnerLost, ProgramError, *_TOO_LITTLE_MEMORY):
+                self._findings.notes.append(_NOT_TRIED)
+            self._layouts_at_last = changed.layouts or module.layouts
+        return self._finish(runner)
 
     def _layouts(self) -> list[list[TensorLayout]]:
         """Of each workload: the candidate's parameters and buffers as they were loaded."""
@@ -528,14 +556,13 @@ class Evaluation:
             held.append(next(modules).layouts)
         return held
 
-    def _finish(self, runner: RunnerHandle) -> None:
+    def _finish(self, runner: RunnerHandle) -> tuple[str, ...]:
+        """End the runner; the processes that it left running."""
         with contextlib.suppress(RunnerLost, ProgramError):
             runner.ask(FinishRunner(), 30.0)
         ending = runner.end()
         self._note_ending(ending)
-        if ending.left:
-            names = ", ".join(ending.left[:5])
-            raise Refused(Outcome.REJECTED, f"it left processes running: {names}", "left_processes")
+        return tuple(ending.left)
 
     def _note_ending(self, ending: Ending) -> None:
         if ending.printed > len(ending.output.encode()):

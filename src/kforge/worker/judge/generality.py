@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kforge.worker import trees
-from kforge.worker.judge.hazards import all_agree
+from kforge.worker.judge.hazards import Calling, all_agree
 from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
@@ -31,7 +31,9 @@ class GeneralityTrial:
     What the reference gives is found first, and needs the device; the program's calls do not need it for themselves.
     """
 
-    def __init__(self, runner: RunnerHandle, cases: ProblemCases, seconds: float) -> None:
+    def __init__(self, runner: RunnerHandle, cases: ProblemCases, seconds: float, calling: Calling) -> None:
+        """`calling` is entered for each of the program's calls."""
+        self._calling = calling
         self._runner = runner
         self._cases = cases
         self._seconds = seconds
@@ -95,7 +97,8 @@ class GeneralityTrial:
         shapes = tuple(tensor.to("meta") for tensor in expected)
         with contextlib.closing(InputSets([arguments], self._cases.device)) as sets:
             lane = Lane(self._runner, sets, shapes, self._seconds)
-            block = lane.call([(0, 0, seed)], poison=True)
+            with self._calling():
+                block = lane.call([(0, 0, seed)], poison=True)
             leaves = block.outputs[0].leaves
             if len(leaves) != len(expected) or not all(leaf.delivered for leaf in leaves):
                 return True

@@ -7,6 +7,7 @@ guard (`forging/guarded_program.py`).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from kforge.worker.judge.parameters import Match
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.protocol.calls import CallWithChangedState, ComputeGradients
+
+Calling = Callable[[], contextlib.AbstractContextManager[None]]
 
 _CLAUSES = {
     "dtype": "a parameter or buffer has another dtype",
@@ -38,7 +41,11 @@ class HazardTrial:
     What the reference gives is found first, and needs the device; the program's calls do not need it for themselves.
     """
 
-    def __init__(self, runner: RunnerHandle, cases: ProblemCases, matches: list[Match], seconds: float) -> None:
+    def __init__(
+        self, runner: RunnerHandle, cases: ProblemCases, matches: list[Match], seconds: float, calling: Calling
+    ) -> None:
+        """`calling` is entered for each of the program's calls."""
+        self._calling = calling
         self._runner = runner
         self._cases = cases
         self._matches = matches
@@ -77,7 +84,8 @@ class HazardTrial:
     def _call_changed(self, how: str) -> bool:
         """Call the program with its state changed: whether it gave a result at all, right or wrong."""
         try:
-            answer = self._runner.ask(CallWithChangedState(how, self._cases.derive("misuse", 1)), self._seconds)
+            with self._calling():
+                answer = self._runner.ask(CallWithChangedState(how, self._cases.derive("misuse", 1)), self._seconds)
         except ProgramError:
             return False
         if answer.raised:
@@ -122,7 +130,8 @@ class HazardTrial:
         arena = Arena.create(layout.size)
         try:
             request = ComputeGradients(tuple(names), tuple(specs), arena.size, seed)
-            answer = self._runner.ask(request, self._seconds, (arena.fd,))
+            with self._calling():
+                answer = self._runner.ask(request, self._seconds, (arena.fd,))
             if answer.raised:
                 return []
             whole = len(answer.there) == len(expected) and all(

@@ -32,14 +32,17 @@ from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
 from kforge.worker.judge.profiling_context import CandidateContext
-from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
 from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
-_Result = TypeVar("_Result")
 """Problems known at once before another is read."""
+_ROOM_SHARE, _COPIES, _PROCESSES, _PROCESS_BYTES = 0.9, 8, 6, 1 << 30
+"""What programs in hand may take of a device's memory; and what one takes: so many times what its timed calls go round
+in, as the judge, two baselines, itself and its profilers each hold a share of that, and the processes that hold it.
+"""
+_Result = TypeVar("_Result")
 
 
 class Judge:
@@ -83,21 +86,23 @@ class Judge:
         """The verdict on one candidate. Raises only if the problem or the harness is at fault."""
         wanted = settings or Settings()
 
-        def judge_once() -> Verdict:
-            with self._session_for(problem, wanted, progress) as session:
+        def judge_once(visit: Visit | None) -> Verdict:
+            with self._session_for(problem, wanted, progress, visit) as session:
                 return self._evaluate(session, candidate, wanted, progress)[0]
 
         return self._with_room(judge_once, lambda verdict: verdict)
 
     def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
         """The verdict on a job and, of a correct candidate, the profiles it asks for. Raises as `evaluate` does."""
-        return self._with_room(lambda: self._report(job, progress), lambda report: report.verdict)
+        return self._with_room(lambda visit: self._report(job, progress, visit), lambda report: report.verdict)
 
-    def _with_room(self, judge_once: Callable[[], _Result], verdict_of: Callable[[_Result], Verdict]) -> _Result:
+    def _with_room(
+        self, judge_once: Callable[[Visit | None], _Result], verdict_of: Callable[[_Result], Verdict]
+    ) -> _Result:
         """What `judge_once` gives; where the device's memory did not suffice beside other programs, once more alone."""
         with self._admission.among_others() as visit:
             try:
-                result = judge_once()
+                result = judge_once(visit)
                 verdict = verdict_of(result)
                 short = verdict.outcome is Outcome.RUNTIME_ERROR and explain.is_short_of_memory(verdict.detail)
             except (HarnessError, ProblemError) as error:
@@ -111,7 +116,7 @@ class Judge:
         with self._admission.alone():
             self._close_idle_sessions(0)
             self._platform.empty_cache()
-            result = judge_once()
+            result = judge_once(None)
         self._require_open()
         return result
 
@@ -119,9 +124,9 @@ class Judge:
         """Whether what was short of memory shared the device's with other programs or problems."""
         return self._device.has_own_memory and (visit.had_company or len(self._sessions) > 1)
 
-    def _report(self, job: Job, progress: Progress) -> Report:
+    def _report(self, job: Job, progress: Progress, visit: Visit | None) -> Report:
         began, held = time.monotonic(), self.lease.thread_seconds
-        with self._session_for(job.problem, job.settings, progress) as session:
+        with self._session_for(job.problem, job.settings, progress, visit) as session:
             verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress)
             judged = time.monotonic()
             profiles: tuple[Profile, ...] = ()
@@ -181,10 +186,9 @@ class Judge:
             evaluation.abandon()
 
     @contextlib.contextmanager
-    def _beside_others(self, runner: RunnerHandle) -> Iterator[None]:
-        """Lend the device to others while a runner does what may take a minute and needs none for itself."""
-        background = self._device.background
-        with self.lease.lend(), background.work(), background.long_work(runner.freeze):
+    def _beside_others(self) -> Iterator[None]:
+        """Lend the device to others for what needs none for itself."""
+        with self.lease.lend(), self._device.background.work():
             yield
 
     def _prepare(self, evaluation: Evaluation, session: ProblemSession, settings: Settings, progress: Progress) -> None:
@@ -192,8 +196,7 @@ class Judge:
         timed = settings.timing_seconds > 0 and not evaluation.is_refused
         wanted = wanted_baselines(settings, self._platform) if timed else ()
         with ThreadPoolExecutor(1, "baselines") as beside:
-            first_call = session.workloads[0].first_call
-            started = beside.submit(session.baselines.start, wanted, first_call) if wanted else None
+            started = beside.submit(self._start_baselines, session, wanted) if wanted else None
             evaluation.prepare()
         if started is None:
             return
@@ -202,6 +205,10 @@ class Judge:
             progress("building the baselines")
             for workload in session.workloads:
                 workload.baselines.make_ready(wanted)
+
+    def _start_baselines(self, session: ProblemSession, wanted: tuple[str, ...]) -> None:
+        with self._device.background.work():
+            session.baselines.start(wanted, session.workloads[0].first_call)
 
     def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:
@@ -241,14 +248,19 @@ class Judge:
         )
 
     @contextlib.contextmanager
-    def _session_for(self, problem: Problem, settings: Settings, progress: Progress) -> Iterator[ProblemSession]:
-        """The session of a problem, kept open for the block."""
+    def _session_for(
+        self, problem: Problem, settings: Settings, progress: Progress, visit: Visit | None = None
+    ) -> Iterator[ProblemSession]:
+        """The session of a problem, kept open for the block; a visit waits until there is room for its program."""
         self._launch_runner_pool(settings)
         with self._turn:
             self._trusted.launch()
         progress("reading the problem")
         session = self._take_session(problem, settings)
         try:
+            if visit is not None and self._device.has_own_memory:
+                room = int(_ROOM_SHARE * self._device.memory_bytes)
+                self._admission.wait_for_room(visit, _needed_bytes(session), room)
             yield session
         finally:
             with self._turn:
@@ -401,3 +413,9 @@ def _forbid_inspection() -> None:
     except (AttributeError, OSError):
         # Not Linux.
         pass
+
+
+def _needed_bytes(session: ProblemSession) -> int:
+    """What judging a program takes of the device's memory at most, by what was seen of large problems."""
+    largest = max(workload.timed_inputs.working_bytes for workload in session.workloads)
+    return _COPIES * largest + _PROCESSES * _PROCESS_BYTES

@@ -92,9 +92,10 @@ class CandidateContext:
             if tool.alone:
                 # It holds the device for the program's calls, and not while it starts.
                 return self._profile(tool)
-            if tool.probe() and self.platform.builds_apart:
-                self._load_ahead()
-            with self.lease.hold(), self.session.cases.limit_threads():
+            if self.platform.builds_apart:
+                self._load_ahead(tool)
+            calm = self.session.cases.device.background.calm()
+            with self.lease.hold(), calm, self.session.cases.limit_threads():
                 return self._profile(tool)
         finally:
             self.seconds[tool.name] = time.monotonic() - began
@@ -156,11 +157,13 @@ class CandidateContext:
         calls = min(_CALLS * self.session.cases.call_seconds, 10 * self.settings.limits.call_seconds)
         return _LOOK_SECONDS + self.settings.limits.call_seconds + calls
 
-    def _load_ahead(self) -> None:
+    def _load_ahead(self, tool: Profiler) -> None:
         """Load the candidate while others have the device. What fails here fails again when it is asked for."""
         too_slow = self._lost or ("" if self.build else _too_slow(self.verdict))
-        if self._runner is None and self._loaded is None and not too_slow:
-            with self.session.cases.device.background.work(), contextlib.suppress(RunnerLost, ProgramError):
+        if self._runner is not None or self._loaded is not None or too_slow:
+            return
+        with self.session.cases.device.background.work(), contextlib.suppress(Exception):
+            if tool.probe():
                 self._loaded = self._load_candidate()
 
     def _start(self) -> RunnerHandle:

@@ -251,7 +251,7 @@ class RunnerHandle:
             before, times = times, self.scheduler_times()
             since, seen = seen, time.monotonic()
             if self._is_frozen:
-                deadline += seen - since
+                began, deadline = began + seen - since, deadline + seen - since
             elif before is not None:
                 lost = before.lost_ns(times, int((seen - since) * 1e9)) or 0
                 deadline = min(deadline + lost / 1e9, began + _LONGEST_STAY * seconds)

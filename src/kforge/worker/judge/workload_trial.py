@@ -103,7 +103,8 @@ class WorkloadTrial:
 
     def observe(self) -> None:
         """Find out whose work a call is; Refused where the policy does not allow it."""
-        self._run_beside_baselines("an observed call", self._observe)
+        with self._cases.device.background.calm():
+            self._run_beside_baselines("an observed call", self._observe)
 
     def _observe(self) -> None:
         """Observe which operators run, what native code is there, and what share of the time is the candidate's own.
@@ -174,8 +175,9 @@ class WorkloadTrial:
     def time(self) -> None:
         """Time the candidate, where that is asked for; Refused where its time cannot be believed."""
         if self._settings.timing_seconds > 0 and self._platform.can_time:
-            self._run_beside_baselines("a timed call", self._time)
-            self._compare_watched()
+            with self._cases.device.background.calm():
+                self._run_beside_baselines("a timed call", self._time)
+                self._compare_watched()
 
     def _time(self) -> None:
         if self._session.workload_name:
@@ -185,10 +187,7 @@ class WorkloadTrial:
         measurement = Measurement(
             self._session, self._settings, self._tolerance, self.findings, refuse_findings, self._known
         )
-        with self._cases.device.background.calm():
-            self.findings.timing = measurement.take(
-                self._runner, self.seconds, self.checks.usual_layout, self._progress
-            )
+        self.findings.timing = measurement.take(self._runner, self.seconds, self.checks.usual_layout, self._progress)
 
     def _compare_watched(self) -> None:
         """Refuse other work when watched than when timed: it shows in the time on the device."""

@@ -258,6 +258,10 @@ class _Runner:
 
     def _pack_build(self, request: PackBuild, fds: list[int]) -> Acknowledged:
         """What a program has built in this runner's folder, written to the judge's memory."""
+        watch = self._program.watch
+        if watch is not None:
+            # Whoever unpacks this would not know who wrote it.
+            watch.findings += watch.written_libraries(self._program.home)
         with self._program.phase("pack"):
             data = standalone.pack(self._program.home, request.tuned)
             with open(fds[0], "wb") as file:

@@ -76,7 +76,7 @@ def _watch_build(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        findings = [*watch.findings, *watch.written_libraries(os.path.join(home, "torch_extensions"))]
+        findings = [*watch.findings, *watch.written_libraries(home)]
         with open(os.path.join(folder, "findings.json"), "w", encoding="utf-8") as file:
             json.dump(findings, file)
 

@@ -438,3 +438,23 @@ def test_a_program_that_tunes_itself_compiles_in_a_runner_of_its_own_and_chooses
     verdict = judge.evaluate(scale_relu, Candidate(broken), UNTIMED)
     assert "ValueError in forward: no such kernel" in verdict.detail
     judge._close_idle_sessions(0)
+
+
+WRITES_A_LIBRARY = """
+import os
+folder = os.path.dirname(os.environ["TRITON_CACHE_DIR"]) + "/{folder}"
+os.makedirs(folder, exist_ok=True)
+open(folder + "/k.so", "wb").write(bytes(64))
+"""
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("folder", ["torch_extensions", "triton"])
+def test_a_library_that_a_program_wrote_itself_is_not_handed_on(apart: Watched, scale_relu: Any, folder: str) -> None:
+    judge = apart.judge
+    judge._close_idle_sessions(0)
+    source = faults.program(top="# triton, autotune", forward=WRITES_A_LIBRARY.format(folder=folder))
+    verdict = judge.evaluate(scale_relu, Candidate(source), UNTIMED)
+    assert verdict.outcome is Outcome.REJECTED, verdict.detail
+    assert verdict.rule == "embedded_binary"
+    judge._close_idle_sessions(0)

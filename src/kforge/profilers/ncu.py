@@ -14,7 +14,7 @@ from kforge.profilers.base import NothingSeen, Profiler, ProfilingContext, Stand
 from kforge.types import Artefact, Profile
 
 MOST_LAUNCHES = 5
-"""How many launches of a call are looked at: each takes the device one to two seconds, beside other programs."""
+"""How many launches of a call are looked at: each is run again and again, and takes the device a second or two."""
 _ENOUGH, _MOST_NAMES = 0.8, 4
 """The kernels to look at, where a call has more launches than that: the costliest, which make up so much of it."""
 _COPIES = ("Memcpy", "Memset")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kforge.worker.judge.background import Background
+from kforge.worker.judge.background import Background, Freeze
 
 pytestmark = pytest.mark.pure
 
@@ -119,28 +119,31 @@ def test_a_measurement_keeps_long_work_still_and_lets_short_work_go_on() -> None
 
 def test_who_is_stopped_on_the_way_leaves_nothing_frozen() -> None:
     background, frozen = Background(), Frozen()
-    began, end = threading.Event(), threading.Event()
+    end = threading.Event()
 
     @contextlib.contextmanager
     def broken() -> Iterator[bool]:
         raise KeyboardInterrupt
         yield True
 
-    def work() -> None:
-        with background.work(), background.long_work(frozen.freeze):
+    def work(freeze: Freeze, began: threading.Event) -> None:
+        with background.work(), background.long_work(freeze):
             began.set()
             end.wait(5)
 
-    long = threading.Thread(target=work)
-    long.start()
-    began.wait(5)
-    background._freezable.append(broken)
+    threads = []
+    for freeze in (frozen.freeze, broken):
+        began = threading.Event()
+        threads.append(threading.Thread(target=work, args=(freeze, began)))
+        threads[-1].start()
+        began.wait(5)
     with pytest.raises(KeyboardInterrupt), background.calm():
         pass
+    assert frozen.times == 1
     assert not frozen.now
-    background._freezable.remove(broken)
     end.set()
-    long.join(5)
+    for thread in threads:
+        thread.join(5)
     with background.quiet() as rests:
         assert rests
 

@@ -24,7 +24,7 @@ from kforge.worker.judge.held_outputs import InputsChanged, OutputCheck, WrongOu
 from kforge.worker.judge.host_timer import HostTimer
 from kforge.worker.judge.integrity import Observation, read_observation
 from kforge.worker.judge.interleaved_timer import Samples
-from kforge.worker.judge.lane import InputSets, Lane, TimedBlock
+from kforge.worker.judge.lane import Lane, TimedBlock
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
@@ -34,6 +34,9 @@ from kforge.worker.matrix_precision import allows
 from kforge.worker.protocol.calls import MeasureSavedMemory
 from kforge.worker.protocol.program import LoadPickled, LoadProgram
 
+FirstCall = Callable[[RunnerHandle, float], None]
+"""Has a runner make a call that nobody looks at, in so many seconds at most."""
+
 _TIMES_AGAIN = 2
 _COMPILE_SECONDS = 600.0
 _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-autotune"}
@@ -41,7 +44,7 @@ _MODES = {"compile": "default", "compile_tf32": "default", "autotune": "max-auto
 _IN_TF32 = ("tf32", "compile_tf32")
 _FAILURES = (ProgramError, RunnerLost, DeviceMemoryFull, torch.OutOfMemoryError)
 """What may go wrong with one baseline without harm to the others."""
-_PROCESS_BYTES = 1 << 30
+PROCESS_BYTES = 1 << 30
 """What a process takes of a device's memory before it holds anything."""
 _LEAST_DEVIATION, _LEAST_ON_PROCESSOR = 0.005, 0.03
 """By how much the same work may differ from one process to the next on a GPU, and on the processor: one comparison of
@@ -101,10 +104,10 @@ class Baselines:
                 self._lanes[name] = self._make(name)
             return self._lanes[name]
 
-    def start(self, wanted: tuple[str, ...], first_call: Callable[[], InputSets | None] = lambda: None) -> None:
+    def start(self, wanted: tuple[str, ...], first_call: FirstCall = lambda runner, seconds: None) -> None:
         """Start the processes of baselines that are yet to be measured, side by side, where there is room for them.
 
-        Each makes a call on `first_call`, in which libraries are loaded. What fails here fails again when it is
+        Each makes its `first_call`, in which libraries are loaded. What fails here fails again when it is
         measured, and is said then.
         """
         if self._self_deviation is not None:
@@ -113,7 +116,7 @@ class Baselines:
         state, device = self._cases.reference.state_bytes, self._cases.device
         device.give_back_all(self._cases.call_bytes)
         # Parameters, and what they come in; then calls need their share.
-        each = 2 * state + self._cases.call_bytes + _PROCESS_BYTES
+        each = 2 * state + self._cases.call_bytes + PROCESS_BYTES
         if len(names) * each + 4 * self._cases.set_bytes > device.free_bytes():
             return
         with ThreadPoolExecutor(len(names), "baselines") as threads:
@@ -123,7 +126,7 @@ class Baselines:
         """Whether it is another program than the same without TF32."""
         return name not in _IN_TF32 or self._cases.accepts_tf32 is not None
 
-    def _start_ahead(self, name: str, first_call: Callable[[], InputSets | None]) -> None:
+    def _start_ahead(self, name: str, first_call: FirstCall) -> None:
         with self._turn_of(name), contextlib.suppress(*_FAILURES):
             # Another thread may have measured it meanwhile.
             known = self._self_deviation is not None or (name in self._ratios and name != "eager")
@@ -131,21 +134,11 @@ class Baselines:
                 runner = self._start(name)
                 try:
                     if name not in _MODES:
-                        self._make_first_call(runner, first_call)
+                        first_call(runner, _COMPILE_SECONDS)
                 except BaseException:
                     runner.kill()
                     raise
                 self._started[name] = runner
-
-    def _make_first_call(self, runner: RunnerHandle, first_call: Callable[[], InputSets | None]) -> None:
-        sets = first_call()
-        if sets is None:
-            return
-        with contextlib.closing(sets):
-            seconds = self.deadline() + _COMPILE_SECONDS
-            lane = Lane(runner, sets, self._cases.outputs, seconds)
-            lane.warm_up([None])
-            lane.release(seconds)
 
     def make_ready(self, wanted: tuple[str, ...]) -> None:
         """Let torch.compile do its work before the device is held, for baselines that are yet to be measured.

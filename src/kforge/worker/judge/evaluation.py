@@ -17,8 +17,6 @@ from kforge.worker.judge import (
     domain,
     emulated_size,
     explain,
-    generality,
-    hazards,
     sanitizers,
     static_rules,
 )
@@ -28,7 +26,7 @@ from kforge.worker.judge.case_checks import CaseChecks
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import EvaluationFindings, make_evidence
 from kforge.worker.judge.held_out_sizes import SEEDS, HeldOutSize
-from kforge.worker.judge.lane import Lane
+from kforge.worker.judge.misuse import MisuseTrial
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.refusal import Refused
 from kforge.worker.judge.runner_failures import RunnerFailures, refuse_findings, refuse_patches
@@ -44,6 +42,7 @@ from kforge.worker.protocol.program import FinishRunner, ListPatches
 
 Progress = Callable[[str], None]
 Beside = Callable[[], contextlib.AbstractContextManager[None]]
+"""Others have the device in it."""
 
 _CARRIES_NAN = (
     "a NaN in its inputs reaches outputs that the reference keeps finite, as Strassen's algorithm carries it; without "
@@ -51,14 +50,10 @@ _CARRIES_NAN = (
 )
 
 
-Misuse = tuple[hazards.HazardTrial, generality.GeneralityTrial | None]
-"""What is tried of a program that passed."""
-
 _COMPILES_IN_CALLS = re.compile(r"\btriton\b")
 _TUNES_ITSELF = re.compile(r"\bautotune\b")
 """Beside other programs it would choose what suits their company."""
 _MOST_COMPILED = 64 << 20
-_NOT_TRIED = "what it does outside of what was verified could not be tried"
 _TOO_LITTLE_MEMORY = (DeviceMemoryFull, torch.OutOfMemoryError)
 
 
@@ -104,8 +99,6 @@ class Evaluation:
         self._compile_seconds = settings.limits.build_seconds if compiles_in_calls else 0.0
         """What the first call of each size may take on top, where the candidate compiles in it."""
         self._tunes_itself = compiles_in_calls and _TUNES_ITSELF.search(candidate.source) is not None
-        self._layouts_at_last: list[TensorLayout] = []
-        """The first module's parameters and buffers after its calls."""
         self.compiled = b""
         """What the candidate compiled in its calls, as an archive; empty where no profiler wants it."""
 
@@ -157,11 +150,14 @@ class Evaluation:
             with self._cases.limit_threads():
                 runner = self._judge_runner()
                 misuse = self._prepare_misuse(runner)
-            with self._lent() if misuse is not None else contextlib.nullcontext():
-                left = self._try_misuse(runner, misuse)
+            with self._lent() if misuse.makes_calls else contextlib.nullcontext():
+                misuse.run()
+                left = self._finish(runner)
                 self._mark("wait")
             with self._cases.limit_threads():
-                self._conclude_runner(left)
+                self._mark("end")
+                self._take_misuse(misuse)
+                self._conclude(left)
         except Refused as refusal:
             outcome, detail, rule = refusal.outcome, refusal.detail, refusal.rule
         finally:
@@ -320,14 +316,7 @@ class Evaluation:
         """Make a call whose result nobody looks at, where there is memory for it."""
         seconds = self._settings.limits.call_seconds + 20 * self._cases.call_seconds + self._compile_seconds
         self._progress("compiling")
-        sets = self._session.workloads[0].first_call()
-        if sets is None:
-            return
-        with contextlib.closing(sets):
-            lane = Lane(runner, sets, self._cases.outputs, seconds)
-            with self._long_work(runner):
-                lane.warm_up([None])
-            lane.release(seconds)
+        self._session.workloads[0].make_first_call(runner, seconds, functools.partial(self._long_work, runner))
 
     def _long_work(self, runner: RunnerHandle) -> contextlib.AbstractContextManager[None]:
         """What may be frozen for another program's measurement."""
@@ -397,12 +386,22 @@ class Evaluation:
         self._take_compiled(runner)
         return runner
 
-    def _conclude_runner(self, left: tuple[str, ...]) -> None:
+    def _prepare_misuse(self, runner: RunnerHandle) -> MisuseTrial:
+        self._progress("trying calls it was not made for")
+        calling = functools.partial(self._long_work, runner)
+        return MisuseTrial(self._session, runner, self._modules[0][1], self._trials[0].seconds, calling)
+
+    def _take_misuse(self, misuse: MisuseTrial) -> None:
+        """Keep what was found, and what the program may be called with; the reference is asked once more for that."""
+        self._findings.notes += misuse.notes
+        self._findings.hazards += misuse.hazards
+        self._findings.generality += misuse.generality
+        self._findings.domain = domain.make_domain(self._session, self._layouts(), misuse.layouts)
+
+    def _conclude(self, left: tuple[str, ...]) -> None:
         """Find out what needs no candidate any more. `left` are processes that it left running."""
-        self._mark("end")
         if left:
             raise Refused(Outcome.REJECTED, f"it left processes running: {', '.join(left[:5])}", "left_processes")
-        self._findings.domain = domain.make_domain(self._session, self._layouts(), self._layouts_at_last)
         self._mark("limit")
         for trial in self._trials:
             trial.find_limit()
@@ -507,46 +506,6 @@ class Evaluation:
         self._findings.notes += [f"not checked by {reason}" for reason in unused]
 
     # -- the end ---------------------------------------------------------------------------------------------------
-
-    def _prepare_misuse(self, runner: RunnerHandle) -> Misuse | None:
-        """What the reference gives outside of what was verified: None where that cannot be tried."""
-        self._progress("trying calls it was not made for")
-        if not hazards.can_be_tried(self._cases):
-            self._findings.notes.append("too large to try what it does outside of what was verified")
-            return None
-        module, seconds = self._modules[0][1], self._trials[0].seconds
-        calling = functools.partial(self._long_work, runner)
-        try:
-            changed = hazards.HazardTrial(runner, self._cases, module.matches, seconds, calling)
-            # Where sizes are declared, these have been tried.
-            declared = self._session.problem.workloads or self._session.problem.dynamic
-            if declared or self._cases.reference.backward:
-                return changed, None
-            return changed, generality.GeneralityTrial(runner, self._cases, seconds, calling)
-        except _TOO_LITTLE_MEMORY:
-            self._findings.notes.append(_NOT_TRIED)
-            return None
-
-    def _try_misuse(self, runner: RunnerHandle, misuse: Misuse | None) -> tuple[str, ...]:
-        """Note how the program behaves outside of what it was verified for, and end it; what it left running.
-
-        No part of the outcome but the last. It may crash.
-        """
-        module = self._modules[0][1]
-        self._layouts_at_last = module.layouts
-        if misuse is not None:
-            changed, other_inputs = misuse
-            try:
-                module.send_state(self._cases.timed_state, self._trials[0].seconds)
-                self._findings.hazards += changed.hazards()
-                if changed.is_alive and other_inputs is not None:
-                    other_inputs.run()
-                    self._findings.generality += other_inputs.lines
-                    self._findings.hazards += other_inputs.hazards
-            except (RunnerLost, ProgramError, *_TOO_LITTLE_MEMORY):
-                self._findings.notes.append(_NOT_TRIED)
-            self._layouts_at_last = changed.layouts or module.layouts
-        return self._finish(runner)
 
     def _layouts(self) -> list[list[TensorLayout]]:
         """Of each workload: the candidate's parameters and buffers as they were loaded."""

@@ -48,7 +48,7 @@ class GeneralityTrial:
         """Try every change, until one ends the runner."""
         for named, arguments, expected in self._changed:
             try:
-                wrong = self._call(arguments, expected, self._seed)
+                wrong = self._call(arguments, expected)
             except ProgramError as error:
                 message = " ".join(f"{error.report.kind}: {error.report.message}".split())[:_LONGEST_MESSAGE]
                 self.lines.append(f"{named}: raises {message}")
@@ -68,13 +68,13 @@ class GeneralityTrial:
             ("a size that is no multiple of 4", odd_sizes),
             ("a non-contiguous input", other_layouts),
         ):
-            tried = self._first_that_makes_sense(tree, tensors, candidates, self._seed)
+            tried = self._first_that_makes_sense(tree, tensors, candidates)
             if tried is not None:
                 arguments, expected, how = tried
                 yield f"{change} ({how})" if how else change, arguments, expected
 
     def _first_that_makes_sense(
-        self, tree: Any, tensors: Tensors, candidates: Callable[[Tensors], Iterator[tuple[Tensors, str]]], seed: int
+        self, tree: Any, tensors: Tensors, candidates: Callable[[Tensors], Iterator[tuple[Tensors, str]]]
     ) -> tuple[list[Any], Tensors, str] | None:
         """The first of some changes with which the reference runs, what it gives then, and the change in words."""
         for number, (changed, how) in enumerate(candidates(tensors)):
@@ -82,7 +82,7 @@ class GeneralityTrial:
                 break
             arguments = list(trees.unpack(tree, changed))
             try:
-                output = self._cases.reference.run(arguments, self._cases.timed_state, seed)
+                output = self._cases.reference.run(arguments, self._cases.timed_state, self._seed)
             except torch.OutOfMemoryError:
                 return None
             except Exception:
@@ -92,13 +92,13 @@ class GeneralityTrial:
                 return arguments, expected, how
         return None
 
-    def _call(self, arguments: list[Any], expected: Tensors, seed: int) -> bool:
+    def _call(self, arguments: list[Any], expected: Tensors) -> bool:
         """Call the program: whether what it gives is wrong. Raises ProgramError where it raises."""
         shapes = tuple(tensor.to("meta") for tensor in expected)
         with contextlib.closing(InputSets([arguments], self._cases.device)) as sets:
             lane = Lane(self._runner, sets, shapes, self._seconds)
             with self._calling():
-                block = lane.call([(0, 0, seed)], poison=True)
+                block = lane.call([(0, 0, self._seed)], poison=True)
             leaves = block.outputs[0].leaves
             if len(leaves) != len(expected) or not all(leaf.delivered for leaf in leaves):
                 return True

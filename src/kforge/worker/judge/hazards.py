@@ -23,6 +23,7 @@ from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, Runner
 from kforge.worker.protocol.calls import CallWithChangedState, ComputeGradients
 
 Calling = Callable[[], contextlib.AbstractContextManager[None]]
+"""What is entered for each call of a program."""
 
 _CLAUSES = {
     "dtype": "a parameter or buffer has another dtype",
@@ -50,6 +51,7 @@ class HazardTrial:
         self._cases = cases
         self._matches = matches
         self._seconds = seconds
+        self._gradient_seed = cases.derive("misuse", 2)
         self._arguments: list[Any] = cases.reference.inputs(cases.derive("misuse", 0))
         self._gradients = None if cases.reference.backward else self._expected_gradients()
         self.layouts: list[TensorLayout] = []
@@ -97,9 +99,9 @@ class HazardTrial:
     def _expected_gradients(self) -> tuple[list[str], list[torch.Tensor]] | None:
         """The program's parameters with a gradient, and what it is, the inputs' before them; None where none is."""
         arguments = self._arguments
-        names, seed = self._cases.reference.trainable_names(), self._gradient_seed()
+        names = self._cases.reference.trainable_names()
         try:
-            gradients = self._cases.reference.gradients(arguments, self._cases.timed_state, names, seed)
+            gradients = self._cases.reference.gradients(arguments, self._cases.timed_state, names, self._gradient_seed)
         except Exception:
             return None
         floats = [tensor for tensor in trees.pack(arguments)[1] if tensor.is_floating_point()]
@@ -112,24 +114,21 @@ class HazardTrial:
         there = any(bool(tensor.count_nonzero()) for tensor in expected)
         return ([match.name for match in matches], expected) if there else None
 
-    def _gradient_seed(self) -> int:
-        return self._cases.derive("misuse", 2)
-
     def _try_gradients(self) -> list[str]:
         """Try gradients: a clause where they are missing or wrong and the reference has them."""
         if self._gradients is None:
             return []
         try:
-            return self._compare_gradients(*self._gradients, self._gradient_seed())
+            return self._compare_gradients(*self._gradients)
         except RunnerLost:
             return [_CRASHES.format(_CLAUSES["gradient"])]
 
-    def _compare_gradients(self, names: list[str], expected: list[torch.Tensor], seed: int) -> list[str]:
+    def _compare_gradients(self, names: list[str], expected: list[torch.Tensor]) -> list[str]:
         layout = ArenaLayout()
         specs = [layout.place(tensor) for tensor in expected]
         arena = Arena.create(layout.size)
         try:
-            request = ComputeGradients(tuple(names), tuple(specs), arena.size, seed)
+            request = ComputeGradients(tuple(names), tuple(specs), arena.size, self._gradient_seed)
             with self._calling():
                 answer = self._runner.ask(request, self._seconds, (arena.fd,))
             if answer.raised:

@@ -26,7 +26,7 @@ from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Sett
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import explain
 from kforge.worker.judge.admission import Admission, Visit
-from kforge.worker.judge.baselines import wanted_baselines
+from kforge.worker.judge.baselines import PROCESS_BYTES, wanted_baselines
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
@@ -38,7 +38,7 @@ from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
 """Problems known at once before another is read."""
-_ROOM_SHARE, _COPIES, _PROCESSES, _PROCESS_BYTES = 0.9, 8, 6, 1 << 30
+_ROOM_SHARE, _COPIES, _PROCESSES = 0.9, 8, 6
 """What programs in hand may take of a device's memory; and what one takes: so many times what its timed calls go round
 in, as the judge, two baselines, itself and its profilers each hold a share of that, and the processes that hold it.
 """
@@ -208,7 +208,7 @@ class Judge:
 
     def _start_baselines(self, session: ProblemSession, wanted: tuple[str, ...]) -> None:
         with self._device.background.work():
-            session.baselines.start(wanted, session.workloads[0].first_call)
+            session.baselines.start(wanted, session.workloads[0].make_first_call)
 
     def _conclude(self, evaluation: Evaluation) -> Verdict:
         try:
@@ -418,4 +418,4 @@ def _forbid_inspection() -> None:
 def _needed_bytes(session: ProblemSession) -> int:
     """What judging a program takes of the device's memory at most, by what was seen of large problems."""
     largest = max(workload.timed_inputs.working_bytes for workload in session.workloads)
-    return _COPIES * largest + _PROCESSES * _PROCESS_BYTES
+    return _COPIES * largest + _PROCESSES * PROCESS_BYTES

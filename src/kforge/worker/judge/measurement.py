@@ -225,7 +225,7 @@ class Measurement:
         background = self._device.background
         with background.quiet() as rests:
             # What somebody launched who is frozen now goes on.
-            alone_there = rests and not background.is_frozen
+            undisturbed = rests and not background.is_frozen
             for _ in range(_LOOKS - 1):
                 samples = self._timer(runner, lane, baseline, every=False)
                 if not self._is_held_back(samples, name):
@@ -239,7 +239,7 @@ class Measurement:
                     self._findings.notes.append("the device became slower while it was measured; both sides alike")
                     return samples, 1.0
         what = f"beside it, the baseline takes {factor:.1f} times as long as on its own"
-        if alone_there and not self._device.platform.busy_because(self._device.number):
+        if undisturbed and not self._device.platform.busy_because(self._device.number):
             raise Refused(Outcome.REJECTED, what, "not_idle")
         self._findings.notes.append(
             f"{what}: its speedup is less by that; measure again when nobody else uses the device"

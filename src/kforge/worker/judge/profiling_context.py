@@ -9,6 +9,7 @@ import base64
 import contextlib
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,31 +170,19 @@ class CandidateContext:
     def _start(self) -> RunnerHandle:
         """A runner that holds the candidate, with the inputs of timed calls."""
         runner, self._loaded = self._loaded or self._load_candidate(), None
-        cases = self.session.cases
-        try:
-            Lane(runner, self.session.timed_inputs.unchanged_sets(), cases.outputs, self._seconds())
-        except NONSENSE as error:
-            runner.kill()
-            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
-        except BaseException:
-            runner.kill()
-            raise
+        with _killed_on_failure(runner):
+            sets = self.session.timed_inputs.unchanged_sets()
+            Lane(runner, sets, self.session.cases.outputs, self._seconds())
         return runner
 
     def _load_candidate(self) -> RunnerHandle:
         """A runner with the candidate loaded, its probes ready before it was."""
         runner = self.runner_pool.spawn_bounded(self.settings.limits, self.session.cases.set_bytes)
-        try:
+        with _killed_on_failure(runner):
             for tool in self._prepared:
                 if tool.probe():
                     runner.ask(PrepareProbe(tool.probe()), self._seconds())
             self._load(runner)
-        except NONSENSE as error:
-            runner.kill()
-            raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
-        except BaseException:
-            runner.kill()
-            raise
         return runner
 
     def _load(self, runner: RunnerHandle) -> None:
@@ -320,3 +309,16 @@ def _fitting_files(raw: tuple[Artefact, ...]) -> tuple[Artefact, ...]:
 
 def _make_printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+
+
+@contextlib.contextmanager
+def _killed_on_failure(runner: RunnerHandle) -> Iterator[None]:
+    """End a runner with whom something goes wrong; RunnerLost where it answers nonsense."""
+    try:
+        yield
+    except NONSENSE as error:
+        runner.kill()
+        raise RunnerLost("protocol", f"a reply that makes no sense ({type(error).__name__})") from None
+    except BaseException:
+        runner.kill()
+        raise

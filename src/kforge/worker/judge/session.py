@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +13,9 @@ from kforge.worker.judge import audit
 from kforge.worker.judge.baselines import Baselines
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.held_out_sizes import HeldOutSizes
-from kforge.worker.judge.lane import InputSets
+from kforge.worker.judge.lane import InputSets, Lane
 from kforge.worker.judge.problem_cases import ProblemCases
+from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.time_limit import TimeLimits
 from kforge.worker.judge.timed_inputs import TimedInputs
@@ -47,16 +50,28 @@ class WorkloadSession:
         """Whether another workload is always timed right before."""
 
     def draw_first_call(self) -> None:
-        """Draw the inputs of `first_call`; left out where they would be a good part of the device's memory."""
+        """Draw the inputs of a first call; left out where they would be a good part of the device's memory."""
         if not self.cases.device.is_scarce(self.cases.set_bytes):
             self._first_call = self.cases.reference.inputs(self.cases.derive("first call", 0))
 
-    def first_call(self) -> InputSets | None:
-        """Inputs for a call whose result nobody looks at, in which a program compiles; each program's own, since it may
-        find a way to write to them. Whoever asks closes them.
+    def make_first_call(
+        self,
+        runner: RunnerHandle,
+        seconds: float,
+        calling: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """Have a runner make a call whose result nobody looks at, in which it compiles and loads libraries.
+
+        Its inputs are its own, since a program may find a way to write to them; without any, no call is made.
+        `calling` is entered for the call itself.
         """
-        drawn = self._first_call
-        return None if drawn is None else InputSets([drawn], self.cases.device, read_only=True)
+        if self._first_call is None:
+            return
+        with contextlib.closing(InputSets([self._first_call], self.cases.device, read_only=True)) as sets:
+            lane = Lane(runner, sets, self.cases.outputs, seconds)
+            with calling():
+                lane.warm_up([None])
+            lane.release(seconds)
 
     def close(self) -> None:
         self.baselines.close()

@@ -44,16 +44,18 @@ class Admission:
                 self._inside.remove(visit)
                 self._changed.notify_all()
 
-    def wait_for_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> None:
+    def wait_for_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> int:
         """Wait until a program's share of the device's memory is free of others' shares, or nobody has one.
 
-        First come, first served: a large one is not passed by small ones for ever.
+        First come, first served: a large one is not passed by small ones for ever. What all that were let in need
+        together.
         """
         with self._changed:
             self._wanting_room.append(visit)
             try:
                 self._changed.wait_for(lambda: self._has_room(visit, needed_bytes, all_bytes))
                 visit.needed_bytes = needed_bytes
+                return sum(other.needed_bytes for other in self._inside)
             finally:
                 self._wanting_room.remove(visit)
                 self._changed.notify_all()

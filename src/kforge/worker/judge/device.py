@@ -99,6 +99,17 @@ class Device:
             return self.memory_bytes
         return self.platform.free_bytes(self.number) + self.platform.cached_bytes(self.number)
 
+    def unheld_bytes(self) -> int:
+        """What any process could still allocate on a device with memory of its own."""
+        return self.platform.free_bytes(self.number)
+
+    def gained_bytes(self) -> int:
+        """Memory that this process gained at most since this was last asked; 0 where the host's is all there is."""
+        if not self.has_own_memory:
+            return 0
+        self.platform.select_device(self.number)
+        return self.platform.peak_bytes()
+
     @contextmanager
     def as_default(self) -> Iterator[None]:
         """The device as the calling thread's default for what the problem's own code makes."""

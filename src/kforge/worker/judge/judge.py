@@ -38,9 +38,10 @@ from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
 """Problems known at once before another is read."""
-_ROOM_SHARE, _COPIES, _PROCESSES = 0.9, 8, 6
+_ROOM_SHARE, _COPIES, _CALLS, _PROCESSES = 0.9, 8, 5, 6
 """What programs in hand may take of a device's memory; and what one takes: so many times what its timed calls go round
-in, as the judge, two baselines, itself and its profilers each hold a share of that, and the processes that hold it.
+in, as the judge, two baselines, itself and its profilers each hold a share of that, or so many times what a call gains
+meanwhile, as the judge does in float64 and each of the others in float32; and the processes that hold it.
 """
 _Result = TypeVar("_Result")
 
@@ -260,11 +261,18 @@ class Judge:
         try:
             if visit is not None and self._device.has_own_memory:
                 room = int(_ROOM_SHARE * self._device.memory_bytes)
-                self._admission.wait_for_room(visit, _needed_bytes(session), room)
+                self._clear_room(self._admission.wait_for_room(visit, _needed_bytes(session), room))
             yield session
         finally:
             with self._turn:
                 self._in_use[id(session)] -= 1
+
+    def _clear_room(self, needed_bytes: int) -> None:
+        """Have problems that no program is judged on give up what they hold, where the rest may be too little."""
+        if self._device.unheld_bytes() < needed_bytes:
+            with self.lease.hold():
+                self._close_idle_sessions(0)
+                self._platform.empty_cache()
 
     def session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """The session of a problem: what is known of it, from before or made now."""
@@ -417,5 +425,6 @@ def _forbid_inspection() -> None:
 
 def _needed_bytes(session: ProblemSession) -> int:
     """What judging a program takes of the device's memory at most, by what was seen of large problems."""
-    largest = max(workload.timed_inputs.working_bytes for workload in session.workloads)
-    return _COPIES * largest + _PROCESSES * PROCESS_BYTES
+    held = max(workload.timed_inputs.working_bytes for workload in session.workloads)
+    gained = max(workload.cases.gained_bytes for workload in session.workloads)
+    return max(_COPIES * held, _CALLS * gained) + _PROCESSES * PROCESS_BYTES

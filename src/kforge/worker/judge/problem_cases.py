@@ -87,7 +87,10 @@ class ProblemCases:
         self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
         """Whether an argument holds floating values."""
         try:
+            self.device.gained_bytes()
             first = self.reference.run(arguments, self.initial_state, seed)
+            self.gained_bytes = self.device.gained_bytes()
+            """What a call takes of the device's memory at most, its outputs included."""
             spent = self.reference.call_seconds(arguments, self.initial_state, seed)
             launching = self.reference.launch_seconds(arguments, self.initial_state, seed)
             other = self.reference.run(arguments, self.initial_state, seed + 1)
@@ -176,7 +179,7 @@ class ProblemCases:
 
     def _give_back(self) -> None:
         """Return memory that is kept for later, where a call's is a good part of the device's and little is free."""
-        self.device.give_back(self.call_bytes)
+        self.device.give_back(max(self.call_bytes, self.gained_bytes))
 
     def give_back_all(self) -> None:
         """Return all memory that is kept for later, where a call's is a good part of the device's."""

@@ -14,6 +14,7 @@ import makers
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
 from kforge.worker.judge import explain
+from kforge.worker.judge import judge as judging
 from kforge.worker.judge.admission import Admission, Visit
 from kforge.worker.judge.judge import Judge
 
@@ -163,3 +164,39 @@ def test_several_that_fit_are_there_at_once() -> None:
     for thread in threads:
         thread.join(20)
     assert not together.broken
+
+
+def test_whoever_is_let_in_is_told_what_all_inside_need() -> None:
+    admission = Admission()
+    with admission.among_others() as first, admission.among_others() as second:
+        assert admission.wait_for_room(first, 30, 100) == 30
+        assert admission.wait_for_room(second, 50, 100) == 80
+
+
+@pytest.mark.parametrize(("unheld", "closed"), [(79, True), (80, False)])
+def test_problems_that_nobody_is_judged_on_give_way_where_memory_is_short(
+    judge: Any, monkeypatch: pytest.MonkeyPatch, unheld: int, closed: bool
+) -> None:
+    class Session:
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    idle, used = Session(), Session()
+    judge._sessions.update({("idle",): idle, ("used",): used})
+    judge._in_use[id(used)] = 1
+    judge._device.unheld_bytes = lambda: unheld
+    judge._clear_room(80)
+    assert (idle.is_closed, used.is_closed) == (closed, False)
+
+
+def test_what_a_program_needs_is_by_its_inputs_or_by_what_a_call_takes() -> None:
+    def session(held: int, gained: int) -> Any:
+        inputs, cases = SimpleNamespace(working_bytes=held), SimpleNamespace(gained_bytes=gained)
+        return SimpleNamespace(workloads=[SimpleNamespace(timed_inputs=inputs, cases=cases)])
+
+    small = judging._needed_bytes(session(1, 1))
+    assert judging._needed_bytes(session(4 << 30, 1)) > small + (4 << 30)
+    attention = judging._needed_bytes(session(1, 17 << 30))
+    assert attention > small + 4 * (17 << 30), "the judge in float64, two baselines and the program"

@@ -89,16 +89,48 @@ class TestFolder:
         pictures = (Image("image/png", b"\x89PNG\x00\xff"),)
         raw = (Artefact("counters.csv", "text/csv", bytes(range(256)) * 100),)
         profile = Profile("ncu", {"share": 0.5}, "text", pictures, raw=raw)
-        folder.put(JOB)
+        asked = replace(JOB, settings=Settings(profilers=("ncu",)))
+        folder.put(asked)
         (there,) = bundle_maker.packed(folder)
         moved = replace(there, problem=replace(there.problem, path="/moved/sample.py"))
         bundle_maker.write(folder, bundle_maker.report_on(moved, 1.5, (profile,)))
-        found = folder.report(JOB)
+        found = folder.report(asked)
         assert found is not None
         assert found.verdict.evidence is not None
         assert (found.job, found.verdict.speedup, found.profiles) == (JOB.id, 1.5, (profile,))
         assert (found.verdict.evidence.problem, found.verdict.evidence.candidate) == (JOB.problem, JOB.candidate)
         assert found.verdict.evidence.device == {"processor": "elsewhere"}
+
+    def test_who_wants_fewer_profiles_of_a_program_has_the_verdict_of_who_wants_more(
+        self, folder: BundleFolder
+    ) -> None:
+        plain, some = JOB, replace(JOB, settings=Settings(profilers=("ncu",)), profile_above=2.0)
+        other = replace(JOB, settings=Settings(profilers=("roofline", "ncu")), profile_above=1.5)
+        for job in (plain, some, other, plain):
+            folder.put(job)
+        (there,) = bundle_maker.packed(folder)
+        assert (there.settings.profilers, there.profile_above) == (("ncu", "roofline"), 1.5)
+        seen = (Profile("ncu", text="counters"), Profile("roofline", text="bound"))
+        bundle_maker.write(folder, bundle_maker.report_on(there, 1.7, seen))
+        for job in (plain, some, other):
+            found = folder.report(job)
+            assert found is not None
+            assert found.verdict.evidence is not None
+            assert replace(found.verdict.evidence.settings, seed=None) == job.settings
+            assert {profile.tool for profile in found.profiles} == set(job.settings.profilers)
+        assert folder.waiting_count() == 0
+
+    @pytest.mark.parametrize(("result", "counts"), [(1.7, False), (Outcome.MISMATCH, True)])
+    def test_a_program_that_was_not_profiled_is_judged_again_for_who_wants_that_if_it_is_correct(
+        self, folder: BundleFolder, result: float | Outcome, counts: bool
+    ) -> None:
+        folder.put(JOB)
+        bundle_maker.write(folder, bundle_maker.report_on(bundle_maker.packed(folder)[0], result))
+        wanting = replace(JOB, settings=Settings(profilers=("ncu",)))
+        folder.put(wanting)
+        assert folder.has_report(JOB)
+        assert folder.has_report(wanting) == counts
+        assert folder.waiting_count() == (0 if counts else 1)
 
     @pytest.mark.parametrize(
         ("change", "says"),

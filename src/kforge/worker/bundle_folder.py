@@ -9,9 +9,10 @@
       errors/ID.txt     why there is none: the problem or the machine is at fault, not the program
       machine.json      what the machine over there is like, by platform
 
-ID is the problem's name and a hash of everything that decides the verdict: problem, program, platform, settings. Equal
-jobs are one job, whoever asks, and are carried out once. A file appears whole or not at all, and nothing is changed in
-place, so any of this may be copied at any moment; a job is open as long as no report answers it.
+ID is the problem's name and a hash of everything that decides the verdict: problem, program, platform, settings, but
+not the profiles that are wanted beside it. Equal jobs are one job, whoever asks, and are carried out once. A file
+appears whole or not at all, and nothing is changed in place, so any of this may be copied at any moment; a job is open
+as long as no report answers it.
 """
 
 from __future__ import annotations
@@ -106,24 +107,28 @@ class BundleFolder:
             )
 
     def put(self, job: Job) -> None:
-        """Leave a job to be carried out; the same job again is the same file."""
+        """Leave a job to be carried out; the same job again is the same file, with the profiles that both ask for."""
+        path = self._job_file(self.name(job))
+        job = self._with_profiles_asked_before(job, path)
         encoded = jsonable.encode(job)
         name = _identity(encoded)
-        path = self._job_file(name)
         if job.problem.payload:
             encoded["problem"]["payload"] = self._put_payload(job)
         data = json.dumps({"format": FORMAT, "python": PYTHON, "job": {**encoded, "id": name}}, indent=1).encode()
         if not (self.path / "README.txt").exists():
             self._write("README.txt", _README.encode())
-        if not path.exists() or (path.read_bytes() != data and self._asks_for_more(job, path)):
+        if not path.exists() or path.read_bytes() != data:
             self._write(f"jobs/{name}.json", data)
 
-    def _asks_for_more(self, job: Job, path: Path) -> bool:
-        """Whether the file's job is to be replaced: not where it asks for profiles of slower programs too."""
+    def _with_profiles_asked_before(self, job: Job, path: Path) -> Job:
+        """The job, with the profiles that the same job in this file asks for as well, and of slower programs too."""
         try:
-            return job.profile_above <= self._read_job(path).job.profile_above
+            before = self._read_job(path).job
         except WireError:
-            return True
+            return job
+        wanted = dict.fromkeys((*before.settings.profilers, *job.settings.profilers))
+        least = min(each.profile_above for each in (before, job) if each.settings.profilers or not wanted)
+        return replace(job, settings=replace(job.settings, profilers=tuple(wanted)), profile_above=least)
 
     def jobs(self) -> Iterator[BundledJob | str]:
         """Every job, or a sentence about a file that holds none."""
@@ -142,8 +147,12 @@ class BundleFolder:
         if report is None or report.verdict.evidence is None:
             return None
         # The problem over there has another path, and the program may have come from another attempt.
-        evidence = replace(report.verdict.evidence, problem=job.problem, candidate=job.candidate)
-        return replace(report, job=job.id, verdict=replace(report.verdict, evidence=evidence))
+        profilers = job.settings.profilers
+        made = report.verdict.evidence
+        settings = replace(made.settings, profilers=profilers)
+        evidence = replace(made, problem=job.problem, candidate=job.candidate, settings=settings)
+        profiles = tuple(profile for profile in report.profiles if profile.tool in profilers)
+        return replace(report, job=job.id, verdict=replace(report.verdict, evidence=evidence), profiles=profiles)
 
     def error(self, job: Job) -> str:
         """Why the last try to carry a job out gave no report; empty if there was none."""
@@ -246,10 +255,13 @@ def _payload_place(job: Job) -> str:
 
 
 def _identity(encoded: Any) -> str:
-    """The name of a job in its JSON form, from all that decides the verdict: not where things lie or who asks."""
+    """The name of a job in its JSON form, from all that decides the verdict: not where things lie, who asks, or which
+    profiles are wanted beside it.
+    """
     problem, candidate = dict(encoded["problem"]), encoded["candidate"]
     for name in ("path", "payload"):
         problem.pop(name, None)
-    decides = [problem, candidate["source"], candidate["platform"], encoded["settings"]]
+    settings = {name: value for name, value in encoded["settings"].items() if name != "profilers"}
+    decides = [problem, candidate["source"], candidate["platform"], settings]
     digest = text_hash(json.dumps(decides, sort_keys=True))
     return f"{_ODD.sub('_', problem['name'])[:_LONGEST_NAME]}-{digest}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kforge import jsonable
 from kforge.errors import WireError
-from kforge.types import Job, Report
+from kforge.types import Job, Outcome, Report
 
 
 def read_report(path: Path, job: Job) -> Report | None:
@@ -42,6 +42,10 @@ def _mismatch(report: Report, job: Job) -> str:
         return "its evidence is about another program"
     if evidence.problem.id != job.problem.id:
         return "it is about another problem"
-    if replace(evidence.settings, seed=job.settings.seed) != job.settings:
+    settings = job.settings
+    if replace(evidence.settings, seed=settings.seed, profilers=settings.profilers) != settings:
         return "the program was judged with other settings"
+    missing = [name for name in settings.profilers if name not in evidence.settings.profilers]
+    if missing and report.verdict.outcome is Outcome.CORRECT:
+        return f"it was not profiled with {missing[0]}"
     return ""

@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import makers
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
 from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun
+from kforge.types import Job, Profile
+from kforge.worker.judge import profiling_context
 from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.standalone import standalone_request
 from kforge.worker.runner import standalone
@@ -285,3 +288,53 @@ def test_what_a_tool_does_after_the_calls_is_done_without_the_device(judge: Any,
 def test_a_tool_that_goes_on_for_ever_after_the_calls_is_ended(alone: Any) -> None:
     with pytest.raises(NothingSeen, match="could not be run by itself"):
         alone(program(), ("sh", "-c", '"$@"; sleep 600', "sh"), seconds=6.0, takes_turns=True)
+
+
+class Together(Profiler):
+    """One of several tools that run the program alone and are there at once."""
+
+    alone = True
+
+    def __init__(self, name: str, there: threading.Barrier) -> None:
+        self.name = name
+        self._there = there
+
+    def collect(self, context: Any) -> Profile:
+        self._there.wait(60)
+        done = context.standalone(("env",), seconds=60.0)
+        return Profile(self.name, text=f"status {done.status}, after {', '.join(context.earlier)}")
+
+
+class Before(Profiler):
+    name = "before"
+
+    def collect(self, context: Any) -> Profile:
+        return Profile("before", text="seen")
+
+
+class Broken(Profiler):
+    name = "broken"
+    alone = True
+
+    def collect(self, context: Any) -> Profile:
+        raise RuntimeError("no good")
+
+
+@pytest.mark.toolchain
+def test_tools_that_run_the_program_alone_do_so_side_by_side(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = threading.Barrier(2)
+    tools = {"one": Together("one", there), "before": Before(), "two": Together("two", there), "broken": Broken()}
+    monkeypatch.setattr(profiling_context, "_find_profiler", lambda name: tools.get(name, "not here"))
+    names = ("one", "before", "absent", "two", "broken")
+    settings = replace(UNTIMED, profilers=names)
+    job = Job("job", scale_relu, Candidate(program()), settings)
+    report = judge.report(job)
+    assert [profile.tool for profile in report.profiles] == list(names)
+    texts = {profile.tool: profile.text or profile.absent for profile in report.profiles}
+    assert texts["one"] == texts["two"] == "status 0, after before"
+    assert (texts["before"], texts["absent"]) == ("seen", "not here")
+    assert "no good" in texts["broken"]
+    assert {"one", "before", "two", "broken"} <= set(report.seconds)
+    assert report.seconds["device"] < report.seconds["verdict"] + report.seconds["profiles"]

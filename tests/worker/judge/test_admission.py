@@ -166,6 +166,24 @@ def test_several_that_fit_are_there_at_once() -> None:
     assert not together.broken
 
 
+def test_a_share_that_is_lowered_lets_others_in() -> None:
+    admission, entered = Admission(), threading.Event()
+
+    def visit() -> None:
+        with admission.among_others() as there:
+            admission.wait_for_room(there, 60, 100)
+            entered.set()
+
+    with admission.among_others() as first:
+        admission.wait_for_room(first, 80, 100)
+        other = threading.Thread(target=visit)
+        other.start()
+        assert not entered.wait(0.2)
+        admission.lower_share(first, 0.5)
+        assert entered.wait(20)
+        other.join(20)
+
+
 def test_whoever_is_let_in_is_told_what_all_inside_need() -> None:
     admission = Admission()
     with admission.among_others() as first, admission.among_others() as second:

@@ -60,6 +60,12 @@ class Admission:
                 self._wanting_room.remove(visit)
                 self._changed.notify_all()
 
+    def lower_share(self, visit: Visit, part: float) -> None:
+        """Leave a part of a program's share to others; it keeps the rest until the end."""
+        with self._changed:
+            visit.needed_bytes = int(part * visit.needed_bytes)
+            self._changed.notify_all()
+
     def _has_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> bool:
         taken = sum(other.needed_bytes for other in self._inside)
         return self._wanting_room[0] is visit and (not taken or taken + needed_bytes <= all_bytes)

@@ -59,13 +59,15 @@ _LABELS = {
 
 
 def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
-    """The baselines to time, in order."""
+    """The baselines to time, in order; without torch.compile nothing is held against the best of them."""
     wanted = ["eager"]
-    if "tf32" in platform.baselines:
+    with_compile = settings.compile_baseline or settings.baseline in ("compile", "compile_tf32", "best")
+    has_tf32 = "tf32" in platform.baselines
+    if has_tf32 and (with_compile or settings.baseline == "tf32"):
         wanted.append("tf32")
-    if settings.compile_baseline or settings.baseline in ("compile", "compile_tf32", "best"):
+    if with_compile:
         wanted.append("compile")
-        if "tf32" in wanted and (settings.baseline == "compile_tf32" or allows(settings.precision, "tf32")):
+        if has_tf32 and (settings.baseline == "compile_tf32" or allows(settings.precision, "tf32")):
             # What its user could have had in the precision that a candidate may use.
             wanted.append("compile_tf32")
     if settings.autotune_baseline or settings.baseline == "autotune":

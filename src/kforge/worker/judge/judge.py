@@ -38,11 +38,13 @@ from kforge.worker.sandbox import kernel, levels
 
 _KEPT_SESSIONS, _KEPT_ON_DEVICE = 3, 12
 """Problems known at once before another is read."""
-_ROOM_SHARE, _COPIES, _CALLS, _PROCESSES = 0.9, 8, 5, 6
+_ROOM_SHARE, _COPIES, _CALLS, _PROCESSES = 0.9, 8, 7, 6
 """What programs in hand may take of a device's memory; and what one takes: so many times what its timed calls go round
 in, as the judge, two baselines, itself and its profilers each hold a share of that, or so many times what a call gains
 meanwhile, as the judge does in float64 and each of the others in float32; and the processes that hold it.
 """
+_PROFILED_PART = 0.6
+"""Of that, what profiling takes: the program, twice at most, and eager, but no twin of it and no reference."""
 _Result = TypeVar("_Result")
 
 
@@ -134,6 +136,8 @@ class Judge:
             each: dict[str, float] = {}
             in_turns = 0.0
             if _is_profiled(job, verdict):
+                if visit is not None:
+                    self._admission.lower_share(visit, _PROFILED_PART)
                 context = self._profiling_context(session, job, verdict, compiled)
                 progress("profiling")
                 profiles = context.profiles(job.settings.profilers)

@@ -10,6 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +46,7 @@ _MAX_METRICS, _MAX_TEXT, _MAX_IMAGES, _MAX_IMAGE_BYTES, _MAX_RAW_BYTES = 256, 20
 
 @dataclass
 class CandidateContext:
-    """A ProfilingContext: a candidate as its profilers see it, one after another, for one call of `profiles`."""
+    """A ProfilingContext: a candidate as its profilers see it, for one call of `profiles`."""
 
     session: ProblemSession
     candidate: Candidate
@@ -72,20 +73,52 @@ class CandidateContext:
     """The profiler whose turn it is."""
 
     def profiles(self, names: tuple[str, ...]) -> tuple[Profile, ...]:
-        """One profile for each name, in that order."""
+        """One profile for each name, in that order. Profilers that run the program alone come last, side by side."""
         if self.platform.emulated:
             return tuple(Profile(name, absent=_EMULATED) for name in dict.fromkeys(names))
-        tools = {name: _find_profiler(name) for name in dict.fromkeys(names)}
+        found = {name: _find_profiler(name) for name in dict.fromkeys(names)}
+        tools = {name: tool for name, tool in found.items() if isinstance(tool, Profiler)}
+        absent = {name: Profile(name, absent=tool) for name, tool in found.items() if not isinstance(tool, Profiler)}
+        self._prepared = list(tools.values())
         self.earlier.clear()
-        self._prepared = [tool for tool in tools.values() if isinstance(tool, Profiler)]
         try:
             for name, tool in tools.items():
-                self.earlier[name] = self._collect(tool) if isinstance(tool, Profiler) else Profile(name, absent=tool)
-            return tuple(self.earlier.values())
+                if not tool.alone:
+                    self.earlier[name] = self._collect(tool)
         finally:
-            for runner in (self._runner, self._loaded):
-                if runner is not None:
-                    runner.end()
+            self._end_runners()
+        seen = absent | self.earlier | self._collect_alone([tool for tool in tools.values() if tool.alone])
+        return tuple(seen[name] for name in found)
+
+    def _collect_alone(self, tools: list[Profiler]) -> dict[str, Profile]:
+        """The profiles of tools that run the program alone, each with what was seen before all of them."""
+        if not tools:
+            return {}
+        contexts = [self._own_context() for _ in tools]
+        with ThreadPoolExecutor(len(tools), "kforge-profiler") as threads:
+            profiles = list(threads.map(CandidateContext._collect_as_only, contexts, tools))
+        for context in contexts:
+            self.seconds |= context.seconds
+            self.turn_seconds += context.turn_seconds
+        return dict(zip((tool.name for tool in tools), profiles, strict=True))
+
+    def _own_context(self) -> CandidateContext:
+        """The same candidate for one tool among others."""
+        return replace(self, seconds={}, earlier=dict(self.earlier), turn_seconds=0.0, _runner=None, _loaded=None)
+
+    def _collect_as_only(self, tool: Profiler) -> Profile:
+        held = self.lease.thread_seconds
+        try:
+            return self._collect(tool)
+        finally:
+            self._end_runners()
+            self.turn_seconds += self.lease.thread_seconds - held
+
+    def _end_runners(self) -> None:
+        for runner in (self._runner, self._loaded):
+            if runner is not None:
+                runner.end()
+        self._runner = self._loaded = None
 
     def _collect(self, tool: Profiler) -> Profile:
         began = time.monotonic()

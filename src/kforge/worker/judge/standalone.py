@@ -69,6 +69,7 @@ def run_standalone(
             # Of its own: another program of the same problem may be timed on the others meanwhile.
             drawn = InputSets([cases.reference.inputs(cases.derive("alone", 0))], cases.device, read_only=True)
             held.callback(drawn.close)
+        with cases.device.background.work():
             Lane(runner, drawn, cases.outputs, _MAPPING_SECONDS)
         turn.begin(runner)
         # The turn ends what takes too long; how long others keep the device is not the program's affair.

@@ -413,3 +413,24 @@ def test_the_examples_kernels_compile(path: Path, tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / f"{number}.cubin").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.pure
+def test_what_was_gained_is_counted_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, peak, current = {0: 20, 1: 1}, {0: 20, 1: 1}, [0]
+    cuda = SimpleNamespace(
+        current_device=lambda: current[0],
+        max_memory_allocated=lambda: peak[current[0]],
+        memory_allocated=lambda: held[current[0]],
+        reset_peak_memory_stats=lambda: peak.update({current[0]: held[current[0]]}),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(gpu, "_held_before", {})
+    platform = Cuda()
+    for number in (0, 1):
+        current[0] = number
+        platform.peak_bytes()
+    peak[0], peak[1] = 25, 4
+    for number, gained in ((0, 5), (1, 3), (0, 0)):
+        current[0] = number
+        assert platform.peak_bytes() == gained

@@ -38,6 +38,7 @@ from kforge.types import (
     Settings,
     Verdict,
 )
+from kforge.worker import bundle_folder
 from kforge.worker.bundle_folder import EMULATED, PYTHON, BundleFolder
 
 HERE = Path(__file__).parents[1]
@@ -109,28 +110,68 @@ class TestFolder:
         for job in (plain, some, other, plain):
             folder.put(job)
         (there,) = bundle_maker.packed(folder)
-        assert (there.settings.profilers, there.profile_above) == (("ncu", "roofline"), 1.5)
-        seen = (Profile("ncu", text="counters"), Profile("roofline", text="bound"))
-        bundle_maker.write(folder, bundle_maker.report_on(there, 1.7, seen))
+        assert (set(there.settings.profilers), there.profile_above) == ({"ncu", "roofline"}, 1.5)
+        seen = tuple(Profile(name, text="seen") for name in there.settings.profilers)
+        took = {"verdict": 5.0, "profiles": 9.0, "device": 7.0, "device for profiles": 3.0, "ncu": 6.0, "roofline": 2.0}
+        bundle_maker.write(folder, replace(bundle_maker.report_on(there, 2.7, seen), seconds=took))
         for job in (plain, some, other):
             found = folder.report(job)
             assert found is not None
             assert found.verdict.evidence is not None
             assert replace(found.verdict.evidence.settings, seed=None) == job.settings
             assert {profile.tool for profile in found.profiles} == set(job.settings.profilers)
+            assert {"ncu", "roofline"} & set(found.seconds) == set(job.settings.profilers)
+        plainly = folder.report(plain)
+        assert plainly is not None
+        assert plainly.seconds == {"verdict": 5.0, "profiles": 0.0, "device": 4.0}
         assert folder.waiting_count() == 0
 
-    @pytest.mark.parametrize(("result", "counts"), [(1.7, False), (Outcome.MISMATCH, True)])
-    def test_a_program_that_was_not_profiled_is_judged_again_for_who_wants_that_if_it_is_correct(
-        self, folder: BundleFolder, result: float | Outcome, counts: bool
+    @pytest.mark.parametrize(
+        ("result", "above", "counts"), [(1.7, 0.0, False), (1.7, 9.0, True), (Outcome.MISMATCH, 0.0, True)]
+    )
+    def test_a_program_that_was_not_profiled_is_judged_again_for_who_would_read_that(
+        self, folder: BundleFolder, result: float | Outcome, above: float, counts: bool
     ) -> None:
         folder.put(JOB)
         bundle_maker.write(folder, bundle_maker.report_on(bundle_maker.packed(folder)[0], result))
-        wanting = replace(JOB, settings=Settings(profilers=("ncu",)))
+        wanting = replace(JOB, settings=Settings(profilers=("ncu",)), profile_above=above)
         folder.put(wanting)
         assert folder.has_report(JOB)
         assert folder.has_report(wanting) == counts
         assert folder.waiting_count() == (0 if counts else 1)
+
+    def test_a_program_too_slow_to_be_profiled_for_one_is_judged_again_for_another(self, folder: BundleFolder) -> None:
+        fast = replace(JOB, settings=Settings(profilers=("ncu",)), profile_above=9.0)
+        folder.put(fast)
+        bundle_maker.write(folder, bundle_maker.report_on(bundle_maker.packed(folder)[0], 1.7))
+        assert folder.has_report(fast)
+        with pytest.raises(WireError, match="did not need its profile by ncu"):
+            folder.report(replace(fast, profile_above=0.0))
+
+    def test_profilers_are_known_in_either_spelling_and_by_what_they_are_given(self, folder: BundleFolder) -> None:
+        names = ("trace-view", "screenshot:python a.py", "screenshot:python b.py")
+        one = replace(JOB, settings=Settings(profilers=names))
+        other = replace(JOB, settings=Settings(profilers=("trace_view", names[2])))
+        folder.put(one)
+        folder.put(other)
+        (there,) = bundle_maker.packed(folder)
+        assert len(there.settings.profilers) == 3
+        seen = tuple(Profile(name.partition(":")[0].replace("-", "_"), text=name) for name in there.settings.profilers)
+        bundle_maker.write(folder, bundle_maker.report_on(there, 1.7, seen))
+        for job in (one, other):
+            found = folder.report(job)
+            assert found is not None
+            wanted = [name.replace("-", "_") for name in job.settings.profilers]
+            assert [profile.text.replace("-", "_") for profile in found.profiles] == wanted
+
+    def test_a_job_of_an_earlier_version_is_said_to_be_one(self, folder: BundleFolder) -> None:
+        folder.put(JOB)
+        path = next((folder.path / "jobs").glob("*.json"))
+        name = bundle_folder._identity(json.loads(path.read_text())["job"], ())
+        path.rename(path.with_name(f"{name}.json"))
+        (said,) = folder.jobs()
+        assert isinstance(said, str)
+        assert "earlier version" in said
 
     @pytest.mark.parametrize(
         ("change", "says"),

@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ import makers
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
 from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun
-from kforge.types import Job, Profile
+from kforge.types import Job, Outcome, Profile
 from kforge.worker.judge import profiling_context
 from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.standalone import standalone_request
@@ -337,4 +338,80 @@ def test_tools_that_run_the_program_alone_do_so_side_by_side(
     assert (texts["before"], texts["absent"]) == ("seen", "not here")
     assert "no good" in texts["broken"]
     assert {"one", "before", "two", "broken"} <= set(report.seconds)
-    assert report.seconds["device"] < report.seconds["verdict"] + report.seconds["profiles"]
+    took = report.seconds
+    assert 0 < took["device for profiles"] < took["device"] < took["verdict"] + took["profiles"]
+
+
+@pytest.mark.toolchain
+def test_a_tool_may_be_asked_for_in_another_spelling(judge: Any, scale_relu: Any, monkeypatch: Any) -> None:
+    class MyTool(Broken):
+        name = "my_tool"
+
+    monkeypatch.setattr(profiling_context, "_find_profiler", lambda name: MyTool())
+    report = judge.report(Job("job", scale_relu, Candidate(program()), replace(UNTIMED, profilers=("my-tool",))))
+    assert report.verdict.outcome is Outcome.CORRECT
+    assert [profile.tool for profile in report.profiles] == ["my_tool"]
+
+
+@pytest.mark.toolchain
+def test_where_memory_is_short_one_tool_goes_after_another(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+
+    class Counting(Profiler):
+        alone = True
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def collect(self, context: Any) -> Profile:
+            at_once.append(1)
+            assert len(at_once) == 1
+            time.sleep(0.1)
+            at_once.pop()
+            return Profile(self.name, text="seen")
+
+    monkeypatch.setattr(profiling_context, "_find_profiler", Counting)
+    monkeypatch.setattr(type(judge._device), "is_scarce", lambda device, size: True)
+    report = judge.report(Job("job", scale_relu, Candidate(program()), replace(UNTIMED, profilers=("one", "two"))))
+    assert [profile.text for profile in report.profiles] == ["seen", "seen"]
+
+
+@pytest.mark.toolchain
+def test_an_interrupt_does_not_wait_for_the_tools(judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long(Together):
+        def collect(self, context: Any) -> Profile:
+            context.standalone(("sh", "-c", "sleep 100", "sh"), seconds=200.0)
+            return Profile(self.name)
+
+    class Interrupted(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            time.sleep(2)
+            raise KeyboardInterrupt
+
+    there = threading.Barrier(1)
+    monkeypatch.setattr(profiling_context, "_find_profiler", lambda name: Long(name, there))
+    monkeypatch.setattr(profiling_context, "threading", SimpleNamespace(Thread=Interrupted))
+    job = Job("job", scale_relu, Candidate(program()), replace(UNTIMED, profilers=("one", "two")))
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        judge.report(job)
+    assert time.monotonic() - before < 60
+    for thread in threading.enumerate():
+        if isinstance(thread, Interrupted):
+            threading.Thread.join(thread, 20)
+            assert not thread.is_alive(), "its program was killed"
+
+
+@pytest.mark.toolchain
+def test_a_profiled_program_leaves_memory_to_others(
+    judge: Any, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[float] = []
+    monkeypatch.setattr(profiling_context, "_find_profiler", lambda name: Before())
+    monkeypatch.setattr(judge._admission, "lower_share", lambda visit, part: parts.append(part))
+    for names in ((), ("before",)):
+        judge.report(Job("job", scale_relu, Candidate(program()), replace(UNTIMED, profilers=names)))
+    assert len(parts) == 1
+    assert 0 < parts[0] < 1

@@ -220,7 +220,9 @@ class Platform:
         return Stopwatch(self.synchronize)
 
     def peak_bytes(self) -> int:
-        """Device memory this process gained at most since this was last asked; 0 where the host's is all there is."""
+        """Memory of the current device that this process, a runner or the judge, gained at most since this was last
+        asked; 0 where the host's is all there is.
+        """
         return 0
 
     def allocated_bytes(self) -> int | None:

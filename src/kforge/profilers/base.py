@@ -70,7 +70,7 @@ class ProfilingContext(Protocol):
 
     @property
     def earlier(self) -> Mapping[str, Profile]:
-        """What the profilers before this one saw, by their names."""
+        """What the profilers before this one saw, by their names; of those that run the program alone, none."""
 
     @property
     def working_bytes(self) -> int:

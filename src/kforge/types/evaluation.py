@@ -329,6 +329,12 @@ class Job:
     timed for sure. No part of what decides the verdict.
     """
 
+    def is_profiled(self, verdict: Verdict) -> bool:
+        """Whether anybody will read a profile of its candidate, given the verdict."""
+        sure = verdict.interval is not None and not verdict.contended
+        slow = sure and verdict.interval is not None and verdict.interval[0] < self.profile_above
+        return bool(self.settings.profilers) and verdict.outcome is Outcome.CORRECT and not slow
+
 
 class Outcome(enum.Enum):
     """The state a candidate ended in."""

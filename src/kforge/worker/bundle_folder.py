@@ -28,6 +28,7 @@ from typing import Any
 
 from kforge import jsonable, live_module
 from kforge.errors import HarnessError, UsageError, WireError
+from kforge.profilers._names import plain_name
 from kforge.types import Job, Report, text_hash
 from kforge.whole_file import write_whole
 from kforge.worker.report_file import read_report
@@ -107,7 +108,7 @@ class BundleFolder:
             )
 
     def put(self, job: Job) -> None:
-        """Leave a job to be carried out; the same job again is the same file, with the profiles that both ask for."""
+        """Leave a job to be carried out. The same one again is the same file, with the profiles that either wants."""
         path = self._job_file(self.name(job))
         job = self._with_profiles_asked_before(job, path)
         encoded = jsonable.encode(job)
@@ -126,9 +127,9 @@ class BundleFolder:
             before = self._read_job(path).job
         except WireError:
             return job
-        wanted = dict.fromkeys((*before.settings.profilers, *job.settings.profilers))
+        wanted = {plain_name(name): name for name in (*job.settings.profilers, *before.settings.profilers)}
         least = min(each.profile_above for each in (before, job) if each.settings.profilers or not wanted)
-        return replace(job, settings=replace(job.settings, profilers=tuple(wanted)), profile_above=least)
+        return replace(job, settings=replace(job.settings, profilers=tuple(wanted.values())), profile_above=least)
 
     def jobs(self) -> Iterator[BundledJob | str]:
         """Every job, or a sentence about a file that holds none."""
@@ -147,12 +148,8 @@ class BundleFolder:
         if report is None or report.verdict.evidence is None:
             return None
         # The problem over there has another path, and the program may have come from another attempt.
-        profilers = job.settings.profilers
-        made = report.verdict.evidence
-        settings = replace(made.settings, profilers=profilers)
-        evidence = replace(made, problem=job.problem, candidate=job.candidate, settings=settings)
-        profiles = tuple(profile for profile in report.profiles if profile.tool in profilers)
-        return replace(report, job=job.id, verdict=replace(report.verdict, evidence=evidence), profiles=profiles)
+        evidence = replace(report.verdict.evidence, problem=job.problem, candidate=job.candidate)
+        return replace(report, job=job.id, verdict=replace(report.verdict, evidence=evidence))
 
     def error(self, job: Job) -> str:
         """Why the last try to carry a job out gave no report; empty if there was none."""
@@ -206,6 +203,8 @@ class BundleFolder:
             if stored_format != FORMAT:
                 raise WireError(f"a job of format {stored_format}; this KForge reads {FORMAT}")
             if _identity(encoded) != path.stem:
+                if _identity(encoded, ()) == path.stem:
+                    raise WireError("left by an earlier version of KForge, which named it in another way")
                 raise WireError("damaged: it does not hold the job that its name says")
         except OSError as error:
             raise WireError(f"cannot be read: {error.strerror}") from None
@@ -254,14 +253,14 @@ def _payload_place(job: Job) -> str:
     return f"files/{live_module.file_name(job.problem.payload_hash)}"
 
 
-def _identity(encoded: Any) -> str:
+def _identity(encoded: Any, beside: tuple[str, ...] = ("profilers",)) -> str:
     """The name of a job in its JSON form, from all that decides the verdict: not where things lie, who asks, or which
-    profiles are wanted beside it.
+    profiles are wanted `beside` it.
     """
     problem, candidate = dict(encoded["problem"]), encoded["candidate"]
     for name in ("path", "payload"):
         problem.pop(name, None)
-    settings = {name: value for name, value in encoded["settings"].items() if name != "profilers"}
+    settings = {name: value for name, value in encoded["settings"].items() if name not in beside}
     decides = [problem, candidate["source"], candidate["platform"], settings]
     digest = text_hash(json.dumps(decides, sort_keys=True))
     return f"{_ODD.sub('_', problem['name'])[:_LONGEST_NAME]}-{digest}"

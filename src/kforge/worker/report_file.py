@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kforge import jsonable
 from kforge.errors import WireError
-from kforge.types import Job, Outcome, Report
+from kforge.profilers._names import plain_name
+from kforge.types import Job, Profile, Report
 
 
 def read_report(path: Path, job: Job) -> Report | None:
@@ -28,7 +29,7 @@ def read_report(path: Path, job: Job) -> Report | None:
     reason = _mismatch(report, job)
     if reason:
         raise WireError(f"{path} does not answer the job: {reason}")
-    return report
+    return _without_more(report, job)
 
 
 def _mismatch(report: Report, job: Job) -> str:
@@ -45,7 +46,36 @@ def _mismatch(report: Report, job: Job) -> str:
     settings = job.settings
     if replace(evidence.settings, seed=settings.seed, profilers=settings.profilers) != settings:
         return "the program was judged with other settings"
-    missing = [name for name in settings.profilers if name not in evidence.settings.profilers]
-    if missing and report.verdict.outcome is Outcome.CORRECT:
-        return f"it was not profiled with {missing[0]}"
+    if job.is_profiled(report.verdict):
+        made = _profiles_by_name(report)
+        missing = [name for name in settings.profilers if plain_name(name) not in made]
+        if missing:
+            return f"the program was judged for one that did not need its profile by {missing[0]}"
     return ""
+
+
+def _profiles_by_name(report: Report) -> dict[str, Profile]:
+    """The profiles by what they were asked for as, of which there is one for each name, in that order."""
+    evidence = report.verdict.evidence
+    asked = dict.fromkeys(evidence.settings.profilers) if evidence is not None else {}
+    return {plain_name(name): profile for name, profile in zip(asked, report.profiles, strict=False)}
+
+
+def _without_more(report: Report, job: Job) -> Report:
+    """The report without profiles that the job does not ask for, and without what they took."""
+    evidence = report.verdict.evidence
+    if evidence is None or evidence.settings.profilers == job.settings.profilers:
+        return report
+    made = _profiles_by_name(report)
+    wanted = [plain_name(name) for name in dict.fromkeys(job.settings.profilers)]
+    profiles = tuple(made[name] for name in wanted if name in made)
+    verdict = replace(
+        report.verdict,
+        evidence=replace(evidence, settings=replace(evidence.settings, profilers=job.settings.profilers)),
+    )
+    others = {profile.tool for name, profile in made.items() if name not in wanted}
+    seconds = {name: value for name, value in report.seconds.items() if name not in others}
+    if not profiles and seconds:
+        seconds["device"] = seconds.get("device", 0.0) - seconds.pop("device for profiles", 0.0)
+        seconds["profiles"] = 0.0
+    return replace(report, verdict=verdict, profiles=profiles, seconds=seconds)

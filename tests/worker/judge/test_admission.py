@@ -191,30 +191,27 @@ def test_whoever_is_let_in_is_told_what_all_inside_need() -> None:
         assert admission.wait_for_room(second, 50, 100) == 80
 
 
-@pytest.mark.parametrize(("unheld", "closed"), [(79, True), (80, False)])
-def test_problems_that_nobody_is_judged_on_give_way_where_memory_is_short(
-    judge: Any, monkeypatch: pytest.MonkeyPatch, unheld: int, closed: bool
-) -> None:
-    class Session:
-        is_closed = False
+def session_that_needs(held: int, gained: int = 0) -> Any:
+    inputs, cases = SimpleNamespace(working_bytes=held), SimpleNamespace(gained_bytes=gained)
+    made = SimpleNamespace(workloads=[SimpleNamespace(timed_inputs=inputs, cases=cases)], is_closed=False)
+    made.close = lambda: setattr(made, "is_closed", True)
+    return made
 
-        def close(self) -> None:
-            self.is_closed = True
 
-    idle, used = Session(), Session()
-    judge._sessions.update({("idle",): idle, ("used",): used})
+@pytest.mark.parametrize(("needed", "closed"), [(10, 0), (70, 1), (110, 2), (200, 2)])
+def test_problems_that_nobody_is_judged_on_give_way_the_oldest_first(judge: Any, needed: int, closed: int) -> None:
+    idle = [session_that_needs(8 << 30, 0), session_that_needs(1, 1)]
+    used = session_that_needs(50 << 30)
+    judge._sessions.update({("used",): used, ("old",): idle[0], ("new",): idle[1]})
     judge._in_use[id(used)] = 1
-    judge._device.unheld_bytes = lambda: unheld
-    judge._clear_room(80)
-    assert (idle.is_closed, used.is_closed) == (closed, False)
+    judge._device.memory_bytes = 100 << 30
+    judge._clear_room(needed << 30)
+    assert [session.is_closed for session in (*idle, used)] == [closed > 0, closed > 1, False]
+    judge._sessions.clear()
 
 
 def test_what_a_program_needs_is_by_its_inputs_or_by_what_a_call_takes() -> None:
-    def session(held: int, gained: int) -> Any:
-        inputs, cases = SimpleNamespace(working_bytes=held), SimpleNamespace(gained_bytes=gained)
-        return SimpleNamespace(workloads=[SimpleNamespace(timed_inputs=inputs, cases=cases)])
-
-    small = judging._needed_bytes(session(1, 1))
-    assert judging._needed_bytes(session(4 << 30, 1)) > small + (4 << 30)
-    attention = judging._needed_bytes(session(1, 17 << 30))
+    small = judging._needed_bytes(session_that_needs(1, 1))
+    assert judging._needed_bytes(session_that_needs(4 << 30, 1)) > small + (4 << 30)
+    attention = judging._needed_bytes(session_that_needs(1, 17 << 30))
     assert attention > small + 4 * (17 << 30), "the judge in float64, two baselines and the program"

@@ -124,9 +124,9 @@ def test_compile_with_tf32_is_timed_where_it_can_count(monkeypatch: pytest.Monke
 
 
 @pytest.mark.pure
-def test_tf32_is_timed_beside_torch_compile_or_where_it_is_asked_for() -> None:
+def test_tf32_is_timed_beside_torch_compile_or_where_it_is_allowed_or_asked_for() -> None:
     cuda = registry.load("platforms", "cuda").hardware()
     assert wanted_baselines(Settings(compile_baseline=False), cuda) == ("eager",)
-    assert wanted_baselines(Settings(compile_baseline=False, precision="tf32"), cuda) == ("eager",)
+    assert wanted_baselines(Settings(compile_baseline=False, precision="tf32"), cuda) == ("eager", "tf32")
     assert wanted_baselines(Settings(compile_baseline=False, baseline="tf32"), cuda) == ("eager", "tf32")
     assert wanted_baselines(Settings(compile_baseline=False, baseline="best"), cuda) == ("eager", "tf32", "compile")

@@ -26,6 +26,8 @@ _OLDEST = (7, 0)
 _CLOSED_MODES = {2: "prohibited", 3: "exclusive process"}
 _LOADED = 25
 """Percent of load by others beyond which a time is not to be believed."""
+_held_before: dict[int, int] = {}
+"""Device -> what this process held of its memory when it was last asked what it had gained."""
 _TENSOR_FLOPS = {7: 1024, 8: 2048, 9: 4096, 10: 8192, 12: 2048}
 """Dense half-precision operations per clock and multiprocessor with tensor cores, by major compute capability."""
 
@@ -51,7 +53,6 @@ class NvidiaGpu(Platform):
     needed_module = ""
     """The Python module its programs are written with."""
     needed_cure = ""
-    _held_before = 0
 
     def unavailable_reason(self) -> str:
         try:
@@ -189,9 +190,10 @@ class NvidiaGpu(Platform):
     def peak_bytes(self) -> int:
         import torch
 
-        peak = int(torch.cuda.max_memory_allocated()) - self._held_before
+        number = torch.cuda.current_device()
+        peak = int(torch.cuda.max_memory_allocated()) - _held_before.get(number, 0)
         torch.cuda.reset_peak_memory_stats()
-        self._held_before = int(torch.cuda.memory_allocated())
+        _held_before[number] = int(torch.cuda.memory_allocated())
         return max(0, peak)
 
     def conditions(self, number: int = 0) -> dict[str, str]:

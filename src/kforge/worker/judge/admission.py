@@ -47,8 +47,8 @@ class Admission:
     def wait_for_room(self, visit: Visit, needed_bytes: int, all_bytes: int) -> int:
         """Wait until a program's share of the device's memory is free of others' shares, or nobody has one.
 
-        First come, first served: a large one is not passed by small ones for ever. What all that were let in need
-        together.
+        First come, first served: a large one is not passed by small ones for ever. Returns what all that were let in
+        need together.
         """
         with self._changed:
             self._wanting_room.append(visit)

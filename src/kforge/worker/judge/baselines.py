@@ -63,11 +63,12 @@ def wanted_baselines(settings: Settings, platform: Platform) -> tuple[str, ...]:
     wanted = ["eager"]
     with_compile = settings.compile_baseline or settings.baseline in ("compile", "compile_tf32", "best")
     has_tf32 = "tf32" in platform.baselines
-    if has_tf32 and (with_compile or settings.baseline == "tf32"):
+    allows_tf32 = allows(settings.precision, "tf32")
+    if has_tf32 and (with_compile or settings.baseline == "tf32" or allows_tf32):
         wanted.append("tf32")
     if with_compile:
         wanted.append("compile")
-        if has_tf32 and (settings.baseline == "compile_tf32" or allows(settings.precision, "tf32")):
+        if has_tf32 and (settings.baseline == "compile_tf32" or allows_tf32):
             # What its user could have had in the precision that a candidate may use.
             wanted.append("compile_tf32")
     if settings.autotune_baseline or settings.baseline == "autotune":

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import torch
 
+from kforge.platforms._method_fault import platform_method
 from kforge.platforms.base import Platform
 from kforge.worker import device_memory
 from kforge.worker.arena import Arena
@@ -99,16 +100,13 @@ class Device:
             return self.memory_bytes
         return self.platform.free_bytes(self.number) + self.platform.cached_bytes(self.number)
 
-    def unheld_bytes(self) -> int:
-        """What any process could still allocate on a device with memory of its own."""
-        return self.platform.free_bytes(self.number)
-
     def gained_bytes(self) -> int:
         """Memory that this process gained at most since this was last asked; 0 where the host's is all there is."""
         if not self.has_own_memory:
             return 0
         self.platform.select_device(self.number)
-        return self.platform.peak_bytes()
+        with platform_method(self.platform.name, "peak_bytes"):
+            return self.platform.peak_bytes()
 
     @contextmanager
     def as_default(self) -> Iterator[None]:

@@ -43,8 +43,10 @@ _ROOM_SHARE, _COPIES, _CALLS, _PROCESSES = 0.9, 8, 7, 6
 in, as the judge, two baselines, itself and its profilers each hold a share of that, or so many times what a call gains
 meanwhile, as the judge does in float64 and each of the others in float32; and the processes that hold it.
 """
-_PROFILED_PART = 0.6
-"""Of that, what profiling takes: the program, twice at most, and eager, but no twin of it and no reference."""
+_PROFILED_PART, _IDLE_PART = 0.6, 0.3
+"""Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference;
+and what stays of it between programs: inputs, and eager.
+"""
 _Result = TypeVar("_Result")
 
 
@@ -131,21 +133,25 @@ class Judge:
         began, held = time.monotonic(), self.lease.thread_seconds
         with self._session_for(job.problem, job.settings, progress, visit) as session:
             verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress)
-            judged = time.monotonic()
+            judged, held_for_verdict = time.monotonic(), self.lease.thread_seconds
             profiles: tuple[Profile, ...] = ()
             each: dict[str, float] = {}
             in_turns = 0.0
-            if _is_profiled(job, verdict):
+            if job.is_profiled(verdict):
                 if visit is not None:
                     self._admission.lower_share(visit, _PROFILED_PART)
                 context = self._profiling_context(session, job, verdict, compiled)
+                needs_much = self._device.is_scarce(max(session.set_bytes, session.cases.gained_bytes))
+                context.side_by_side = visit is not None and not needs_much
                 progress("profiling")
                 profiles = context.profiles(job.settings.profilers)
                 each, in_turns = context.seconds, context.turn_seconds
+            profiled = self.lease.thread_seconds - held_for_verdict + in_turns
         seconds = {
             "verdict": judged - began,
             "profiles": time.monotonic() - judged,
-            "device": self.lease.thread_seconds - held + in_turns,
+            "device": held_for_verdict - held + profiled,
+            "device for profiles": profiled,
             **each,
         }
         return Report(
@@ -272,11 +278,21 @@ class Judge:
                 self._in_use[id(session)] -= 1
 
     def _clear_room(self, needed_bytes: int) -> None:
-        """Have problems that no program is judged on give up what they hold, where the rest may be too little."""
-        if self._device.unheld_bytes() < needed_bytes:
-            with self.lease.hold():
-                self._close_idle_sessions(0)
-                self._platform.empty_cache()
+        """Have problems that no program is judged on, the oldest first, make room for those that were let in."""
+        room = _ROOM_SHARE * self._device.memory_bytes - needed_bytes
+        with self._turn:
+            idle = [session for session in self._sessions.values() if not self._in_use.get(id(session))]
+            kept = len(self._sessions)
+            held = [_IDLE_PART * _needed_bytes(session) for session in idle]
+            while held and sum(held) > room:
+                held.pop(0)
+                kept -= 1
+            if kept == len(self._sessions):
+                return
+            self._close_idle_sessions(kept)
+        with self.lease.hold():
+            # It waits for the device, where another may be timed.
+            self._platform.empty_cache()
 
     def session(self, problem: Problem, settings: Settings) -> ProblemSession:
         """The session of a problem: what is known of it, from before or made now."""
@@ -398,13 +414,6 @@ class Judge:
             return None
         name = self._platform.identity(self._device.number)
         return Path(tempfile.gettempdir()) / f"kforge-lease-{name.replace('/', '_')}"
-
-
-def _is_profiled(job: Job, verdict: Verdict) -> bool:
-    """Whether anybody will read a profile of this candidate."""
-    sure = verdict.interval is not None and not verdict.contended
-    slow = sure and verdict.interval is not None and verdict.interval[0] < job.profile_above
-    return bool(job.settings.profilers) and verdict.outcome is Outcome.CORRECT and not slow
 
 
 def _trusted_environment() -> dict[str, str]:

@@ -86,16 +86,16 @@ class ProblemCases:
         arguments = self.reference.inputs(seed)
         self.floating = any(tensor.is_floating_point() for tensor in trees.pack(arguments)[1])
         """Whether an argument holds floating values."""
+        self.device.gained_bytes()
         try:
-            self.device.gained_bytes()
             first = self.reference.run(arguments, self.initial_state, seed)
-            self.gained_bytes = self.device.gained_bytes()
-            """What a call takes of the device's memory at most, its outputs included."""
             spent = self.reference.call_seconds(arguments, self.initial_state, seed)
             launching = self.reference.launch_seconds(arguments, self.initial_state, seed)
             other = self.reference.run(arguments, self.initial_state, seed + 1)
         except Exception as error:
             raise self.reference.fault_in_forward(error) from error
+        self.gained_bytes = self.device.gained_bytes()
+        """What a call takes of the device's memory at most, its outputs included."""
         self.call_seconds = spent
         self.ahead_ns = round(2e9 * launching + _AHEAD_NS) if launching else 0
         """How long both sides of a measurement are given to launch a call before the device starts."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,9 +64,13 @@ class CandidateContext:
     """What was seen so far, by the profiler's name."""
     turn_seconds: float = 0.0
     """How long those that run the program alone held the device."""
+    side_by_side: bool = True
+    """Whether there is memory for several programs at once."""
     _runner: RunnerHandle | None = None
     _loaded: RunnerHandle | None = None
     """One that holds the candidate, and no inputs yet."""
+    _behind: RunnerHandle | None = None
+    """The one that runs the program behind a tool."""
     _lost: str = ""
     _prepared: list[Profiler] = field(default_factory=list)
     _tool: Profiler | None = None
@@ -87,24 +91,47 @@ class CandidateContext:
                     self.earlier[name] = self._collect(tool)
         finally:
             self._end_runners()
-        seen = absent | self.earlier | self._collect_alone([tool for tool in tools.values() if tool.alone])
+        seen = absent | self.earlier | self._collect_alone({name: tool for name, tool in tools.items() if tool.alone})
         return tuple(seen[name] for name in found)
 
-    def _collect_alone(self, tools: list[Profiler]) -> dict[str, Profile]:
+    def _collect_alone(self, tools: dict[str, Profiler]) -> dict[str, Profile]:
         """The profiles of tools that run the program alone, each with what was seen before all of them."""
-        if not tools:
-            return {}
-        contexts = [self._own_context() for _ in tools]
-        with ThreadPoolExecutor(len(tools), "kforge-profiler") as threads:
-            profiles = list(threads.map(CandidateContext._collect_as_only, contexts, tools))
-        for context in contexts:
+        contexts = {name: self._own_context() for name in tools}
+        seen = {name: Profile(tool.name, absent="it came to no end") for name, tool in tools.items()}
+
+        def collect(name: str) -> None:
+            seen[name] = contexts[name]._collect_as_only(tools[name])
+
+        try:
+            if self.side_by_side:
+                # Daemons: nobody waits for a tool when the judge is stopped.
+                threads = [threading.Thread(target=collect, args=(name,), daemon=True) for name in tools]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            else:
+                for name in tools:
+                    collect(name)
+        except BaseException:
+            for context in contexts.values():
+                context.stop()
+            raise
+        for context in contexts.values():
             self.seconds |= context.seconds
             self.turn_seconds += context.turn_seconds
-        return dict(zip((tool.name for tool in tools), profiles, strict=True))
+        return seen
 
     def _own_context(self) -> CandidateContext:
         """The same candidate for one tool among others."""
-        return replace(self, seconds={}, earlier=dict(self.earlier), turn_seconds=0.0, _runner=None, _loaded=None)
+        return replace(
+            self, seconds={}, earlier=dict(self.earlier), turn_seconds=0.0, _runner=None, _loaded=None, _behind=None
+        )
+
+    def stop(self) -> None:
+        """Kill the program that a tool runs alone, if there is one."""
+        if self._behind is not None:
+            self._behind.kill()
 
     def _collect_as_only(self, tool: Profiler) -> Profile:
         held = self.lease.thread_seconds
@@ -254,6 +281,7 @@ class CandidateContext:
                 files,
                 seconds,
                 turn=turn,
+                started=self._note_behind,
             )
         except NeedsTensors as error:
             raise NothingSeen(str(error)) from None
@@ -270,6 +298,9 @@ class CandidateContext:
             files={name: base64.b64decode(data) for name, data in answer.files.items()},
             seconds=answer.seconds,
         )
+
+    def _note_behind(self, runner: RunnerHandle) -> None:
+        self._behind = runner
 
     @property
     def problem(self) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from kforge.types import Candidate, Settings
 from kforge.worker import trees
 from kforge.worker.judge.device_turn import DeviceTurn
 from kforge.worker.judge.lane import InputSets, Lane
+from kforge.worker.judge.runner_handle import RunnerHandle
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_standalone
 from kforge.worker.judge.session import ProblemSession
@@ -36,11 +38,12 @@ def run_standalone(
     environment: dict[str, str] | None = None,
     address_space: bool = True,
     turn: DeviceTurn | None = None,
+    started: Callable[[RunnerHandle], None] = lambda _: None,
 ) -> StandaloneAnswer:
     """Run a program alone: how it ended and what it wrote, as the runner says.
 
     `address_space`: whether its addresses are bounded, too, of which some tools reserve far more than they use.
-    `turn`: how it gets the device for its calls; None where the caller holds it.
+    `turn`: how it gets the device for its calls; None where the caller holds it. `started` is told of its runner.
     Raises NeedsTensors, or what `RunnerHandle.ask` and shared memory raise.
     """
     cases = session.cases
@@ -62,15 +65,21 @@ def run_standalone(
     runner = runner_pool.spawn_bounded(settings.limits, cases.set_bytes, address_space)
     with contextlib.ExitStack() as held:
         held.callback(runner.end)
+        started(runner)
         if turn is None:
             Lane(runner, session.timed_inputs.unchanged_sets(), cases.outputs, _MAPPING_SECONDS)
             return send_standalone(runner, request, seconds + _GRACE_SECONDS, build)
+        is_scarce = cases.device.is_scarce(cases.set_bytes)
         with turn.lease.hold():
             # Of its own: another program of the same problem may be timed on the others meanwhile.
             drawn = InputSets([cases.reference.inputs(cases.derive("alone", 0))], cases.device, read_only=True)
             held.callback(drawn.close)
-        with cases.device.background.work():
-            Lane(runner, drawn, cases.outputs, _MAPPING_SECONDS)
+            if is_scarce:
+                Lane(runner, drawn, cases.outputs, _MAPPING_SECONDS)
+        if not is_scarce:
+            # The process makes itself at home on the device meanwhile, which takes longer than the mapping.
+            with cases.device.background.work():
+                Lane(runner, drawn, cases.outputs, _MAPPING_SECONDS)
         turn.begin(runner)
         # The turn ends what takes too long; how long others keep the device is not the program's affair.
         longest = 2 * seconds + _QUEUE_SECONDS

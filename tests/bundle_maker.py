@@ -30,6 +30,8 @@ def report_on(job: Job, result: float | Outcome, profiles: tuple[Profile, ...] =
         seconds={},
     )
     verdict = replace(found, evidence=evidence)
+    if not profiles and job.is_profiled(verdict):
+        profiles = tuple(Profile(name, absent="not there") for name in job.settings.profilers)
     return Report(job.id, job.problem.name, job.candidate.id, job.candidate.platform, verdict, profiles)
 
 

@@ -35,8 +35,8 @@ from kforge.types import (
     Problem,
     Profile,
     Prompt,
+    Report,
     Settings,
-    Verdict,
 )
 from kforge.worker import bundle_folder
 from kforge.worker.bundle_folder import EMULATED, PYTHON, BundleFolder
@@ -321,12 +321,12 @@ def test_a_run_by_bundle_is_the_run_it_would_have_been_here(
 ) -> None:
     left = list(RESULTS)
 
-    def judge(job: Job) -> Verdict:
-        return bundle_maker.report_on(job, left.pop(0)).verdict
+    class Here(NullExecutor):
+        async def run(self, job: Job, tell: Any) -> Report:
+            return bundle_maker.report_on(job, left.pop(0))
 
-    local = kforge.forge(
-        scale_relu, "cpu", "scripted", place(tmp_path, scripted(), "local", NullExecutor(judge)), iterations=4
-    )
+    executor = Here(lambda job: pytest.fail("its reports are whole"))
+    local = kforge.forge(scale_relu, "cpu", "scripted", place(tmp_path, scripted(), "local", executor), iterations=4)
     model = scripted()
     where = place(tmp_path, model)
     result = forge(scale_relu, where, folder, iterations=4)

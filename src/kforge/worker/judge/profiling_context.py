@@ -103,16 +103,14 @@ class CandidateContext:
             seen[name] = contexts[name]._collect_as_only(tools[name])
 
         try:
-            if self.side_by_side:
-                # Daemons: nobody waits for a tool when the judge is stopped.
-                threads = [threading.Thread(target=collect, args=(name,), daemon=True) for name in tools]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
+            # Daemons: nobody waits for a tool when the judge is stopped.
+            threads = [threading.Thread(target=collect, args=(name,), daemon=True) for name in tools]
+            for thread in threads:
+                thread.start()
+                if not self.side_by_side:
                     thread.join()
-            else:
-                for name in tools:
-                    collect(name)
+            for thread in threads:
+                thread.join()
         except BaseException:
             for context in contexts.values():
                 context.stop()

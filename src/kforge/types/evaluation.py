@@ -331,8 +331,8 @@ class Job:
 
     def is_profiled(self, verdict: Verdict) -> bool:
         """Whether anybody will read a profile of its candidate, given the verdict."""
-        sure = verdict.interval is not None and not verdict.contended
-        slow = sure and verdict.interval is not None and verdict.interval[0] < self.profile_above
+        interval = None if verdict.contended else verdict.interval
+        slow = interval is not None and interval[0] < self.profile_above
         return bool(self.settings.profilers) and verdict.outcome is Outcome.CORRECT and not slow
 
 
@@ -773,7 +773,8 @@ class Report:
     """Of a correct candidate, where profilers were asked for."""
     seconds: dict[str, float] = field(default_factory=dict)
     """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`,
-    how long the device was held; each profiler by its name. Empty where nobody measured it.
+    how long the device was held, `device for profiles` of that; each profiler by its name. Empty where nobody measured
+    it.
     """
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ meanwhile, as the judge does in float64 and each of the others in float32; and t
 """
 _PROFILED_PART, _IDLE_PART = 0.6, 0.3
 """Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference;
-and what stays of it between programs: inputs, and eager.
+and what stays of it between programs: inputs, and eager. Both are estimates.
 """
 _Result = TypeVar("_Result")
 

@@ -560,6 +560,8 @@ class Domain:
     """Lengths that may be others than `tensors` has; those tensors are contiguous, whatever the length."""
     others: tuple[Domain, ...] = ()
     """The domains of further workloads: a call like any of them was verified too."""
+    constants: dict[str, Any] = field(default_factory=dict)
+    """Of a further workload: the constants of the problem's file that make it."""
 
 
 @dataclass(frozen=True)

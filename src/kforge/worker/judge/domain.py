@@ -49,6 +49,7 @@ def _make_domain(cases: ProblemCases, state: list[TensorLayout]) -> Domain:
         training=cases.reference.training if cases.mode_matters else None,
         exact_shapes=not platform.emulated,
         backward=cases.reference.backward,
+        constants=dict(cases.problem.main_workload.constants),
     )
 
 

@@ -1,0 +1,367 @@
+"""What a package is made from: a run's winner, with its domain and its reference, as data that need no KForge.
+
+The problem's own code is run here, to see what its module holds and what comes out of it; the program is not.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kforge import kernelbench, live_module
+from kforge.errors import UsageError
+from kforge.packages.runtime.guard import Layout, leaves_of
+from kforge.packages.runtime.reference_file import ReferenceFile
+from kforge.run.result import RunResult
+from kforge.spec.judging_platform import target_of
+from kforge.types import Attempt, Domain, Problem, TensorLayout
+from kforge.worker import trees
+from kforge.worker.held_tensors import whole_state
+
+FORMAT = 1
+_MATCH = re.compile(r"(?P<source>\S+)(?: = (?P<name>\S+))?(?: with axes \((?P<axes>[\d, ]*)\))?")
+"""A line of an evidence record that says which tensor of a program is which of the reference."""
+_LIVE = "reference_module.pkl"
+_LIVE_TEXT = '''"""The captured module, as the reference of a problem."""
+
+import pickle
+from pathlib import Path
+
+
+def _captured():
+    with Path(__file__).with_name({file!r}).open("rb") as file:
+        return pickle.load(file)
+
+
+def Model():
+    return _captured()[0]
+
+
+def get_init_inputs():
+    return []
+
+
+def get_inputs():
+    return _captured()[1]
+'''
+
+
+@dataclass(frozen=True)
+class Description:
+    """A package's contents, but for the texts that speak to people."""
+
+    name: str
+    """The package's name, as it is imported."""
+    op: str
+    """The operator's name, and the function's."""
+    arguments: tuple[str, ...]
+    """The function's arguments: forward's, then the module's tensors."""
+    verified: dict[str, Any]
+    program: str
+    references: dict[str, str]
+    """Texts by file name."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What else lies beside them."""
+    dependencies: tuple[str, ...] = ()
+    """Python packages it needs beside torch."""
+
+
+def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradients: str = "reference") -> Description:
+    """The contents of a package for one attempt of a run; UsageError says why there can be none."""
+    domain, candidate = attempt.verdict.domain, attempt.candidate
+    problem = result.spec.problem
+    if candidate is None or not attempt.correct:
+        raise UsageError(f"{attempt.verdict.outcome.value}: a program that is not correct is no package")
+    if domain is None or attempt.verdict.evidence is None:
+        raise UsageError("what the program was verified for is not on record: judge it again with this version first")
+    package = check_name(name, "the package")
+    function = check_name(op, "the operator") if op else function_name(problem.name)
+    target = target_of(result.spec.platform, result.spec.executor, problem.form)
+    texts = _References(problem, target.device_class)
+    first = texts.file(domain)
+    reference = texts.load(first, package, problem.form.dtype, domain.training)
+    model = reference.construct()
+    if domain.training is None:
+        model.train(model.training)
+    state = {key.lstrip("="): value for key, value in whole_state(model).items()}
+    matches = _read_matches(attempt.verdict.evidence.parameters, state, domain)
+    calls = [domain, *(other for other in domain.others if _has_same_form(other, domain))]
+    parameters = _forward_names(model, len(domain.arguments[1]))
+    described = []
+    output: list[Any] = []
+    for call in calls:
+        file = texts.file(call)
+        data = _describe_call(call, file, matches, state)
+        reached = texts.load(file, package, problem.form.dtype, domain.training)
+        output, layouts = _outputs(reached, data, list(state), domain)
+        data["outputs"] = layouts
+        described.append(data)
+    verified = {
+        "kforge_package": FORMAT,
+        "name": package,
+        "op": function,
+        "problem": problem.name,
+        "problem_id": problem.id,
+        "platform": result.spec.platform,
+        "program_id": candidate.id,
+        "device": domain.device,
+        "dtype": problem.form.dtype,
+        "training": domain.training,
+        "backward": domain.backward,
+        "gradients": gradients,
+        "exact_shapes": domain.exact_shapes,
+        "emulated": attempt.verdict.emulated,
+        "parameters": parameters,
+        "state": [{"name": key, "dtype": _dtype(value), "shape": list(value.shape)} for key, value in state.items()],
+        "output": output,
+        "calls": described,
+    }
+    return Description(
+        name=package,
+        op=function,
+        arguments=tuple(_argument_names(parameters, list(state))),
+        verified=verified,
+        program=candidate.source,
+        references=texts.texts,
+        files=texts.files,
+        dependencies=_dependencies(result.spec.platform, candidate.source, problem),
+    )
+
+
+def check_name(name: str, what: str) -> str:
+    """A name that can be imported; UsageError if it is none."""
+    plain = name.strip().replace("-", "_")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", plain) or keyword.iskeyword(plain):
+        raise UsageError(f"{what} cannot be called {name!r}: letters, digits and underscores make a name for Python")
+    return plain
+
+
+def function_name(problem: str) -> str:
+    """What a problem's operator is called: 3_layer_norm -> layer_norm, RMSNorm -> rms_norm."""
+    words = re.sub(r"^\d+_", "", problem)
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words)
+    plain = re.sub(r"\W+|_+", "_", words).strip("_").lower()
+    return plain if plain.isidentifier() and not keyword.iskeyword(plain) else f"op_{plain}"
+
+
+class _References:
+    """The reference's texts, one for each set of constants."""
+
+    def __init__(self, problem: Problem, device_class: str) -> None:
+        self._problem = problem
+        self._sizes = problem.sizes_for(device_class)
+        self.texts: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+
+    def file(self, domain: Domain) -> str:
+        """The file with the reference at a call's constants."""
+        problem = self._problem
+        if problem.payload:
+            self.files[_LIVE] = live_module.read(problem.payload, problem.payload_hash)
+            text = _LIVE_TEXT.format(file=_LIVE)
+        else:
+            sizes = {**self._sizes, **domain.constants}
+            text = kernelbench.without_declarations(kernelbench.with_sizes(problem.source, sizes, problem.path))
+        for name, known in self.texts.items():
+            if known == text:
+                return name
+        name = f"reference_{len(self.texts) + 1}.py" if self.texts else "reference.py"
+        self.texts[name] = text
+        return name
+
+    def load(self, file: str, package: str, dtype: str, training: bool | None) -> ReferenceFile:
+        problem = self._problem
+        if problem.payload:
+            return _LiveReference(problem, dtype, training)
+        return ReferenceFile(f"kforge_export_{package}", self.texts[file], file, dtype, training)
+
+
+class _LiveReference(ReferenceFile):
+    """A captured module, from where it was captured to."""
+
+    def __init__(self, problem: Problem, dtype: str, training: bool | None) -> None:
+        super().__init__("kforge_export", "", "", dtype, training)
+        self._problem = problem
+
+    def _namespace(self) -> Any:
+        module, inputs = live_module.restore(self._problem.payload, self._problem.payload_hash)
+
+        class Namespace:
+            Model = staticmethod(lambda: module)
+            get_init_inputs = staticmethod(lambda: [])
+            get_inputs = staticmethod(lambda: inputs)
+
+        return Namespace
+
+
+def _read_matches(
+    lines: tuple[str, ...], state: dict[str, torch.Tensor], domain: Domain
+) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """The program's tensor -> (the reference's, order of its axes, shape)."""
+    held = {item.name: item for item in domain.state}
+    matches = {}
+    for line in lines:
+        read = _MATCH.fullmatch(line)
+        if read is None or read["source"] not in state:
+            raise UsageError(f"the record says of the module's tensors what cannot be read: {line!r}")
+        source = read["source"]
+        value = state[source]
+        name = read["name"] or source
+        axes = tuple(int(part) for part in (read["axes"] or "").split(",") if part.strip())
+        axes = axes or tuple(range(value.dim()))
+        shape = held[name].shape if name in held else tuple(value.shape[axis] for axis in axes)
+        matches[name] = (source, axes, tuple(shape))
+    return matches
+
+
+def _describe_call(
+    call: Domain,
+    file: str,
+    matches: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]],
+    state: dict[str, torch.Tensor],
+) -> dict[str, Any]:
+    places = {place: -1 - number for number, span in enumerate(call.ranges) for place in span.axes}
+    moving = {number for number, _ in places}
+    tensors = []
+    for number, item in enumerate(call.tensors):
+        shape = [places.get((number, axis), length) for axis, length in enumerate(item.shape)]
+        stride = None if number in moving else list(item.stride)
+        tensors.append({"dtype": item.dtype, "shape": shape, "stride": stride})
+    names = list(state)
+    wanted = {name: _layout_of(value) for name, value in state.items()}
+    held = {item.name: item for item in call.state}
+    bindings = []
+    for name, (source, axes, shape) in matches.items():
+        value = state[source]
+        layout = held.get(name)
+        straight = axes == tuple(range(value.dim())) and shape == tuple(value.shape)
+        same = layout is None or layout.dtype == _dtype(value)
+        binding: dict[str, Any] = {"name": name, "state": names.index(source), "axes": None}
+        if straight and same:
+            if layout is not None:
+                wanted[source] = _layout_data(layout)
+        else:
+            binding |= {"axes": list(axes), "shape": list(shape), "dtype": layout.dtype if layout else _dtype(value)}
+        bindings.append(binding)
+    return {
+        "reference": file,
+        "arguments": call.arguments,
+        "tensors": tensors,
+        "ranges": [{"low": span.low, "high": span.high, "step": span.step} for span in call.ranges],
+        "state": [wanted[name] for name in names],
+        "bindings": bindings,
+    }
+
+
+def _outputs(
+    reference: ReferenceFile, call: dict[str, Any], names: list[str], domain: Domain
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The output's tree, and how its tensors are laid out, from a call without values."""
+    tensors = [_empty(item, call["ranges"]) for item in call["tensors"]]
+    state = [_empty(item, []) for item in call["state"]]
+    before = [item._version for item in state]
+    arguments = trees.unpack(_with_values(call["arguments"]), tensors)
+    try:
+        with torch.no_grad():
+            result = reference.run(arguments, names, state, domain.training)
+    except Exception as error:
+        raise UsageError(
+            f"what comes out of the reference cannot be told without running it ({type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''}): an operator's shapes must follow from its inputs'"
+        ) from None
+    changed = [name for name, item, version in zip(names, state, before, strict=True) if item._version != version]
+    if changed:
+        raise UsageError(
+            f"the reference changes its own {', '.join(changed)} in a call, as training mode does, and whether the "
+            "program does so too was not verified: judge the problem in evaluation mode (self.eval() in Model's "
+            "constructor), and export that"
+        )
+    tree, found = trees.pack(result)
+    odd = [leaf for leaf in leaves_of(tree) if leaf[0] != "T"]
+    if odd or not found:
+        raise UsageError("the reference returns something else than tensors: that can be no operator")
+    return tree, [_layout_of(item) for item in found]
+
+
+def _with_values(tree: list[Any]) -> list[Any]:
+    """A tree whose leaves are all values: of what may be any, one."""
+    if tree[0] in ("l", "u"):
+        return [tree[0], [_with_values(item) for item in tree[1]]]
+    if tree[0] == "d":
+        return ["d", [[key, _with_values(item)] for key, item in tree[1]]]
+    if tree[0] != "*":
+        return tree
+    values = {"b": ["b", False], "i": ["i", 1], "f": ["f", 1.0], "s": ["s", ""]}
+    if tree[1] not in values:
+        raise UsageError("an argument of forward may be anything: that can be no operator's")
+    return values[tree[1]]
+
+
+def _has_same_form(call: Domain, first: Domain) -> bool:
+    """Whether two calls differ in their values alone."""
+
+    def form(tree: list[Any]) -> Any:
+        if tree[0] in ("l", "u"):
+            return tree[0], tuple(map(form, tree[1]))
+        if tree[0] == "d":
+            return tree[0], tuple((str(key), form(item)) for key, item in tree[1])
+        return tree[1] if tree[0] == "*" else tree[0]
+
+    return bool(form(call.arguments) == form(first.arguments))
+
+
+def _forward_names(model: torch.nn.Module, count: int) -> list[str]:
+    """What forward calls its arguments."""
+    parameters = [
+        item.name
+        for item in inspect.signature(model.forward).parameters.values()
+        if item.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return [parameters[number] if number < len(parameters) else f"argument_{number + 1}" for number in range(count)]
+
+
+def _argument_names(parameters: list[str], state: list[str]) -> list[str]:
+    """Names for a function's arguments, each once."""
+    names: list[str] = []
+    for wanted in (*parameters, *state):
+        plain = re.sub(r"\W", "_", wanted)
+        plain = plain if plain.isidentifier() and not keyword.iskeyword(plain) else f"a_{plain}"
+        number, name = 2, plain
+        while name in names or name == "strict":
+            name, number = f"{plain}_{number}", number + 1
+        names.append(name)
+    return names
+
+
+def _dependencies(platform: str, source: str, problem: Problem) -> tuple[str, ...]:
+    """Python packages that a program needs beside torch."""
+    found = ["cloudpickle"] if problem.payload else []
+    found += ["triton"] if re.search(r"^\s*(import|from) triton\b", source, re.M) else []
+    found += ["cuda-core"] if re.search(r"^\s*(import|from) cuda\.", source, re.M) else []
+    found += ["pyopencl"] if re.search(r"^\s*(import|from) pyopencl\b", source, re.M) else []
+    return tuple(found)
+
+
+def _empty(data: dict[str, Any], ranges: list[dict[str, Any]]) -> torch.Tensor:
+    layout = Layout(data)
+    shape = tuple(length if length >= 0 else ranges[-1 - length]["low"] for length in layout.shape)
+    if layout.stride is None:
+        return torch.empty(shape, dtype=layout.dtype, device="meta")
+    return torch.empty_strided(shape, layout.stride, dtype=layout.dtype, device="meta")
+
+
+def _layout_of(tensor: torch.Tensor) -> dict[str, Any]:
+    return {"dtype": _dtype(tensor), "shape": list(tensor.shape), "stride": list(tensor.stride())}
+
+
+def _layout_data(layout: TensorLayout) -> dict[str, Any]:
+    return {"dtype": layout.dtype, "shape": list(layout.shape), "stride": list(layout.stride)}
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,183 @@
+"""A package as files: the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import string
+from pathlib import Path
+from typing import Any
+
+from kforge import jsonable
+from kforge.errors import UsageError
+from kforge.packages.description import Description, describe
+from kforge.run import eager_comparison
+from kforge.run.guarded_program import domain_lines
+from kforge.run.result import RunResult
+from kforge.types import Attempt, Evidence, Report, Verdict
+
+_HERE = Path(__file__).parent
+_TOLERANCES = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-6}
+_VERSION = "1.0.0"
+LICENSE = "Apache-2.0"
+
+
+def package_files(
+    result: RunResult, attempt: Attempt, name: str, op: str = "", gradients: str = "reference", licence: str = LICENSE
+) -> dict[str, bytes]:
+    """A package's files by their paths; UsageError says why a program can be none."""
+    if gradients not in ("reference", "error"):
+        raise UsageError("gradients must be reference (recomputed with the reference) or error")
+    made = describe(result, attempt, name, op, gradients)
+    files = {f"{made.name}/{path}": data for path, data in _module_files(result, attempt, made).items()}
+    words = _words(result, attempt, made, licence)
+    files["README.md"] = _fill("readme", words)
+    files["pyproject.toml"] = _fill("pyproject", words)
+    files["LICENSE"] = _licence(licence)
+    files[f"tests/test_{made.name}.py"] = _fill("test", words)
+    files["benchmarks/benchmark.py"] = _fill("benchmark", words)
+    files[f"{made.name}/__init__.py"] = _fill("init", words)
+    return files
+
+
+def write_package(files: dict[str, bytes], to: Path) -> None:
+    """Write a package into a folder, whole or not at all; UsageError where something else is there."""
+    is_taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
+    if is_taken and not _is_package(to):
+        raise UsageError(f"{to} is there already and is no package of KForge: name another folder with --to")
+    partial = to.with_name(f".{to.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        for path, data in files.items():
+            target = partial / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        if to.exists():
+            shutil.rmtree(to)
+        partial.rename(to)
+    except OSError as error:
+        raise UsageError(f"{to}: cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_package(folder: Path) -> bool:
+    return any(folder.glob("*/verified.json"))
+
+
+def _module_files(result: RunResult, attempt: Attempt, made: Description) -> dict[str, bytes]:
+    """What is imported: program, reference, runtime, and the data they are used by."""
+    texts = {"program.py": made.program.encode(), **{file: text.encode() for file, text in made.references.items()}}
+    texts |= made.files
+    verified = {
+        **made.verified,
+        "machine": _machine(attempt.verdict),
+        "summary": _summary(result, attempt),
+        "files": {file: hashlib.sha256(data).hexdigest() for file, data in sorted(texts.items())},
+        "built": {},
+    }
+    files = dict(texts)
+    files["verified.json"] = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()
+    files["evidence.json"] = _evidence(result, attempt)
+    for path in sorted((_HERE / "runtime").glob("*.py")):
+        files[f"runtime/{path.name}"] = path.read_bytes()
+    return files
+
+
+def _evidence(result: RunResult, attempt: Attempt) -> bytes:
+    """The record behind the verdict, as `kforge evaluate --replay` reads it."""
+    assert attempt.candidate is not None
+    where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
+    report = Report(where, result.spec.problem.name, attempt.candidate.id, result.spec.platform, attempt.verdict)
+    record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
+    return json.dumps(record, indent=1).encode()
+
+
+def _machine(verdict: Verdict) -> dict[str, str]:
+    """The machine that it was judged on, as far as a package can tell it from another."""
+    evidence = verdict.evidence
+    assert evidence is not None
+    facts, versions = evidence.device, evidence.versions
+    found = {
+        "torch": versions.get("torch", ""),
+        "device": facts.get("gpu", facts.get("device", "")),
+        "model": facts.get("processor", facts.get("cpu", "")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _summary(result: RunResult, attempt: Attempt) -> list[str]:
+    lines = [*domain_lines(attempt.verdict.domain)]
+    lines = [" ".join(lines).replace("; any other call raises an error", "")]
+    hazards = attempt.verdict.hazards
+    if hazards:
+        lines.append(f"Without its guard it is wrong without a word when {'; '.join(hazards)}.")
+    lines += _figures(attempt.verdict)
+    return lines
+
+
+def _figures(verdict: Verdict) -> list[str]:
+    if verdict.emulated:
+        return ["It ran on an emulator, not on the hardware it is for: there is no time and no speedup."]
+    lines = [f"{verdict.headline}"]
+    timing = verdict.timing
+    if timing is not None and timing.speedup_vs_best is not None:
+        lines.append(f"Against the best baseline: {timing.speedup_vs_best:.2f}x.")
+    timed = ((item.workload, item.timing) for item in verdict.workloads)
+    lines += [f"On {name}: {timing}." for name, timing in timed if timing is not None]
+    warning = eager_comparison.advice(verdict)
+    lines += [f"Beware: {warning}."] if warning else []
+    lines += [f"The problem is degenerate: {reason}" for reason in verdict.degenerate]
+    evidence = verdict.evidence
+    if evidence is not None:
+        machine = ", ".join(f"{name} {value}" for name, value in list(evidence.device.items())[:4])
+        lines.append(f"Machine: {machine}; torch {evidence.versions.get('torch', 'unknown')}.")
+    return lines
+
+
+def _words(result: RunResult, attempt: Attempt, made: Description, licence: str) -> dict[str, str]:
+    """What the texts' blanks are filled with."""
+    verified = made.verified
+    count = len(verified["parameters"])
+    forward, state = made.arguments[:count], made.arguments[count:]
+    dtypes = [item["dtype"] for call in verified["calls"] for item in call["tensors"]]
+    tolerance = max((_TOLERANCES.get(dtype, 0.0) for dtype in dtypes), default=0.0) or 1e-3
+    summary = _summary(result, attempt)
+    figures = _figures(attempt.verdict)
+    dependencies = ["torch>=2.6", *made.dependencies]
+    if verified["backward"]:
+        gradients = "Its first derivatives were verified too."
+    elif verified["gradients"] == "reference":
+        gradients = "Gradients are those of the reference, computed anew in the backward pass."
+    else:
+        gradients = "It has no gradient: asking for one is an error."
+    needs = f" It needs {', '.join(made.dependencies)} beside torch." if made.dependencies else ""
+    if "subprocess" in made.program:
+        needs += " It needs a C++ compiler."
+    return {
+        "name": made.name,
+        "distribution": made.name.replace("_", "-"),
+        "op": made.op,
+        "device": verified["device"],
+        "arguments": ", ".join(made.arguments),
+        "forward": f"({', '.join(forward)}{',' if len(forward) == 1 else ''})",
+        "state": ", ".join(state),
+        "version": _VERSION,
+        "license": licence,
+        "dependencies": ", ".join(f'"{item}"' for item in dependencies),
+        "tolerance": repr(tolerance),
+        "summary": "\n".join(line for line in summary if line not in figures),
+        "figures": "\n".join(f"- {line}" for line in figures),
+        "gradients": gradients,
+        "needs": needs,
+    }
+
+
+def _fill(template: str, words: dict[str, Any]) -> bytes:
+    text = (_HERE / "templates" / f"{template}.txt").read_text(encoding="utf-8")
+    return string.Template(text).substitute(words).encode()
+
+
+def _licence(licence: str) -> bytes:
+    return f"SPDX-License-Identifier: {licence}\n".encode()

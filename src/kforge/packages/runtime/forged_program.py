@@ -1,0 +1,337 @@
+"""A verified program in use: the program where it was verified, the reference everywhere else.
+
+    arguments and state -> Guard -> BoundProgram          a call that was verified
+                              \\--> reference or error     any other
+
+Calls that somebody looks into (torch.compile, tracers, autograd without a verified backward) go through a torch
+operator; all others go straight to the program, which saves the dispatcher's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from .bound_program import BoundProgram, BoundPrograms
+from .guard import Guard, Unlike, VerifiedCall, flatten, is_aligned, unflatten
+from .program_file import ProgramFile, Unavailable
+from .reference_file import ReferenceFiles
+from .usage import Usage
+
+try:
+    # A comparison of tensors' properties in one native call; what torch.compile's own guards are made of.
+    from torch._C._dynamo.guards import TensorGuards
+except ImportError:
+    TensorGuards = None  # type: ignore[assignment,misc]
+
+_MOST_KNOWN = 8
+
+Fallback = Callable[..., Any]
+
+
+class NotVerified(RuntimeError):
+    """A call that the program was not verified for, where strict=True makes that an error."""
+
+
+class _KnownCall:
+    """A call that was found to be a verified one: another with the same properties need not be compared again."""
+
+    def __init__(
+        self, call: VerifiedCall, where: torch.device | None, training: bool | None, tensors: list[torch.Tensor]
+    ) -> None:
+        self.call = call
+        self.where = where
+        self.training = training
+        self.is_followed = any(tensor.requires_grad for tensor in tensors)
+        self._guards = TensorGuards(
+            *tensors,
+            dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
+            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        )
+        # The properties include what is switched on around the call: autocast, modes, transforms.
+        self.check = self._guards.check
+
+
+class ForgedProgram:
+    """One program with its guard, its reference and its operator."""
+
+    def __init__(
+        self,
+        name: str,
+        verified: dict[str, Any],
+        program: str,
+        references: dict[str, str],
+        home: Path | None = None,
+    ) -> None:
+        """`program` and `references` are texts; `home` is the folder they are from, if they are from one."""
+        self.name = name
+        self.verified = verified
+        self.guard = Guard(verified)
+        self.references = ReferenceFiles(name, references, home, verified)
+        self.usage = Usage(name)
+        self.is_strict = False
+        """Whether a call that was not verified is an error wherever nobody says otherwise."""
+        self.operator: Callable[..., Any] | None = None
+        """torch's operator, once it is registered."""
+        self._file = ProgramFile(name, program, verified.get("built", {}), home)
+        self._bound = BoundPrograms(self._file, self.references, verified)
+        self._known: tuple[_KnownCall, ...] = ()
+        self._has_backward: bool = verified["backward"]
+        self._output: list[Any] = verified["output"]
+
+    def __call__(
+        self,
+        arguments: Any,
+        state: list[torch.Tensor],
+        training: bool | None = None,
+        strict: bool | None = None,
+        fallback: Fallback | None = None,
+    ) -> Any:
+        """The result of a call; `fallback` is what runs where the program may not, the package's reference if None."""
+        if torch.compiler.is_compiling():
+            return self._call_operator(arguments, state, training, strict, fallback)
+        for known in self._known:
+            if (
+                known.check(*arguments, *state)
+                and known.training is training
+                and not (known.is_followed and torch.is_grad_enabled())
+                and forward_ad._current_level < 0
+                and all(map(is_aligned, arguments))
+                and all(map(is_aligned, state))
+                and torch.get_default_dtype() is torch.float32
+            ):
+                next(self.usage.program)
+                bound = self._bound.find(known.call, state, known.where)
+                if known.where is None or known.where.type != "cuda":
+                    return bound(arguments, state)
+                return _call_on(known.where, bound, arguments, state)
+        return self._look(arguments, state, training, strict, fallback)
+
+    def _look(
+        self,
+        arguments: Any,
+        state: list[torch.Tensor],
+        training: bool | None,
+        strict: bool | None,
+        fallback: Fallback | None,
+    ) -> Any:
+        """A call that is looked at closely, as the first of its kind is."""
+        leaves: list[Any] = []
+        try:
+            flatten(self.guard.tree, list(arguments), leaves)
+        except Unlike as difference:
+            return self._fall_back(str(difference), arguments, state, training, strict, fallback)
+        if _is_looked_into(leaves, state):
+            return self._call_operator(arguments, state, training, strict, fallback)
+        try:
+            call, fitted, where = self.guard.fit(leaves, state, training)
+            followed = torch.is_grad_enabled() and any(_is_followed(item) for item in (*fitted, *state))
+            if followed and not self._has_backward:
+                return self._call_operator(arguments, state, training, strict, fallback)
+            bound = self._bound.find(call, state, where)
+        except (Unlike, Unavailable) as difference:
+            return self._fall_back(str(difference), arguments, state, training, strict, fallback)
+        same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
+        if TensorGuards is not None and self.guard.is_flat and same and fitted + state:
+            self._known = (_KnownCall(call, where, training, [*fitted, *state]), *self._known[: _MOST_KNOWN - 1])
+        next(self.usage.program)
+        output = _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
+        if followed:
+            _refuse_second_derivatives(self.name, output)
+        return output
+
+    def _fall_back(
+        self,
+        reason: str,
+        arguments: Any,
+        state: list[torch.Tensor],
+        training: bool | None,
+        strict: bool | None,
+        fallback: Fallback | None,
+    ) -> Any:
+        if self.is_strict if strict is None else strict:
+            raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+        self.usage.fall_back(reason)
+        if fallback is not None:
+            return fallback(*arguments)
+        return self.run_reference(arguments, state, training)
+
+    def run_reference(self, arguments: Any, state: list[torch.Tensor], training: bool | None = None) -> Any:
+        """The package's own reference, with these tensors as its parameters and buffers."""
+        file = self.references.file(self.guard.calls[0].reference)
+        return file.run(arguments, self.guard.state_names, state, training)
+
+    def _call_operator(
+        self,
+        arguments: Any,
+        state: list[torch.Tensor],
+        training: bool | None,
+        strict: bool | None,
+        fallback: Fallback | None,
+    ) -> Any:
+        """The same call as one node of a graph, or of autograd's."""
+        leaves: list[Any] = []
+        if self.operator is None:
+            raise RuntimeError(f"{self.name} is registered as no operator: it can be part of no graph")
+        mode = self.guard.training
+        if mode is not None and training is not None and training is not mode:
+            return self._run_without(arguments, state, training, fallback)
+        try:
+            flatten(self.guard.tree, list(arguments), leaves)
+        except Unlike:
+            return self._run_without(arguments, state, training, fallback)
+        outputs = self.operator(*leaves, *state, strict=self.is_strict if strict is None else strict)
+        return unflatten(self._output, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs])
+
+    def _run_without(
+        self, arguments: Any, state: list[torch.Tensor], training: bool | None, fallback: Fallback | None
+    ) -> Any:
+        """The reference, in a graph: nobody counts the calls of a graph's own nodes."""
+        if fallback is not None:
+            return fallback(*arguments)
+        return self.run_reference(arguments, state, training)
+
+    def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:
+        """What the operator does when it is run: the output's tensors, laid out as the reference lays them out."""
+        try:
+            call, fitted, where = self.guard.fit(leaves, state, self.guard.training)
+            bound = self._bound.find(call, state, where)
+        except (Unlike, Unavailable) as difference:
+            arguments = unflatten(self.guard.tree, list(leaves))
+            return self._tensors(self._fall_back(str(difference), arguments, state, None, strict, None))
+        next(self.usage.program)
+        tensors = self._tensors(_call_on(where, bound, unflatten(call.tree, list(fitted)), state))
+        layouts = [item.stride for item in call.outputs]
+        if call.ranges or not self.guard.is_exact:
+            layouts = [item.stride() for item in self.run_fake(leaves, state)]
+        return [_laid_out(tensor, stride) for tensor, stride in zip(tensors, layouts)]  # noqa: B905
+
+    def run_fake(self, leaves: list[Any], state: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What comes out, without values: shapes, dtypes and strides, from tensors that have none or are real."""
+        fakes = any(type(item).__name__ == "FakeTensor" for item in (*leaves, *state))
+        if not fakes:
+            leaves = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in leaves]
+            state = [item.to("meta") for item in state]
+        arguments = unflatten(self.guard.tree, list(leaves))
+        file = self.references.file(self.guard.calls[0].reference)
+        return self._tensors(file.run(arguments, self.guard.state_names, state, self.guard.training))
+
+    def run_gradients(
+        self, leaves: list[Any], state: list[torch.Tensor], gradients: list[torch.Tensor], wanted: list[int]
+    ) -> list[torch.Tensor]:
+        """Gradients of what is wanted (an index among leaves and state), by way of a further forward pass.
+
+        The pass is the program's where its gradients were verified, otherwise the reference's.
+        """
+        tensors = [*leaves, *state]
+        with torch.enable_grad():
+            for index in wanted:
+                tensors[index] = tensors[index].detach().requires_grad_()
+            own, held = tensors[: len(leaves)], tensors[len(leaves) :]
+            outputs = self._tensors(self._run_forward(own, held))
+            pairs = [(out, grad) for out, grad in zip(outputs, gradients) if out.requires_grad]  # noqa: B905
+            found: Any = [None] * len(wanted)
+            if pairs:
+                sources = [tensors[index] for index in wanted]
+                roots, values = [out for out, _ in pairs], [grad for _, grad in pairs]
+                found = torch.autograd.grad(roots, sources, values, allow_unused=True)
+        none = [torch.zeros_like(tensors[index]) for index in wanted]
+        return [
+            empty if gradient is None else _laid_out(gradient, empty.stride())
+            for gradient, empty in zip(found, none)  # noqa: B905
+        ]
+
+    def _run_forward(self, leaves: list[Any], state: list[torch.Tensor]) -> Any:
+        if self._has_backward:
+            try:
+                call, fitted, where = self.guard.fit(leaves, state, self.guard.training)
+                bound = self._bound.find(call, state, where)
+                return _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
+            except (Unlike, Unavailable):
+                pass
+        return self.run_reference(unflatten(self.guard.tree, list(leaves)), state, self.guard.training)
+
+    def _tensors(self, output: Any) -> list[torch.Tensor]:
+        leaves: list[Any] = []
+        flatten(self._output, output, leaves)
+        return leaves
+
+    def warmup(self, device: str | torch.device | None = None) -> None:
+        """Compile what has to be, by one call of each kind that was verified; random inputs, zeros for parameters."""
+        where = torch.device(device if device is not None else self.guard.device)
+        if where.type == "cuda" and where.index is None:
+            where = torch.device("cuda", torch.cuda.current_device())
+        for call in self.guard.calls:
+            leaves, state = example_of(call, where)
+            with torch.no_grad():
+                self.run_node(leaves, state, True)
+
+
+def example_of(call: VerifiedCall, where: torch.device) -> tuple[list[Any], list[torch.Tensor]]:
+    """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0."""
+
+    def tensor(layout: Any, random: bool) -> torch.Tensor:
+        shape = tuple(length if length >= 0 else call.ranges[-1 - length][0] for length in layout.shape)
+        made = torch.empty(shape, dtype=layout.dtype, device=where)
+        if layout.stride is not None and len(layout.stride) == len(shape):
+            made = torch.empty_strided(shape, layout.stride, dtype=layout.dtype, device=where)
+        return made.uniform_(-1, 1) if random and made.is_floating_point() else made.zero_()
+
+    leaves: list[Any] = []
+    for spec in call.leaves:
+        if spec[0] == "T":
+            leaves.append(tensor(call.tensors[spec[1]], True))
+        elif spec[0] == "n":
+            leaves.append(None)
+        elif spec[0] == "D":
+            leaves.append(getattr(torch, spec[1]))
+        elif spec[0] == "*":
+            leaves.append({"b": False, "i": 1, "f": 1.0, "c": 1j, "s": ""}[spec[1]])
+        else:
+            leaves.append({"b": bool, "i": int, "f": float, "c": complex, "s": str}[spec[0]](spec[1]))
+    return leaves, [tensor(layout, True) for layout in call.state]
+
+
+def _call_on(where: torch.device | None, bound: BoundProgram, arguments: Any, state: list[torch.Tensor]) -> Any:
+    """The program's result, with its tensors' GPU as the current one."""
+    if where is None or where.type != "cuda" or where.index == torch.cuda.current_device():
+        return bound(arguments, state)
+    with torch.cuda.device(where):
+        return bound(arguments, state)
+
+
+def _is_followed(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.requires_grad
+
+
+def _is_looked_into(leaves: list[Any], state: list[torch.Tensor]) -> bool:
+    """Whether a tracer, a mode or a transform wants to see what the call does."""
+    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return True
+    return any(type(item).__name__ in ("FakeTensor", "FunctionalTensor") for item in (*leaves, *state))
+
+
+def _laid_out(tensor: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tensor:
+    """A tensor with given strides; itself where it has them."""
+    if stride is None or tensor.stride() == tuple(stride):
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _refuse_second_derivatives(name: str, output: Any) -> None:
+    from torch.utils import _pytree as pytree
+
+    def refuse(gradient: torch.Tensor) -> None:
+        # Autograd takes note of a backward pass only where somebody wants to derive it once more.
+        if torch.is_grad_enabled():
+            raise RuntimeError(f"{name} was verified for first derivatives only: leave out create_graph")
+
+    for leaf in pytree.tree_leaves(output):
+        if _is_followed(leaf):
+            leaf.register_hook(refuse)

@@ -1,0 +1,194 @@
+"""The program's own file: imported when it is first needed, what it compiles kept in a folder of its own.
+
+A program compiles its kernels when it is imported. Where it puts them it is told by KFORGE_BUILD_DIR; Triton and
+torch's extensions have folders of their own, which they share between processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_FOLDER = "KFORGE_BUILD_DIR"
+_importing = threading.RLock()
+"""The folder is told by a variable of the whole process."""
+
+
+class Unavailable(Exception):
+    """The program cannot be had on this machine; the text says why, in a clause."""
+
+
+class ProgramFile:
+    """A program's text, and the module it becomes on each device."""
+
+    def __init__(self, name: str, source: str, built: dict[str, Any], folder: Path | None) -> None:
+        """`built` says which files of the package's folder were compiled for which machine, with their hashes."""
+        self._name = name
+        self._source = source
+        self._built = built
+        self._home = folder
+        self._loaded: dict[str, types.ModuleType] = {}
+        self._failed = ""
+        self._lock = threading.Lock()
+
+    def kind(self, device: torch.device) -> Any:
+        """The class `ModelNew` for a device; Unavailable where it cannot be compiled or imported."""
+        key = str(device)
+        module = self._loaded.get(key)
+        if module is not None:
+            return module.ModelNew
+        with self._lock:
+            if self._failed:
+                raise Unavailable(self._failed)
+            if key not in self._loaded:
+                try:
+                    self._loaded[key] = self._load(device)
+                except Exception as error:
+                    self._failed = self._explain(error)
+                    raise Unavailable(self._failed) from error
+            return self._loaded[key].ModelNew
+
+    def _load(self, device: torch.device) -> types.ModuleType:
+        # One name for each device: what a GPU's driver has loaded belongs to that GPU.
+        suffix = hashlib.sha256(self._source.encode()).hexdigest()[:12]
+        module = types.ModuleType(f"{self._name}.program_{suffix}_{device.type}{device.index or 0}")
+        path = str(self._home / "program.py") if self._home is not None else f"<{self._name}>"
+        module.__file__ = path
+        folder = cache_folder() / self._name / machine_key(self._source)
+        with _importing, _on(device), self._building(folder), torch.enable_grad():
+            # Classes that the program defines find their module by its name.
+            sys.modules[module.__name__] = module
+            try:
+                exec(compile(self._source, path, "exec"), module.__dict__)
+            except BaseException:
+                del sys.modules[module.__name__]
+                raise
+        return module
+
+    @contextlib.contextmanager
+    def _building(self, folder: Path) -> Iterator[None]:
+        """KFORGE_BUILD_DIR is a folder that is ours alone, with what came with the package; one process at a time."""
+        try:
+            own_folder(folder)
+        except OSError as error:
+            logging.getLogger(self._name).warning(
+                "%s cannot be used (%s): kernels are compiled into a temporary folder, for this process alone",
+                folder,
+                error.strerror or error,
+            )
+            folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
+        with _locked(folder / "lock"):
+            self._bring(folder)
+            before = os.environ.get(_FOLDER)
+            os.environ[_FOLDER] = str(folder)
+            if not any(folder.glob("*.so")) and "subprocess" in self._source:
+                logging.getLogger(self._name).warning("compiling its kernels for this machine, once, into %s", folder)
+            try:
+                yield
+            finally:
+                if before is None:
+                    os.environ.pop(_FOLDER, None)
+                else:
+                    os.environ[_FOLDER] = before
+
+    def _bring(self, folder: Path) -> None:
+        """Put what was compiled for such a machine where the program looks for it."""
+        if self._home is None:
+            return
+        for item in self._built.get(processor_key(), []):
+            target = folder / item["name"]
+            data = (self._home / item["path"]).read_bytes()
+            if hashlib.sha256(data).hexdigest() != item["sha256"]:
+                raise RuntimeError(f"{item['path']} is damaged: it is not what was built; install the package again")
+            if not target.exists():
+                partial = folder / f".{item['name']}.{os.getpid()}"
+                partial.write_bytes(data)
+                os.replace(partial, target)
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError) and error.filename:
+            return (
+                f"there is no {Path(str(error.filename)).name} on this machine to compile the kernels with (install "
+                "it, or a package that carries them built)"
+            )
+        if isinstance(error, ModuleNotFoundError):
+            return f"the program needs the Python package {error.name}, which is not installed"
+        first = next(iter(str(error).strip().splitlines()), "")
+        return f"the program cannot be loaded here ({type(error).__name__}: {first[:300]})"
+
+
+def cache_folder() -> Path:
+    """Where what was compiled is kept: KFORGE_PACKAGE_CACHE, or the user's cache."""
+    named = os.environ.get("KFORGE_PACKAGE_CACHE")
+    if named:
+        return Path(named)
+    root = os.environ.get("XDG_CACHE_HOME") or (Path.home() / ".cache")
+    return Path(root) / "kforge-packages"
+
+
+def machine_key(source: str) -> str:
+    """What a compiled program is good for: its text, the processor, torch and Python."""
+    parts = (source, processor_key(), torch.__version__, platform.python_version(), os.environ.get("CXX", ""))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
+def processor_key() -> str:
+    """The processor, as far as compiled code depends on it: its architecture and the instructions it has."""
+    instructions = ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.split(":")[0].strip() in ("flags", "Features"):
+                instructions = " ".join(sorted(line.split(":", 1)[1].split()))
+                break
+    digest = hashlib.sha256((platform.system() + instructions).encode()).hexdigest()[:12]
+    return f"{platform.machine()}-{digest}"
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder that nobody else may write to; OSError where that cannot be had."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise PermissionError(None, "it belongs to another user")
+    if found.st_mode & 0o022:
+        folder.chmod(0o700)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(None, "it cannot be written to")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file's lock: of processes that compile the same program, one does, and the others find what it made."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _on(device: torch.device) -> Iterator[None]:
+    """With a GPU as the current one."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        yield

@@ -9,6 +9,7 @@ import inspect
 import keyword
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -191,12 +192,7 @@ class _LiveReference(ReferenceFile):
     def _namespace(self) -> Any:
         module, inputs = live_module.restore(self._problem.payload, self._problem.payload_hash)
 
-        class Namespace:
-            Model = staticmethod(lambda: module)
-            get_init_inputs = staticmethod(lambda: [])
-            get_inputs = staticmethod(lambda: inputs)
-
-        return Namespace
+        return SimpleNamespace(Model=lambda: module, get_init_inputs=list, get_inputs=lambda: inputs)
 
 
 def _read_matches(
@@ -229,9 +225,9 @@ def _describe_call(
     moving = {number for number, _ in places}
     tensors = []
     for number, item in enumerate(call.tensors):
-        shape = [places.get((number, axis), length) for axis, length in enumerate(item.shape)]
+        lengths = [places.get((number, axis), length) for axis, length in enumerate(item.shape)]
         stride = None if number in moving else list(item.stride)
-        tensors.append({"dtype": item.dtype, "shape": shape, "stride": stride})
+        tensors.append({"dtype": item.dtype, "shape": lengths, "stride": stride})
     names = list(state)
     wanted = {name: _layout_of(value) for name, value in state.items()}
     held = {item.name: item for item in call.state}
@@ -296,7 +292,7 @@ def _with_values(tree: list[Any]) -> list[Any]:
         return ["d", [[key, _with_values(item)] for key, item in tree[1]]]
     if tree[0] != "*":
         return tree
-    values = {"b": ["b", False], "i": ["i", 1], "f": ["f", 1.0], "s": ["s", ""]}
+    values: dict[str, list[Any]] = {"b": ["b", False], "i": ["i", 1], "f": ["f", 1.0], "s": ["s", ""]}
     if tree[1] not in values:
         raise UsageError("an argument of forward may be anything: that can be no operator's")
     return values[tree[1]]

@@ -33,16 +33,16 @@ class BoundProgram:
             *path, key = binding["name"].split(".")
             part = module
             for step in path:
-                part = part._modules[step]  # type: ignore[assignment]
-            held = part._parameters if key in part._parameters else part._buffers
-            if key not in held:
-                held = part.__dict__  # type: ignore[assignment]
+                part = getattr(part, step)
+            held: dict[str, Any] = part.__dict__
+            for some in (part._parameters, part._buffers):
+                held = some if key in some else held
             number, axes = binding["state"], binding.get("axes")
             held[key] = None
             if axes is None:
-                self._places.append((held, key, number))  # type: ignore[arg-type]
+                self._places.append((held, key, number))
             else:
-                self._turned.append((held, key, number, axes, binding["shape"]))  # type: ignore[arg-type]
+                self._turned.append((held, key, number, axes, binding["shape"]))
 
     def __call__(self, arguments: Any, state: list[torch.Tensor]) -> Any:
         """The program's result. It holds the tensors no longer than the call takes."""
@@ -115,7 +115,7 @@ class BoundPrograms:
             *path, key = binding["name"].split(".")
             part = module
             for step in path:
-                part = part._modules[step]
+                part = getattr(part, step)
             for held in (part._parameters, part._buffers):
                 if held.get(key) is not None:
                     held[key] = None

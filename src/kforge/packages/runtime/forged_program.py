@@ -47,11 +47,9 @@ class _KnownCall:
         self.where = where
         self.training = training
         self.is_followed = any(tensor.requires_grad for tensor in tensors)
-        self._guards = TensorGuards(
-            *tensors,
-            dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
-            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
-        )
+        sizes: Any = [list(tensor.shape) for tensor in tensors]
+        strides: Any = [list(tensor.stride()) for tensor in tensors]
+        self._guards = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         # The properties include what is switched on around the call: autocast, modes, transforms.
         self.check = self._guards.check
 
@@ -261,10 +259,9 @@ class ForgedProgram:
         return leaves
 
     def warmup(self, device: str | torch.device | None = None) -> None:
-        """Compile what has to be, by one call of each kind that was verified; random inputs, zeros for parameters."""
-        where = torch.device(device if device is not None else self.guard.device)
-        if where.type == "cuda" and where.index is None:
-            where = torch.device("cuda", torch.cuda.current_device())
+        """Compile what has to be, by one call of each kind that was verified, with random numbers."""
+        # The device that such a tensor is really on: of a GPU without a number, the current one.
+        where = torch.empty(0, device=device if device is not None else self.guard.device).device
         for call in self.guard.calls:
             leaves, state = example_of(call, where)
             with torch.no_grad():

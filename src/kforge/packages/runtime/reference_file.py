@@ -75,7 +75,8 @@ class ReferenceFile:
             with torch.utils._python_dispatch._disable_current_modes():
                 module = self.construct()
                 for part in module.modules():
-                    for held in (part._parameters, part._buffers):
+                    both: tuple[Any, ...] = (part._parameters, part._buffers)
+                    for held in both:
                         for key, value in held.items():
                             if value is not None:
                                 empty = value.detach().to("meta")
@@ -107,7 +108,8 @@ def cast_module(module: torch.nn.Module, dtype: str) -> torch.nn.Module:
     """A module with its floating parameters and buffers in a dtype; as it is where none is named."""
     if dtype:
         named = getattr(torch, dtype)
-        module._apply(lambda tensor: tensor.to(named) if tensor.is_floating_point() else tensor)
+        change: Any = module._apply
+        change(lambda tensor: tensor.to(named) if tensor.is_floating_point() else tensor)
     return module
 
 

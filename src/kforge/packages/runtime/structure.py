@@ -37,7 +37,7 @@ def structure_of(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Structu
 
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by their dotted names, as functional_call takes them."""
-    tensors = dict(module.named_parameters(remove_duplicate=False))
+    tensors: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     tensors.update(module.named_buffers(remove_duplicate=False))
     return tensors
 
@@ -78,7 +78,7 @@ def _read(exported: Any, names: list[str]) -> Structure:
         else:
             value = constants.get(spec.target)
             numbers[node] = f"constant{_digest(value)}"
-    lines = []
+    lines: list[str] = []
 
     def word(item: Any) -> str:
         if isinstance(item, torch.fx.Node):

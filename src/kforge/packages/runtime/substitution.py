@@ -176,7 +176,7 @@ def _has_inner_hooks(module: torch.nn.Module) -> bool:
     )
 
 
-def _rebuild(kind: type) -> Any:
+def _rebuild(kind: Any) -> Any:
     return kind.__new__(kind)
 
 

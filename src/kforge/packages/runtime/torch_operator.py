@@ -8,6 +8,7 @@ import torch
 
 from .forged_program import ForgedProgram
 
+_new_library: Any = torch.library.Library
 _TYPES = {"T": "Tensor", "n": "Tensor?", "b": "bool", "i": "int", "f": "float", "c": "Scalar", "s": "str"}
 """What a leaf is in a schema."""
 
@@ -30,7 +31,7 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
     leaves, state = program.guard.calls[0].leaves, verified["state"]
     count, whole = len(leaves), len(leaves) + len(state)
     outputs = len(program.guard.calls[0].outputs)
-    library = torch.library.Library(namespace, "FRAGMENT")
+    library: Any = _new_library(namespace, "FRAGMENT")
     try:
         library.define(schema(name, leaves, state, outputs), tags=(torch.Tag.pt2_compliant_tag,))
     except RuntimeError as error:
@@ -68,11 +69,11 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
     return program.operator
 
 
-_libraries: list[torch.library.Library] = []
+_libraries: list[Any] = []
 """What is registered lasts as long as its library."""
 
 
-def _register_gradients(program: ForgedProgram, library: torch.library.Library, namespace: str, how: str) -> None:
+def _register_gradients(program: ForgedProgram, library: Any, namespace: str, how: str) -> None:
     """Register the backward pass: an operator of its own, so that a graph has one node for it too."""
     name, state = program.verified["op"], program.verified["state"]
     leaves = program.guard.calls[0].leaves

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from kforge.api import resume as resume
     from kforge.api import resume_async as resume_async
     from kforge.api import rows as rows
+    from kforge.packages.forge_result import ForgeResult as ForgeResult
     from kforge.run.context import RunEnvironment as RunEnvironment
     from kforge.run.context import RunEvent as RunEvent
     from kforge.run.eager_comparison import NotFasterWarning as NotFasterWarning
-    from kforge.run.forge_result import ForgeResult as ForgeResult
     from kforge.run.model_pool import ModelAccess as ModelAccess
     from kforge.spec.run_options import RunOptions as RunOptions
     from kforge.spec.run_spec import ResumeOptions as ResumeOptions
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "EvaluateOptions": "kforge.api",
-    "ForgeResult": "kforge.run.forge_result",
+    "ForgeResult": "kforge.packages.forge_result",
     "ModelAccess": "kforge.run.model_pool",
     "NotFasterWarning": "kforge.run.eager_comparison",
     "ResumeOptions": "kforge.spec.run_spec",

@@ -18,9 +18,9 @@ from kforge.execution.base import Executor
 from kforge.experiments.resume_plan import begin, open_experiment, with_cache_note
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import study_of
+from kforge.packages.forge_result import ForgeResult
 from kforge.reports.trial_rows import row
 from kforge.run.context import RunEnvironment, RunEvent
-from kforge.run.forge_result import ForgeResult
 from kforge.run.lifecycle import drive_run
 from kforge.run.model_pool import ModelAccess
 from kforge.run.result import RunResult

@@ -313,7 +313,7 @@ def test_a_live_module_s_large_buffers_need_not_be_persistent(
 ) -> None:
     import torch
 
-    from kforge.run import drop_in
+    from kforge.packages import drop_in
 
     live, x = rotary_attention(1024, 64), torch.randn(2, 48, 128)
     problem = Problem.from_module(live, [x])

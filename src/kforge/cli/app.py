@@ -174,6 +174,7 @@ for _command in (
     forge_commands.runs,
     forge_commands.show,
     forge_commands.export,
+    forge_commands.verify,
     forge_commands.prompt,
     bench_commands.bench,
     bench_commands.report,

@@ -21,9 +21,9 @@ from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.jobs import Done, read_candidate, read_jobs, run_jobs
 from kforge.worker.judge.judge import Judge
 
-_HOLDS = {ClaimState.HOLDS: True, ClaimState.FAILS: False, ClaimState.UNDECIDED: None}
+HOLDS = {ClaimState.HOLDS: True, ClaimState.FAILS: False, ClaimState.UNDECIDED: None}
 """For JSON: null is neither."""
-_SENTENCES = {
+SENTENCES = {
     ClaimState.HOLDS: "[green]the claim holds[/]",
     ClaimState.FAILS: "[red]the claim does not hold[/]",
     ClaimState.UNDECIDED: "[yellow]cannot tell whether the claim holds[/]: measure again on a quiet machine",
@@ -51,7 +51,7 @@ def single(
     if len(problems) != 1:
         raise UsageError(f"{problem_name} holds {len(problems)} problems; name one, or use --jobs")
     candidate = read_candidate(candidate_path, platform)
-    with Judge(platform, selection.first) as judge, _Status(show) as status:
+    with Judge(platform, selection.first) as judge, Status(show) as status:
         verdict = judge.evaluate(problems[0], candidate, settings, status.tell)
     report = Report(candidate_path.stem, problems[0].name, candidate.id, platform, verdict)
     if show.evidence is not None:
@@ -93,7 +93,7 @@ def batch(
             render.print_batch_line(console, done, finished, len(jobs), width)
 
     try:
-        with _Status(show) as status:
+        with Status(show) as status:
 
             def progress(job: Job, what: str) -> None:
                 status.tell(f"{job.id}: {what}")
@@ -120,12 +120,12 @@ def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceS
     evidence = claim.verdict.evidence
     if evidence is None:
         raise UsageError(f"{path}: the record carries no evidence")
-    with Judge(claim.platform, selection.first) as judge, _Status(show) as status:
+    with Judge(claim.platform, selection.first) as judge, Status(show) as status:
         verdict = judge.evaluate(evidence.problem, evidence.candidate, evidence.settings, status.tell)
     check = compare_claims(claim.verdict, verdict)
     if show.as_json:
         fresh = Report(claim.job, claim.problem, claim.candidate, claim.platform, verdict)
-        answer = {"claim_state": check.state.value, "holds": _HOLDS[check.state], "reasons": list(check.reasons)}
+        answer = {"claim_state": check.state.value, "holds": HOLDS[check.state], "reasons": list(check.reasons)}
         print(json.dumps({**answer, "claim": render.flat(claim), "now": render.flat(fresh)}))
     else:
         console = Screen()
@@ -133,18 +133,18 @@ def replay(path: Path, show: VerdictOutput, selection: DeviceSelection = DeviceS
         console.print(f"now:     {verdict.outcome.value}: {escape(verdict.detail)}", highlight=False)
         for reason in check.reasons:
             console.print(f"  {escape(reason)}", highlight=False, soft_wrap=True)
-        console.print(_SENTENCES[check.state])
+        console.print(SENTENCES[check.state])
     return check.state.exit_status
 
 
-class _Status:
+class Status:
     """A spinner with the current step on a terminal, nothing elsewhere."""
 
     def __init__(self, show: VerdictOutput) -> None:
         console = Screen(stderr=True)
         self._status: Any = console.status("starting") if console.is_terminal and not show.as_json else None
 
-    def __enter__(self) -> _Status:
+    def __enter__(self) -> Status:
         if self._status:
             self._status.start()
         return self

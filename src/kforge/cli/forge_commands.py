@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -230,19 +231,67 @@ def show(
     raise typer.Exit(command.show(store, run, step, as_json))
 
 
+class ExportForm(enum.StrEnum):
+    file = "file"
+    package = "package"
+
+
+class GradientChoice(enum.StrEnum):
+    reference = "reference"
+    error = "error"
+
+
 def export(
     run: Annotated[str, _RUN] = "last",
-    to: Annotated[Path, typer.Option(help="The file to write.")] = Path("kernel.py"),
+    form: Annotated[
+        ExportForm,
+        typer.Option(
+            "--as", help="file: one guarded Python file; package: a folder that pip installs and that needs no KForge."
+        ),
+    ] = ExportForm.file,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file or folder to write; a package is called as its folder. Default: kernel.py, or the "
+            "operator's name.",
+            show_default=False,
+        ),
+    ] = None,
+    op: Annotated[str, typer.Option(help="package: the operator's name. Default: the problem's.")] = "",
+    gradients: Annotated[
+        GradientChoice,
+        typer.Option(help="package: what a backward pass does where none was verified: reference recomputes, error."),
+    ] = GradientChoice.reference,
+    licence: Annotated[str, typer.Option("--license", help="package: its licence, an SPDX name.")] = "Apache-2.0",
     evidence: Annotated[
         Path | None, typer.Option(help="Write the evidence record too, for kforge evaluate --replay.")
     ] = None,
     step: Annotated[str, typer.Option(help="Another attempt than the best: its step, or chain.step.")] = "",
     store: Annotated[str, STORE] = "",
 ) -> None:
-    """Write the best program of a run to a file."""
+    """Write the best program of a run: as a file, or as a package that can be shipped."""
     from kforge.cli import runs as command
 
-    raise typer.Exit(command.export(store, run, to, evidence, step))
+    if form is ExportForm.file:
+        raise typer.Exit(command.export(store, run, to or Path("kernel.py"), evidence, step))
+    choice = command.PackageChoice(op, gradients.value, licence)
+    raise typer.Exit(command.export_package(store, run, to, choice, step))
+
+
+def verify(
+    package: Annotated[Path, typer.Argument(help="The folder of a package that kforge export wrote.")],
+    tests: Annotated[bool, typer.Option(help="Run the package's own tests too, if it is found correct.")] = True,
+    devices: Annotated[str, typer.Option(help="The number of the device to judge on. Default: the first.")] = "",
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Judge an exported package on this machine, against its own reference: what of its claim still holds?
+
+    Exit status: 0 the claim holds, 1 it does not, 2 the package cannot be judged, 3 it cannot be told from these times.
+    """
+    from kforge.cli import verify as command
+    from kforge.worker.device_selection import DeviceSelection, device_numbers
+
+    raise typer.Exit(command.run(package, as_json, tests, DeviceSelection(device_numbers(devices), 0)))
 
 
 def prompt(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,39 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
         assert attempt is not None
         _write_evidence(evidence, result, attempt)
         console.print(f"evidence: {evidence}", highlight=False)
+    return 0
+
+
+@dataclass(frozen=True)
+class PackageChoice:
+    """What a user chooses of a package."""
+
+    op: str = ""
+    """The operator's name; empty: the problem's."""
+    gradients: str = "reference"
+    licence: str = "Apache-2.0"
+
+
+def export_package(store: str, name: str, to: Path | None, choice: PackageChoice, step: str) -> int:
+    """A program of a run as a package in a folder."""
+    from kforge.packages.description import function_name
+    from kforge.packages.package_files import package_files, write_package
+
+    result, _, _ = read(store, name)
+    attempt = _attempt(result, step) if step else result.best
+    if attempt is None:
+        raise UsageError(f"run {result.run} has no correct program ({len(result.history)} were tried): nothing to ship")
+    folder = to or Path(choice.op or function_name(result.spec.problem.name))
+    package = folder.resolve().name
+    write_package(package_files(result, attempt, package, choice.op, choice.gradients, choice.licence), folder)
+    console = Screen()
+    console.print(f"written to {folder}", highlight=False, soft_wrap=True)
+    _say_unless_faster(console, attempt.verdict)
+    if attempt.verdict.emulated:
+        line = "verified on an emulator only: the package says so, and claims no speed"
+        console.print(line, style="yellow", highlight=False, soft_wrap=True)
+    for hint in (f"pip install {folder}/", f"kforge verify {folder}/"):
+        console.print(hint, style="dim", highlight=False, soft_wrap=True)
     return 0
 
 

@@ -66,6 +66,8 @@ class Description:
     program: str
     references: dict[str, str]
     """Texts by file name."""
+    loaded: dict[str, ReferenceFile] = field(default_factory=dict, repr=False)
+    """The same, ready to be run in this process."""
     files: dict[str, bytes] = field(default_factory=dict)
     """What else lies beside them."""
     dependencies: tuple[str, ...] = ()
@@ -129,6 +131,7 @@ def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradi
         verified=verified,
         program=candidate.source,
         references=texts.texts,
+        loaded={file: texts.load(file, package, problem.form.dtype, domain.training) for file in texts.texts},
         files=texts.files,
         dependencies=_dependencies(result.spec.platform, candidate.source, problem),
     )

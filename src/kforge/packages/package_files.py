@@ -70,6 +70,7 @@ def _module_files(result: RunResult, attempt: Attempt, made: Description) -> dic
     """What is imported: program, reference, runtime, and the data they are used by."""
     texts = {"program.py": made.program.encode(), **{file: text.encode() for file, text in made.references.items()}}
     texts |= made.files
+    texts |= {f"runtime/{path.name}": path.read_bytes() for path in sorted((_HERE / "runtime").glob("*.py"))}
     verified = {
         **made.verified,
         "machine": _machine(attempt.verdict),
@@ -80,8 +81,6 @@ def _module_files(result: RunResult, attempt: Attempt, made: Description) -> dic
     files = dict(texts)
     files["verified.json"] = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()
     files["evidence.json"] = _evidence(result, attempt)
-    for path in sorted((_HERE / "runtime").glob("*.py")):
-        files[f"runtime/{path.name}"] = path.read_bytes()
     return files
 
 

@@ -16,7 +16,7 @@ import makers
 from kforge import Candidate, Outcome, Problem, ProblemForm, Settings, jsonable, registry
 from kforge.agents.prompt_maker import PromptMaker
 from kforge.errors import KForgeError, ProblemError
-from kforge.run import drop_in
+from kforge.packages import drop_in
 from kforge.spec.judging_platform import target_of
 from kforge.spec.run_spec import make_spec
 from kforge.types.evaluation import DTYPES

@@ -16,7 +16,7 @@ import torch
 
 from .guard import VerifiedCall
 from .program_file import ProgramFile
-from .reference_file import ReferenceFiles, cast_module, quiet_random
+from .reference_file import ReferenceFile, cast_module, quiet_random
 
 _MOST_KEPT = 256
 
@@ -62,7 +62,7 @@ class BoundProgram:
 class BoundPrograms:
     """Finds the module for a call."""
 
-    def __init__(self, program: ProgramFile, references: ReferenceFiles, verified: dict[str, Any]) -> None:
+    def __init__(self, program: ProgramFile, references: dict[str, ReferenceFile], verified: dict[str, Any]) -> None:
         self._program = program
         self._references = references
         self._training: bool | None = verified["training"]
@@ -105,7 +105,7 @@ class BoundPrograms:
     def _construct(self, call: VerifiedCall, device: torch.device) -> torch.nn.Module:
         kind = self._program.kind(device)
         with quiet_random():
-            module = kind(*self._references.file(call.reference).init_arguments())
+            module = kind(*self._references[call.reference].init_arguments())
         module = cast_module(module, self._dtype).to(device)
         if self._training is not None:
             module.train(self._training)

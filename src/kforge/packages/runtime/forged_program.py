@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from .bound_program import BoundProgram, BoundPrograms
 from .guard import Guard, Unlike, VerifiedCall, flatten, is_aligned, unflatten
 from .program_file import ProgramFile, Unavailable
-from .reference_file import ReferenceFiles
+from .reference_file import ReferenceFile
 from .usage import Usage
 
 try:
@@ -62,14 +62,14 @@ class ForgedProgram:
         name: str,
         verified: dict[str, Any],
         program: str,
-        references: dict[str, str],
+        references: dict[str, ReferenceFile],
         home: Path | None = None,
     ) -> None:
-        """`program` and `references` are texts; `home` is the folder they are from, if they are from one."""
+        """`program` is a text; `home` is the folder it is from, if it is from one."""
         self.name = name
         self.verified = verified
         self.guard = Guard(verified)
-        self.references = ReferenceFiles(name, references, home, verified)
+        self.references = references
         self.usage = Usage(name)
         self.is_strict = False
         """Whether a call that was not verified is an error wherever nobody says otherwise."""
@@ -160,7 +160,7 @@ class ForgedProgram:
 
     def run_reference(self, arguments: Any, state: list[torch.Tensor], training: bool | None = None) -> Any:
         """The package's own reference, with these tensors as its parameters and buffers."""
-        file = self.references.file(self.guard.calls[0].reference)
+        file = self.references[self.guard.calls[0].reference]
         return file.run(arguments, self.guard.state_names, state, training)
 
     def _call_operator(
@@ -215,7 +215,7 @@ class ForgedProgram:
             leaves = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in leaves]
             state = [item.to("meta") for item in state]
         arguments = unflatten(self.guard.tree, list(leaves))
-        file = self.references.file(self.guard.calls[0].reference)
+        file = self.references[self.guard.calls[0].reference]
         return self._tensors(file.run(arguments, self.guard.state_names, state, self.guard.training))
 
     def run_gradients(

@@ -12,6 +12,7 @@ import torch
 
 from . import substitution
 from .forged_program import ForgedProgram
+from .reference_file import open_references
 from .torch_operator import register
 
 FORMAT = 1
@@ -43,12 +44,13 @@ class Package:
                     f"{home / file} is not the file that was verified: install the package again, or export what you "
                     "changed anew"
                 )
-        references = {call["reference"] for call in self.verified["calls"]}
+        named = sorted({call["reference"] for call in self.verified["calls"]})
+        references = {file: (home / file).read_text(encoding="utf-8") for file in named}
         self.program = ForgedProgram(
             self.verified["name"],
             self.verified,
             (home / "program.py").read_text(encoding="utf-8"),
-            {file: (home / file).read_text(encoding="utf-8") for file in sorted(references)},
+            open_references(self.verified["name"], references, home, self.verified),
             home,
         )
         self.op = register(self.program, namespace or self.verified["name"], self.verified["gradients"])

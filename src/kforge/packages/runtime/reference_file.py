@@ -85,23 +85,13 @@ class ReferenceFile:
         return module
 
 
-class ReferenceFiles:
-    """The reference's texts by their names."""
-
-    def __init__(self, name: str, sources: dict[str, str], home: Path | None, verified: dict[str, Any]) -> None:
-        self._files = {
-            file: ReferenceFile(
-                name,
-                source,
-                str(home / file) if home is not None else f"<{name} {file}>",
-                verified["dtype"],
-                verified["training"],
-            )
-            for file, source in sources.items()
-        }
-
-    def file(self, name: str) -> ReferenceFile:
-        return self._files[name]
+def open_references(
+    name: str, sources: dict[str, str], home: Path | None, verified: dict[str, Any]
+) -> dict[str, ReferenceFile]:
+    """The reference's texts by the names of their files, ready to be run."""
+    dtype, training = verified["dtype"], verified["training"]
+    place = f"<{name}>" if home is None else str(home)
+    return {file: ReferenceFile(name, text, f"{place}/{file}", dtype, training) for file, text in sources.items()}
 
 
 def cast_module(module: torch.nn.Module, dtype: str) -> torch.nn.Module:

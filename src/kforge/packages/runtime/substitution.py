@@ -44,6 +44,11 @@ class Substitution:
                 changed.append(name)
         return changed[::-1]
 
+    def kind_for(self, module: torch.nn.Module, strict: bool | None = None) -> type | None:
+        """The class that has a module call the program; None if it computes something else."""
+        names = self._match(module, {})
+        return None if names is None else self._kind(type(module), names, strict)
+
     def _match(self, module: torch.nn.Module, known: dict[Any, tuple[str, ...] | None]) -> tuple[str, ...] | None:
         """The module's tensors in the order of the reference's, if it computes the same."""
         if not self._has_like_tensors(module):
@@ -90,7 +95,7 @@ class Substitution:
             for call in self._program.guard.calls:
                 leaves, _ = example_of(call, torch.device("meta"))
                 arguments = tuple(unflatten(call.tree, leaves))
-                module = self._program.references.file(call.reference).shell().train(training)
+                module = self._program.references[call.reference].shell().train(training)
                 structure = structure_of(module, arguments)
                 if structure is not None:
                     found.append((structure, arguments))

@@ -1,0 +1,83 @@
+"""An exported package, read back to be judged: its files against their hashes, its record against its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kforge import jsonable
+from kforge.errors import UsageError, WireError
+from kforge.packages.description import FORMAT
+from kforge.types import Candidate, Evidence, Problem, Report
+
+
+@dataclass(frozen=True)
+class ReadPackage:
+    """What a package says of itself."""
+
+    name: str
+    home: Path
+    """The folder that is imported."""
+    verified: dict[str, Any]
+    claim: Report
+    """The verdict it was exported with."""
+    evidence: Evidence
+
+    @property
+    def problem(self) -> Problem:
+        return self.evidence.problem
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.evidence.candidate
+
+
+def read_package(folder: Path) -> ReadPackage:
+    """A package from its folder; UsageError says what is missing, damaged or changed."""
+    home = _home(folder)
+    verified = _json(home / "verified.json")
+    if verified.get("kforge_package") != FORMAT:
+        raise UsageError(f"{home}: a package of format {verified.get('kforge_package')}; this KForge reads {FORMAT}")
+    for file, wanted in verified["files"].items():
+        try:
+            found = hashlib.sha256((home / file).read_bytes()).hexdigest()
+        except OSError as error:
+            raise UsageError(f"{home / file}: {error.strerror}: the package is damaged") from None
+        if found != wanted:
+            raise UsageError(f"{home / file}: not the file that was exported: export what you changed anew")
+    record = _json(home / "evidence.json")
+    record.pop("kforge_evidence", None)
+    try:
+        claim = jsonable.decode(Report, record)
+    except WireError as error:
+        raise UsageError(f"{home / 'evidence.json'}: not an evidence record: {error}") from None
+    evidence = claim.verdict.evidence
+    if evidence is None or evidence.candidate.source != (home / "program.py").read_text(encoding="utf-8"):
+        raise UsageError(f"{home / 'evidence.json'}: the record of another program than {home / 'program.py'}")
+    return ReadPackage(verified["name"], home, verified, claim, evidence)
+
+
+def _home(folder: Path) -> Path:
+    """The folder that is imported: the one named, or the one in it."""
+    if (folder / "verified.json").is_file():
+        return folder
+    found = sorted(path.parent for path in folder.glob("*/verified.json")) if folder.is_dir() else []
+    if len(found) != 1:
+        what = "there is no such folder" if not folder.exists() else "no package of KForge: it has no verified.json"
+        raise UsageError(f"{folder}: {what} (kforge export RUN --as package --to {folder} writes one)")
+    return found[0]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path}: damaged: not JSON") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: damaged: not an object")
+    return data

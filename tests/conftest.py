@@ -181,7 +181,7 @@ def kforge_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 def kforge_warm(kforge_here: Callable[..., Any], judge: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The same, with the warm judge of all tests in place of one of its own."""
     monkeypatch.setattr(judge, "close", lambda: None)
-    for module in ("kforge.worker.judges", "kforge.cli.evaluate"):
+    for module in ("kforge.worker.judges", "kforge.cli.evaluate", "kforge.cli.verify"):
         monkeypatch.setattr(f"{module}.Judge", lambda *_: judge)
     return kforge_here
 

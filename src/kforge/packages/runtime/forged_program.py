@@ -123,6 +123,9 @@ class ForgedProgram:
             flatten(self.guard.tree, list(arguments), leaves)
         except Unlike as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
+        if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+            reason = "a transform of torch.func or a forward-mode derivative is at work"
+            return self._fall_back(reason, arguments, state, training, strict, fallback)
         if _is_looked_into(leaves, state):
             return self._call_operator(arguments, state, training, strict, fallback)
         try:
@@ -306,10 +309,8 @@ def _is_followed(item: Any) -> bool:
 
 
 def _is_looked_into(leaves: list[Any], state: list[torch.Tensor]) -> bool:
-    """Whether a tracer, a mode or a transform wants to see what the call does."""
+    """Whether a tracer or a mode wants to see what the call does."""
     if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return True
     return any(type(item).__name__ in ("FakeTensor", "FunctionalTensor") for item in (*leaves, *state))
 

@@ -6,6 +6,8 @@ module goes where. Names of classes, attributes and arguments are not part of it
 
 from __future__ import annotations
 
+import collections
+import copy
 from typing import Any
 
 import torch
@@ -47,8 +49,12 @@ class _Functional(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
+        plain = copy.copy(module)
+        # Hooks are no part of what a module computes: they are called before and after, whatever it does.
+        for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            plain.__dict__[hooks] = collections.OrderedDict()
         # In a list, so that it is no part of this one: the exporter would take its tensors for constants.
-        self._inner = [module]
+        self._inner = [plain]
 
     def forward(self, state: dict[str, torch.Tensor], *arguments: Any) -> Any:
         return torch.func.functional_call(self._inner[0], state, arguments)

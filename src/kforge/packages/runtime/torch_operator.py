@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .forged_program import ForgedProgram
 
@@ -47,6 +48,9 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
 
     def run(*flat: Any, strict: bool = False) -> Any:
         inputs = [item for item in flat[:whole] if isinstance(item, torch.Tensor)]
+        if forward_ad._current_level >= 0 and any(_is_dual(item) for item in inputs):
+            # Nobody else would notice: the result would have no derivative, which counts as nought.
+            raise RuntimeError(f"{program.name} has no forward-mode derivative: use the original module for that")
         tensors = program.run_node(list(flat[:count]), list(flat[count:whole]), strict)
         # An operator returns memory of its own: neither an argument's nor another output's.
         seen = {item.untyped_storage().data_ptr() for item in inputs}
@@ -108,6 +112,9 @@ def _register_gradients(program: ForgedProgram, library: Any, namespace: str, ho
         context.shapes = [(item.shape, item.dtype, item.device) for item in context.shapes]
 
     def differentiate(context: Any, *gradients: Any) -> tuple[Any, ...]:
+        # Autograd takes note of a backward pass only where somebody wants to derive it once more.
+        if torch.is_grad_enabled():
+            raise RuntimeError(f"{program.name} has first derivatives at most: leave out create_graph")
         flat = [
             other if saved is None else saved
             for saved, other in zip(context.saved_tensors, context.others)  # noqa: B905
@@ -139,3 +146,9 @@ def _keyword(remember: Any) -> Any:
         remember(ctx, inputs, output)
 
     return setup_context
+
+
+def _is_dual(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a derivative along with it."""
+    unpack: Any = forward_ad.unpack_dual
+    return unpack(tensor).tangent is not None

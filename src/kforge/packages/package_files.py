@@ -161,7 +161,7 @@ def _words(result: RunResult, attempt: Attempt, made: Description, licence: str)
         "device": verified["device"],
         "arguments": ", ".join(made.arguments),
         "forward": f"({', '.join(forward)}{',' if len(forward) == 1 else ''})",
-        "state": ", ".join(state),
+        "state": f"({', '.join(state)}{',' if len(state) == 1 else ''})",
         "version": _VERSION,
         "license": licence,
         "dependencies": ", ".join(f'"{item}"' for item in dependencies),

@@ -27,8 +27,8 @@ class BoundProgram:
     def __init__(self, module: torch.nn.Module, call: VerifiedCall, state: list[torch.Tensor]) -> None:
         self.forward = module.forward
         self.owners = tuple(weakref.ref(tensor) for tensor in state)
-        self._places: list[tuple[dict[str, Any], str, int]] = []
-        self._turned: list[tuple[dict[str, Any], str, int, list[int], list[int]]] = []
+        self.places: list[tuple[dict[str, Any], str, int]] = []
+        self.turned: list[tuple[dict[str, Any], str, int, list[int], list[int]]] = []
         for binding in call.bindings:
             *path, key = binding["name"].split(".")
             part = module
@@ -40,22 +40,22 @@ class BoundProgram:
             number, axes = binding["state"], binding.get("axes")
             held[key] = None
             if axes is None:
-                self._places.append((held, key, number))
+                self.places.append((held, key, number))
             else:
-                self._turned.append((held, key, number, axes, binding["shape"]))
+                self.turned.append((held, key, number, axes, binding["shape"]))
 
     def __call__(self, arguments: Any, state: list[torch.Tensor]) -> Any:
         """The program's result. It holds the tensors no longer than the call takes."""
-        for held, key, number in self._places:
+        for held, key, number in self.places:
             held[key] = state[number]
-        for held, key, number, axes, shape in self._turned:
+        for held, key, number, axes, shape in self.turned:
             held[key] = state[number].permute(axes).reshape(shape).contiguous()
         try:
             return self.forward(*arguments)
         finally:
-            for held, key, _ in self._places:
+            for held, key, _ in self.places:
                 held[key] = None
-            for held, key, *_ in self._turned:
+            for held, key, *_ in self.turned:
                 held[key] = None
 
 

@@ -17,41 +17,18 @@ import torch
 from torch.autograd import forward_ad
 
 from .bound_program import BoundProgram, BoundPrograms
-from .guard import Guard, Unlike, VerifiedCall, flatten, is_aligned, unflatten
+from .guard import Guard, Unlike, VerifiedCall, flatten, unflatten
 from .program_file import ProgramFile, Unavailable
+from .ready_call import ANOTHER, ReadyCalls, make_ready
 from .reference_file import ReferenceFile
 from .usage import Usage
 
-try:
-    # A comparison of tensors' properties in one native call; what torch.compile's own guards are made of.
-    from torch._C._dynamo.guards import TensorGuards
-except ImportError:
-    TensorGuards = None  # type: ignore[assignment,misc]
-
-_MOST_KNOWN = 8
-
-Fallback = Callable[..., Any]
+Fallback = Any
+"""A module whose class was changed (`substitution.py`)."""
 
 
 class NotVerified(RuntimeError):
     """A call that the program was not verified for, where strict=True makes that an error."""
-
-
-class _KnownCall:
-    """A call that was found to be a verified one: another with the same properties need not be compared again."""
-
-    def __init__(
-        self, call: VerifiedCall, where: torch.device | None, training: bool | None, tensors: list[torch.Tensor]
-    ) -> None:
-        self.call = call
-        self.where = where
-        self.training = training
-        self.is_followed = any(tensor.requires_grad for tensor in tensors)
-        sizes: Any = [list(tensor.shape) for tensor in tensors]
-        strides: Any = [list(tensor.stride()) for tensor in tensors]
-        self._guards = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        # The properties include what is switched on around the call: autocast, modes, transforms.
-        self.check = self._guards.check
 
 
 class ForgedProgram:
@@ -77,37 +54,30 @@ class ForgedProgram:
         """torch's operator, once it is registered."""
         self._file = ProgramFile(name, program, verified.get("built", {}), home)
         self._bound = BoundPrograms(self._file, self.references, verified)
-        self._known: tuple[_KnownCall, ...] = ()
+        self.ready = ReadyCalls()
+        """Calls that need not be looked at closely again."""
         self._has_backward: bool = verified["backward"]
         self._output: list[Any] = verified["output"]
 
-    def __call__(
+    def call(
         self,
         arguments: Any,
-        state: list[torch.Tensor],
+        state: Any,
         training: bool | None = None,
         strict: bool | None = None,
         fallback: Fallback | None = None,
     ) -> Any:
-        """The result of a call; `fallback` is what runs where the program may not, the package's reference if None."""
+        """The result of a call; `fallback` is the module whose own forward runs where the program may not.
+
+        Without one, that is the package's reference. `state` are the module's tensors in the reference's order.
+        """
         if torch.compiler.is_compiling():
-            return self._call_operator(arguments, state, training, strict, fallback)
-        for known in self._known:
-            if (
-                known.check(*arguments, *state)
-                and known.training is training
-                and not (known.is_followed and torch.is_grad_enabled())
-                and forward_ad._current_level < 0
-                and all(map(is_aligned, arguments))
-                and all(map(is_aligned, state))
-                and torch.get_default_dtype() is torch.float32
-            ):
-                next(self.usage.program)
-                bound = self._bound.find(known.call, state, known.where)
-                if known.where is None or known.where.type != "cuda":
-                    return bound(arguments, state)
-                return _call_on(known.where, bound, arguments, state)
-        return self._look(arguments, state, training, strict, fallback)
+            return self._call_operator(arguments, list(state), training, strict, fallback)
+        for ready in self.ready.by_state.get(tuple(map(id, state)), ()):
+            output = ready(arguments, state, training)
+            if output is not ANOTHER:
+                return output
+        return self._look(arguments, list(state), training, strict, fallback)
 
     def _look(
         self,
@@ -121,6 +91,7 @@ class ForgedProgram:
         leaves: list[Any] = []
         try:
             flatten(self.guard.tree, list(arguments), leaves)
+            self.guard.check_tensors(state)
         except Unlike as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
@@ -137,8 +108,10 @@ class ForgedProgram:
         except (Unlike, Unavailable) as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
-        if TensorGuards is not None and self.guard.is_flat and same and fitted + state:
-            self._known = (_KnownCall(call, where, training, [*fitted, *state]), *self._known[: _MOST_KNOWN - 1])
+        if self.guard.is_flat and same and not followed:
+            ready = make_ready(bound, fitted, state, training, self.usage)
+            if ready is not None:
+                self.ready.add(state, ready)
         next(self.usage.program)
         output = _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
         if followed:
@@ -158,7 +131,7 @@ class ForgedProgram:
             raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
         self.usage.fall_back(reason)
         if fallback is not None:
-            return fallback(*arguments)
+            return fallback._kforge_original.forward(fallback, *arguments)
         return self.run_reference(arguments, state, training)
 
     def run_reference(self, arguments: Any, state: list[torch.Tensor], training: bool | None = None) -> Any:
@@ -193,7 +166,7 @@ class ForgedProgram:
     ) -> Any:
         """The reference, in a graph: nobody counts the calls of a graph's own nodes."""
         if fallback is not None:
-            return fallback(*arguments)
+            return fallback._kforge_original.forward(fallback, *arguments)
         return self.run_reference(arguments, state, training)
 
     def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:

@@ -80,6 +80,12 @@ class Guard:
                 return call, fitted, where
         raise refusals[0]
 
+    def check_tensors(self, state: list[Any]) -> None:
+        """Unlike where the module has lost a tensor."""
+        for name, tensor in zip(self.state_names, state):  # noqa: B905
+            if not isinstance(tensor, torch.Tensor):
+                raise Unlike(f"{name} is {_shown(tensor)}, not a tensor")
+
     def _check_surroundings(self, training: bool | None) -> None:
         if self.training is not None and training is not None and training is not self.training:
             modes = {True: "training", False: "evaluation"}

@@ -13,6 +13,7 @@ import torch
 
 from .forged_program import ForgedProgram, example_of
 from .guard import unflatten
+from .ready_call import ANOTHER
 from .structure import Structure, named_tensors, structure_of
 
 _SIMPLE = (int, float, str, bool, type(None), torch.dtype)
@@ -40,14 +41,14 @@ class Substitution:
                 continue
             names = self._match(module, known)
             if names is not None:
-                module.__class__ = self._kind(type(module), names, strict)
+                module.__class__ = self._kind(module, names, strict)
                 changed.append(name)
         return changed[::-1]
 
     def kind_for(self, module: torch.nn.Module, strict: bool | None = None) -> type | None:
         """The class that has a module call the program; None if it computes something else."""
         names = self._match(module, {})
-        return None if names is None else self._kind(type(module), names, strict)
+        return None if names is None else self._kind(module, names, strict)
 
     def _match(self, module: torch.nn.Module, known: dict[Any, tuple[str, ...] | None]) -> tuple[str, ...] | None:
         """The module's tensors in the order of the reference's, if it computes the same."""
@@ -102,10 +103,12 @@ class Substitution:
             self._wanted[training] = found
         return self._wanted[training]
 
-    def _kind(self, kind: type, names: tuple[str, ...], strict: bool | None) -> type:
-        key = (kind, names, strict)
+    def _kind(self, module: torch.nn.Module, names: tuple[str, ...], strict: bool | None) -> type:
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        kinds = tuple("_parameters" if name in parameters else "_buffers" for name in names)
+        key = (type(module), names, kinds, strict)
         if key not in self._kinds:
-            self._kinds[key] = _make_kind(kind, self._program, names, strict)
+            self._kinds[key] = _make_kind(type(module), self._program, names, kinds, strict)
         return self._kinds[key]
 
 
@@ -125,38 +128,18 @@ def revert(model: torch.nn.Module, program: ForgedProgram | None = None) -> list
     return changed
 
 
-def _make_kind(kind: type, program: ForgedProgram, names: tuple[str, ...], strict: bool | None) -> type:
+def _make_kind(
+    kind: type, program: ForgedProgram, names: tuple[str, ...], kinds: tuple[str, ...], strict: bool | None
+) -> type:
     """A subclass of a module's class, whose forward calls the program."""
     original: Any = kind.forward  # type: ignore[attr-defined]
-    count = len(program.guard.tree[1])
-    signature = inspect.signature(original)
-    paths = [(tuple(name.split(".")[:-1]), name.split(".")[-1]) for name in names]
-
-    def state_of(module: Any) -> list[torch.Tensor]:
-        tensors = []
-        for path, key in paths:
-            part = module
-            for step in path:
-                part = part._modules[step]
-            held = part._parameters.get(key)
-            tensors.append(part._buffers[key] if held is None else held)
-        return tensors
-
-    def forward(self: Any, *arguments: Any, **named: Any) -> Any:
-        if named or len(arguments) != count:
-            given = signature.bind(self, *arguments, **named)
-            given.apply_defaults()
-            if given.kwargs or len(given.args) != count + 1:
-                return original(self, *arguments, **named)
-            arguments = given.args[1:]
-        return program(arguments, state_of(self), self.training, strict, lambda *given: original(self, *given))
-
+    forward = _write_forward(original, names, kinds, program, strict)
     forward.__doc__ = f"What {kind.__name__} computes, by the program of {program.name} where that was verified."
+    forward.__wrapped__ = original
 
     def reduce(self: Any, protocol: Any) -> Any:
         # A saved model is the original one: whoever loads it need not have the package.
-        state = self.__dict__.copy()
-        return _rebuild, (kind,), state
+        return _rebuild, (kind,), self.__dict__.copy()
 
     return type(
         f"Forged{kind.__name__}",
@@ -170,6 +153,72 @@ def _make_kind(kind: type, program: ForgedProgram, names: tuple[str, ...], stric
             "_kforge_program": program,
         },
     )
+
+
+def _write_forward(
+    original: Any, names: tuple[str, ...], kinds: tuple[str, ...], program: ForgedProgram, strict: bool | None
+) -> Any:
+    """A forward with the original's own arguments, which hands them and the module's tensors to the program.
+
+    It is written out: every argument more that is looked for at run time would cost as much as a comparison.
+    """
+    count = len(program.guard.tree[1])
+    parameters = list(inspect.signature(original).parameters.values())[1:]
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    is_plain = len(parameters) == count and all(item.kind in plain for item in parameters)
+    holders = {part: f"h{number}" for number, part in enumerate(dict.fromkeys(map(_holder, names, kinds)))}
+    reads = [f"    {short} = {part}" for part, short in holders.items()]
+    reads += [
+        f"    t{number} = {holders[_holder(name, kind)]}.get({name.rpartition('.')[2]!r})"
+        for number, (name, kind) in enumerate(zip(names, kinds))  # noqa: B905
+    ]
+    tensors = "".join(f"t{number}, " for number in range(len(names)))
+    keys = "".join(f"id(t{number}), " for number in range(len(names)))
+    if is_plain:
+        given = [
+            f"{item.name}=_defaults[{item.name!r}]" if item.default is not item.empty else item.name
+            for item in parameters
+        ]
+        lines = [
+            f"def forward(self, {', '.join(given)}):" if given else "def forward(self):",
+            f"    arguments = ({''.join(f'{item.name}, ' for item in parameters)})",
+        ]
+    else:
+        lines = [
+            "def forward(self, *arguments, **named):",
+            f"    if named or len(arguments) != {count}:",
+            "        given = _signature.bind(self, *arguments, **named)",
+            "        given.apply_defaults()",
+            f"        if given.kwargs or len(given.args) != {count + 1}:",
+            "            return _original(self, *arguments, **named)",
+            "        arguments = given.args[1:]",
+        ]
+    lines += [
+        *reads,
+        "    if not _is_compiling():",
+        f"        for ready in _ready.by_state.get(({keys}), ()):",
+        f"            output = ready(arguments, ({tensors}), self.training)",
+        "            if output is not _another:",
+        "                return output",
+        f"    return _program(arguments, ({tensors}), self.training, _strict, self)",
+    ]
+    names_used: dict[str, Any] = {
+        "_is_compiling": torch.compiler.is_compiling,
+        "_ready": program.ready,
+        "_another": ANOTHER,
+        "_program": program.call,
+        "_strict": strict,
+        "_original": original,
+        "_signature": inspect.signature(original),
+        "_defaults": {item.name: item.default for item in parameters},
+    }
+    exec(compile("\n".join(lines), f"<forward of a module that calls {program.name}>", "exec"), names_used)
+    return names_used["forward"]
+
+
+def _holder(name: str, kind: str) -> str:
+    """The dictionary of a module that holds a tensor, as an expression."""
+    return "self" + "".join(f"._modules[{step!r}]" for step in name.split(".")[:-1]) + f".{kind}"
 
 
 def _has_inner_hooks(module: torch.nn.Module) -> bool:

@@ -1,0 +1,102 @@
+"""The bundled suite as packages: how many of the programs that are correct can be shipped.
+
+    python benchmarks/packages.py --to build/packages [--limit N] [--platform cpu]
+
+Each problem is forged by the offline agents, exported, and its own tests (opcheck, a whole graph under torch.compile,
+the reference, gradients, substitution) run in an environment that has torch and pytest and no KForge. A problem that
+was done is not done again. Nothing is timed here: `benchmarks/benchmark.py` in each package does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import kforge
+from kforge.errors import KForgeError
+from kforge.packages.description import function_name
+from kforge.packages.package_files import package_files, write_package
+from kforge.problems import find
+from kforge.run.context import RunEnvironment
+from kforge.run.model_pool import ModelAccess
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of an environment with torch and pytest alone."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        print(f"making {folder}: torch is a large download", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        wanted = [f"torch=={kforge_torch()}", "pytest", "setuptools"]
+        subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted], check=True)
+    return python
+
+
+def kforge_torch() -> str:
+    import torch
+
+    return str(torch.__version__).split("+")[0]
+
+
+def one(problem: kforge.Problem, platform: str, to: Path, python: Path) -> dict[str, str]:
+    name = f"fast_{function_name(problem.name)}"
+    place = RunEnvironment(str(to / "store"), ModelAccess())
+    began = time.time()
+    result = kforge.forge(problem, platform, "builtin", place, iterations=1, timing_seconds=0, profiler=("none",))
+    if result.best is None:
+        return {"state": "not correct", "why": result.history[-1].verdict.headline if result.history else ""}
+    try:
+        write_package(package_files(result, result.best, name), to / name)
+    except KForgeError as error:
+        return {"state": "not exported", "why": str(error)}
+    place_of = {**os.environ, "PYTHONPATH": str(to / name), "KFORGE_PACKAGE_CACHE": str(to / "cache")}
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "tests"]
+    done = subprocess.run(command, cwd=to / name, env=place_of, capture_output=True, text=True, timeout=1200)
+    (to / f"{name}.log").write_text(done.stdout + done.stderr)
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    skipped = [line for line in lines if line.startswith("SKIPPED")]
+    last = lines[-1] if lines else "no output"
+    state = "passed" if done.returncode == 0 else "failed"
+    return {"state": state, "why": last, "skipped": "; ".join(skipped), "seconds": f"{time.time() - began:.0f}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, required=True, help="folder for packages, logs and results")
+    parser.add_argument("--platform", default="cpu")
+    parser.add_argument("--suite", default="bundled")
+    parser.add_argument("--limit", type=int, default=0, help="so many problems at most")
+    options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
+    path = options.to / "results.jsonl"
+    done = {}
+    if path.exists():
+        done = {item["problem"]: item for item in map(json.loads, path.read_text().splitlines())}
+    python = environment(options.to / "environment")
+    for number, problem in enumerate(find(options.suite)):
+        if options.limit and number >= options.limit:
+            break
+        if problem.key in done:
+            continue
+        try:
+            answer = one(problem, options.platform, options.to.resolve(), python.absolute())
+        except (KForgeError, subprocess.TimeoutExpired) as error:
+            answer = {"state": "error", "why": str(error)[:300]}
+        done[problem.key] = {"problem": problem.key, **answer}
+        with path.open("a") as file:
+            file.write(json.dumps(done[problem.key]) + "\n")
+        print(f"{problem.key:<40} {answer['state']:<13} {answer['why'][:100]}", flush=True)
+    states = [item["state"] for item in done.values()]
+    correct = len(states) - states.count("not correct") - states.count("error")
+    print(
+        f"{len(states)} problems: {correct} correct programs, {states.count('passed')} packages that pass their tests"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -47,7 +47,7 @@ def one(problem: kforge.Problem, platform: str, to: Path, python: Path) -> dict[
     name = f"fast_{function_name(problem.name)}"
     place = RunEnvironment(str(to / "store"), ModelAccess())
     began = time.time()
-    result = kforge.forge(problem, platform, "builtin", place, iterations=1, timing_seconds=0, profiler=("none",))
+    result = kforge.forge(problem, platform, "builtin", place, iterations=1, timing_seconds=0, profilers=())
     if result.best is None:
         return {"state": "not correct", "why": result.history[-1].verdict.headline if result.history else ""}
     try:
@@ -55,7 +55,7 @@ def one(problem: kforge.Problem, platform: str, to: Path, python: Path) -> dict[
     except KForgeError as error:
         return {"state": "not exported", "why": str(error)}
     place_of = {**os.environ, "PYTHONPATH": str(to / name), "KFORGE_PACKAGE_CACHE": str(to / "cache")}
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "tests"]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "tests"]
     done = subprocess.run(command, cwd=to / name, env=place_of, capture_output=True, text=True, timeout=1200)
     (to / f"{name}.log").write_text(done.stdout + done.stderr)
     lines = [line for line in done.stdout.splitlines() if line.strip()]

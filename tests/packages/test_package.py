@@ -91,7 +91,7 @@ def package(folder: Path) -> Any:
 @pytest.fixture
 def counted(package: Any) -> Any:
     """The package with its counters at 0."""
-    package._package.program.usage.reset()
+    package._package.program.counts.reset()
     return package
 
 

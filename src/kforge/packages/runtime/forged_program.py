@@ -17,11 +17,11 @@ import torch
 from torch.autograd import forward_ad
 
 from .bound_program import BoundProgram, BoundPrograms
+from .call_counts import CallCounts
 from .guard import Guard, Unlike, VerifiedCall, flatten, unflatten
 from .program_file import ProgramFile, Unavailable
 from .ready_call import ANOTHER, ReadyCalls, make_ready
 from .reference_file import ReferenceFile
-from .usage import Usage
 
 Fallback = Any
 """A module whose class was changed (`substitution.py`)."""
@@ -47,7 +47,7 @@ class ForgedProgram:
         self.verified = verified
         self.guard = Guard(verified)
         self.references = references
-        self.usage = Usage(name)
+        self.counts = CallCounts(name)
         self.is_strict = False
         """Whether a call that was not verified is an error wherever nobody says otherwise."""
         self.operator: Callable[..., Any] | None = None
@@ -109,10 +109,10 @@ class ForgedProgram:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
         if self.guard.is_flat and same and not followed:
-            ready = make_ready(bound, fitted, state, training, self.usage)
+            ready = make_ready(bound, fitted, state, training, self.counts)
             if ready is not None:
                 self.ready.add(state, ready)
-        next(self.usage.program)
+        next(self.counts.program)
         output = _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
         if followed:
             _refuse_second_derivatives(self.name, output)
@@ -129,7 +129,7 @@ class ForgedProgram:
     ) -> Any:
         if self.is_strict if strict is None else strict:
             raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
-        self.usage.fall_back(reason)
+        self.counts.fall_back(reason)
         if fallback is not None:
             return fallback._kforge_original.forward(fallback, *arguments)
         return self.run_reference(arguments, state, training)
@@ -177,7 +177,7 @@ class ForgedProgram:
         except (Unlike, Unavailable) as difference:
             arguments = unflatten(self.guard.tree, list(leaves))
             return self._tensors(self._fall_back(str(difference), arguments, state, None, strict, None))
-        next(self.usage.program)
+        next(self.counts.program)
         tensors = self._tensors(_call_on(where, bound, unflatten(call.tree, list(fitted)), state))
         layouts = [item.stride for item in call.outputs]
         if call.ranges or not self.guard.is_exact:

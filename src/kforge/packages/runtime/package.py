@@ -70,7 +70,7 @@ class Package:
 
     def stats(self) -> dict[str, Any]:
         """How often the program ran, how often the reference ran in its place, and why."""
-        return self.program.usage.stats()
+        return self.program.counts.stats()
 
     def warmup(self, device: str | torch.device | None = None) -> None:
         """Compile what has to be compiled, now and not in the first call; needed before a CUDA graph is captured."""

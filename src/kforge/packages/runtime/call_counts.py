@@ -14,7 +14,7 @@ class FallbackWarning(UserWarning):
     """A call that the program was not verified for: the reference was run in its place."""
 
 
-class Usage:
+class CallCounts:
     """Counts calls; the first that falls back is said as a warning, once."""
 
     def __init__(self, name: str) -> None:

@@ -4,7 +4,8 @@
 
 Each problem is forged by the offline agents, exported, and its own tests (opcheck, a whole graph under torch.compile,
 the reference, gradients, substitution) run in an environment that has torch and pytest and no KForge. A problem that
-was done is not done again. Nothing is timed here: `benchmarks/benchmark.py` in each package does that.
+was done is not done again; with --again the programs that are there are exported and tested anew. Nothing is timed here:
+`benchmarks/benchmark.py` in each package does that.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import time
 from pathlib import Path
 
 import kforge
+from kforge.cli.runs import read
 from kforge.errors import KForgeError
 from kforge.packages.description import function_name
 from kforge.packages.package_files import package_files, write_package
 from kforge.problems import find
 from kforge.run.context import RunEnvironment
 from kforge.run.model_pool import ModelAccess
+from kforge.run.result import RunResult
 
 
 def environment(folder: Path) -> Path:
@@ -43,11 +46,25 @@ def kforge_torch() -> str:
     return str(torch.__version__).split("+")[0]
 
 
-def one(problem: kforge.Problem, platform: str, to: Path, python: Path) -> dict[str, str]:
+def one(problem: kforge.Problem, platform: str, to: Path, python: Path, run: str) -> dict[str, str]:
+    """Forge a problem, or take a run that is there, and put its package to the test."""
     name = f"fast_{function_name(problem.name)}"
     place = RunEnvironment(str(to / "store"), ModelAccess())
     began = time.time()
-    result = kforge.forge(problem, platform, "builtin", place, iterations=1, timing_seconds=0, profilers=())
+    result: RunResult
+    if run:
+        result, _, _ = read(str(to / "store"), run)
+    else:
+        result = forge(problem, platform, place)
+    answer = test(result, name, to, python)
+    return {**answer, "run": result.run, "seconds": f"{time.time() - began:.0f}"}
+
+
+def forge(problem: kforge.Problem, platform: str, place: RunEnvironment) -> RunResult:
+    return kforge.forge(problem, platform, "builtin", place, iterations=1, timing_seconds=0, profilers=())
+
+
+def test(result: RunResult, name: str, to: Path, python: Path) -> dict[str, str]:
     if result.best is None:
         return {"state": "not correct", "why": result.history[-1].verdict.headline if result.history else ""}
     try:
@@ -62,7 +79,7 @@ def one(problem: kforge.Problem, platform: str, to: Path, python: Path) -> dict[
     skipped = [line for line in lines if line.startswith("SKIPPED")]
     last = lines[-1] if lines else "no output"
     state = "passed" if done.returncode == 0 else "failed"
-    return {"state": state, "why": last, "skipped": "; ".join(skipped), "seconds": f"{time.time() - began:.0f}"}
+    return {"state": state, "why": last, "skipped": "; ".join(skipped)}
 
 
 def main() -> None:
@@ -70,6 +87,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, required=True, help="folder for packages, logs and results")
     parser.add_argument("--platform", default="cpu")
     parser.add_argument("--suite", default="bundled")
+    parser.add_argument("--again", action="store_true", help="export and test anew what was forged before")
     parser.add_argument("--limit", type=int, default=0, help="so many problems at most")
     options = parser.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
@@ -81,10 +99,11 @@ def main() -> None:
     for number, problem in enumerate(find(options.suite)):
         if options.limit and number >= options.limit:
             break
-        if problem.key in done:
+        run = done.get(problem.key, {}).get("run", "")
+        if problem.key in done and not (options.again and run):
             continue
         try:
-            answer = one(problem, options.platform, options.to.resolve(), python.absolute())
+            answer = one(problem, options.platform, options.to.resolve(), python.absolute(), run)
         except (KForgeError, subprocess.TimeoutExpired) as error:
             answer = {"state": "error", "why": str(error)[:300]}
         done[problem.key] = {"problem": problem.key, **answer}

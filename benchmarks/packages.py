@@ -4,7 +4,7 @@
 
 Each problem is forged by the offline agents, exported, and its own tests (opcheck, a whole graph under torch.compile,
 the reference, gradients, substitution) run in an environment that has torch and pytest and no KForge. A problem that
-was done is not done again; with --again the programs that are there are exported and tested anew. Nothing is timed here:
+was done is not done again; with --again the programs that are there are exported and tested anew. Nothing is timed:
 `benchmarks/benchmark.py` in each package does that.
 """
 

@@ -234,6 +234,7 @@ def show(
 class ExportForm(enum.StrEnum):
     file = "file"
     package = "package"
+    hf_kernel = "hf-kernel"
 
 
 class GradientChoice(enum.StrEnum):
@@ -246,7 +247,9 @@ def export(
     form: Annotated[
         ExportForm,
         typer.Option(
-            "--as", help="file: one guarded Python file; package: a folder that pip installs and that needs no KForge."
+            "--as",
+            help="file: one guarded Python file; package: a folder that pip installs and that needs no KForge; "
+            "hf-kernel: a repository for Hugging Face's kernels.",
         ),
     ] = ExportForm.file,
     to: Annotated[
@@ -274,7 +277,7 @@ def export(
 
     if form is ExportForm.file:
         raise typer.Exit(command.export(store, run, to or Path("kernel.py"), evidence, step))
-    choice = command.PackageChoice(op, gradients.value, licence)
+    choice = command.PackageChoice(form.value, op, gradients.value, licence)
     raise typer.Exit(command.export_package(store, run, to, choice, step))
 
 

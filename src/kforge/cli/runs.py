@@ -164,6 +164,8 @@ def export(store: str, name: str, to: Path, evidence: Path | None, step: str) ->
 class PackageChoice:
     """What a user chooses of a package."""
 
+    form: str = "package"
+    """package, or hf-kernel: in the layout of Hugging Face's kernels."""
     op: str = ""
     """The operator's name; empty: the problem's."""
     gradients: str = "reference"
@@ -173,6 +175,7 @@ class PackageChoice:
 def export_package(store: str, name: str, to: Path | None, choice: PackageChoice, step: str) -> int:
     """A program of a run as a package in a folder."""
     from kforge.packages.description import function_name
+    from kforge.packages.hugging_face import kernel_files
     from kforge.packages.package_files import package_files, write_package
 
     result, _, _ = read(store, name)
@@ -181,14 +184,16 @@ def export_package(store: str, name: str, to: Path | None, choice: PackageChoice
         raise UsageError(f"run {result.run} has no correct program ({len(result.history)} were tried): nothing to ship")
     folder = to or Path(choice.op or function_name(result.spec.problem.name))
     package = folder.resolve().name
-    write_package(package_files(result, attempt, package, choice.op, choice.gradients, choice.licence), folder)
+    make = {"package": package_files, "hf-kernel": kernel_files}[choice.form]
+    write_package(make(result, attempt, package, choice.op, choice.gradients, choice.licence), folder)
     console = Screen()
     console.print(f"written to {folder}", highlight=False, soft_wrap=True)
     _say_unless_faster(console, attempt.verdict)
     if attempt.verdict.emulated:
         line = "verified on an emulator only: the package says so, and claims no speed"
         console.print(line, style="yellow", highlight=False, soft_wrap=True)
-    for hint in (f"pip install {folder}/", f"kforge verify {folder}/"):
+    use = f"pip install {folder}/" if choice.form == "package" else f'kernels.get_local_kernel(Path("{folder}"))'
+    for hint in (use, f"kforge verify {folder}/"):
         console.print(hint, style="dim", highlight=False, soft_wrap=True)
     return 0
 

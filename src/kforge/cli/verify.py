@@ -63,7 +63,7 @@ def run(folder: Path, as_json: bool, tests: bool, selection: DeviceSelection = D
 
 def _run_tests(package: ReadPackage) -> tuple[int | None, str]:
     """(Exit status, last line) of the package's own tests; no status where they cannot be run."""
-    root = package.home.parent
+    root = package.home.parent.parent if package.home.parent.name == "build" else package.home.parent
     if not (root / "tests").is_dir():
         return None, "not here: an installed package has none"
     environment = {**os.environ, "PYTHONPATH": str(root)}

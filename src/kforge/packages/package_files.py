@@ -30,14 +30,14 @@ def package_files(
     if gradients not in ("reference", "error"):
         raise UsageError("gradients must be reference (recomputed with the reference) or error")
     made = describe(result, attempt, name, op, gradients)
-    files = {f"{made.name}/{path}": data for path, data in _module_files(result, attempt, made).items()}
-    words = _words(result, attempt, made, licence)
-    files["README.md"] = _fill("readme", words)
-    files["pyproject.toml"] = _fill("pyproject", words)
+    files = {f"{made.name}/{path}": data for path, data in module_files(result, attempt, made).items()}
+    words = words_of(result, attempt, made, licence)
+    files["README.md"] = fill("readme", words)
+    files["pyproject.toml"] = fill("pyproject", words)
     files["LICENSE"] = _licence(licence)
-    files[f"tests/test_{made.name}.py"] = _fill("test", words)
-    files["benchmarks/benchmark.py"] = _fill("benchmark", words)
-    files[f"{made.name}/__init__.py"] = _fill("init", words)
+    files[f"tests/test_{made.name}.py"] = fill("test", words)
+    files["benchmarks/benchmark.py"] = fill("benchmark", words)
+    files[f"{made.name}/__init__.py"] = fill("init", words)
     return files
 
 
@@ -63,10 +63,10 @@ def write_package(files: dict[str, bytes], to: Path) -> None:
 
 
 def _is_package(folder: Path) -> bool:
-    return any(folder.glob("*/verified.json"))
+    return any(folder.glob("*/verified.json")) or any(folder.glob("build/*/verified.json"))
 
 
-def _module_files(result: RunResult, attempt: Attempt, made: Description) -> dict[str, bytes]:
+def module_files(result: RunResult, attempt: Attempt, made: Description) -> dict[str, bytes]:
     """What is imported: program, reference, runtime, and the data they are used by."""
     texts = {"program.py": made.program.encode(), **{file: text.encode() for file, text in made.references.items()}}
     texts |= made.files
@@ -135,7 +135,7 @@ def _figures(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _words(result: RunResult, attempt: Attempt, made: Description, licence: str) -> dict[str, str]:
+def words_of(result: RunResult, attempt: Attempt, made: Description, licence: str) -> dict[str, str]:
     """What the texts' blanks are filled with."""
     verified = made.verified
     count = len(verified["parameters"])
@@ -156,6 +156,7 @@ def _words(result: RunResult, attempt: Attempt, made: Description, licence: str)
         needs += " It needs a C++ compiler."
     return {
         "name": made.name,
+        "namespace": made.name,
         "distribution": made.name.replace("_", "-"),
         "op": made.op,
         "device": verified["device"],
@@ -173,7 +174,8 @@ def _words(result: RunResult, attempt: Attempt, made: Description, licence: str)
     }
 
 
-def _fill(template: str, words: dict[str, Any]) -> bytes:
+def fill(template: str, words: dict[str, Any]) -> bytes:
+    """A template with its blanks filled in."""
     text = (_HERE / "templates" / f"{template}.txt").read_text(encoding="utf-8")
     return string.Template(text).substitute(words).encode()
 

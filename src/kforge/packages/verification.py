@@ -65,6 +65,7 @@ def _home(folder: Path) -> Path:
     if (folder / "verified.json").is_file():
         return folder
     found = sorted(path.parent for path in folder.glob("*/verified.json")) if folder.is_dir() else []
+    found = found or sorted(path.parent for path in folder.glob("build/*/verified.json"))
     if len(found) != 1:
         what = "there is no such folder" if not folder.exists() else "no package of KForge: it has no verified.json"
         raise UsageError(f"{folder}: {what} (kforge export RUN --as package --to {folder} writes one)")

@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kforge
-from kforge.packages.package_files import package_files
+from kforge.packages.built_files import with_built
+from kforge.packages.package_files import package_files, write_package
+from kforge.packages.package_process import run_package
 from packages import shipped
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.xdist_group("packages")]
@@ -510,6 +512,43 @@ def test_a_cache_that_cannot_be_written_costs_a_compilation_and_no_more(folder: 
     assert "'program': 1" in done.stdout, done.stderr
     assert "cannot be used" in done.stderr
     assert "for this process alone" in done.stderr
+
+
+def test_a_library_that_is_not_what_was_compiled_is_compiled_again(folder: Path, tmp_path: Path) -> None:
+    place = {"KFORGE_PACKAGE_CACHE": str(tmp_path / "cache")}
+    assert "'program': 1" in run_python(folder, use(), **place).stdout
+    (library,) = (tmp_path / "cache").rglob("*.so")
+    whole = library.read_bytes()
+    library.write_bytes(whole[: len(whole) // 2])
+    assert "'program': 1" in run_python(folder, use(), **place).stdout
+    assert library.read_bytes() == whole
+    # A library that somebody else put there before is never loaded.
+    (library.parent / "libraries.json").unlink()
+    library.write_bytes(b"not a library")
+    assert "'program': 1" in run_python(folder, use(), **place).stdout
+
+
+def test_a_package_that_carries_what_was_built_needs_no_compiler(result: kforge.ForgeResult, tmp_path: Path) -> None:
+    assert result.best is not None
+    files = with_built(package_files(result, result.best, "built_scale"), "built_scale", "built_scale/")
+    write_package(files, tmp_path / "built_scale")
+    place = {"KFORGE_PACKAGE_CACHE": str(tmp_path / "cache"), "CXX": "no-such-compiler"}
+    done = run_python(tmp_path / "built_scale", use("built_scale"), **place)
+    assert "'program': 1" in done.stdout, done.stdout + done.stderr
+    (library,) = (tmp_path / "built_scale").rglob("*.so")
+    library.write_bytes(b"something else")
+    done = run_python(
+        tmp_path / "built_scale", use("built_scale"), **{**place, "KFORGE_PACKAGE_CACHE": str(tmp_path / "b")}
+    )
+    assert "'reference': 1" in done.stdout
+    assert "is damaged: it is not what was built" in done.stdout
+
+
+def test_keys_do_not_reach_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    done = run_package(["-c", "import os, fast_scale; print(sorted(os.environ))"], folder, 60)
+    assert "PATH" in done.stdout
+    assert "OPENAI" not in done.stdout
 
 
 @pytest.mark.parametrize(

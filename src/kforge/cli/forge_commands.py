@@ -266,6 +266,10 @@ def export(
         typer.Option(help="package: what a backward pass does where none was verified: reference recomputes, error."),
     ] = GradientChoice.reference,
     licence: Annotated[str, typer.Option("--license", help="package: its licence, an SPDX name.")] = "Apache-2.0",
+    with_built: Annotated[
+        bool,
+        typer.Option("--with-built", help="package: carry what is compiled here, for machines without a compiler."),
+    ] = False,
     evidence: Annotated[
         Path | None, typer.Option(help="Write the evidence record too, for kforge evaluate --replay.")
     ] = None,
@@ -277,7 +281,9 @@ def export(
 
     if form is ExportForm.file:
         raise typer.Exit(command.export(store, run, to or Path("kernel.py"), evidence, step))
-    choice = command.PackageChoice(form.value, op, gradients.value, licence)
+    if with_built and form is not ExportForm.package:
+        raise typer.BadParameter("--with-built is for --as package")
+    choice = command.PackageChoice(form.value, op, gradients.value, licence, with_built)
     raise typer.Exit(command.export_package(store, run, to, choice, step))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from rich.markup import escape
 from kforge.cli.claim import ClaimState, compare_claims
 from kforge.cli.evaluate import HOLDS, SENTENCES, Status, VerdictOutput
 from kforge.cli.screen import Screen
+from kforge.packages.package_process import run_package
 from kforge.packages.verification import ReadPackage, read_package
 from kforge.types import Outcome
 from kforge.worker.device_selection import DeviceSelection
@@ -66,12 +65,9 @@ def _run_tests(package: ReadPackage) -> tuple[int | None, str]:
     root = package.home.parent.parent if package.home.parent.name == "build" else package.home.parent
     if not (root / "tests").is_dir():
         return None, "not here: an installed package has none"
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "tests"]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "tests"]
     try:
-        done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=_LONGEST_TESTS, check=False
-        )
+        done = run_package(words, root.absolute(), _LONGEST_TESTS)
     except subprocess.TimeoutExpired:
         return 1, f"not finished after {_LONGEST_TESTS // 60} minutes"
     if "No module named pytest" in done.stderr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 _FOLDER = "KFORGE_BUILD_DIR"
+_LIBRARIES = "libraries.json"
 _importing = threading.RLock()
 """The folder is told by a variable of the whole process."""
 
@@ -90,6 +92,7 @@ class ProgramFile:
             )
             folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
         with _locked(folder / "lock"):
+            _forget_others(folder)
             self._bring(folder)
             before = os.environ.get(_FOLDER)
             os.environ[_FOLDER] = str(folder)
@@ -97,6 +100,7 @@ class ProgramFile:
                 logging.getLogger(self._name).warning("compiling its kernels for this machine, once, into %s", folder)
             try:
                 yield
+                _note_libraries(folder)
             finally:
                 if before is None:
                     os.environ.pop(_FOLDER, None)
@@ -107,12 +111,12 @@ class ProgramFile:
         """Put what was compiled for such a machine where the program looks for it."""
         if self._home is None:
             return
-        for item in self._built.get(processor_key(), []):
-            target = folder / item["name"]
+        for item in self._built.get(built_key(self._source), []):
+            target = folder / Path(item["name"]).name
             data = (self._home / item["path"]).read_bytes()
             if hashlib.sha256(data).hexdigest() != item["sha256"]:
                 raise RuntimeError(f"{item['path']} is damaged: it is not what was built; install the package again")
-            if not target.exists():
+            if not target.exists() or hashlib.sha256(target.read_bytes()).hexdigest() != item["sha256"]:
                 partial = folder / f".{item['name']}.{os.getpid()}"
                 partial.write_bytes(data)
                 os.replace(partial, target)
@@ -144,6 +148,12 @@ def machine_key(source: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
+def built_key(source: str) -> str:
+    """Which machines a compiled library is for: the processor, and torch where the library is linked with it."""
+    linked = "torch/extension.h" in source or "cpp_extension" in source
+    return processor_key() + (f"-torch{torch.__version__}" if linked else "")
+
+
 def processor_key() -> str:
     """The processor, as far as compiled code depends on it: its architecture and the instructions it has."""
     instructions = ""
@@ -166,6 +176,27 @@ def own_folder(folder: Path) -> None:
         folder.chmod(0o700)
     if not os.access(folder, os.W_OK):
         raise PermissionError(None, "it cannot be written to")
+
+
+def _note_libraries(folder: Path) -> None:
+    """Write down what was compiled, so that the next process can tell whether it is still that."""
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.so"))}
+    partial = folder / f".libraries.{os.getpid()}"
+    partial.write_text(json.dumps(hashes), encoding="utf-8")
+    os.replace(partial, folder / _LIBRARIES)
+
+
+def _forget_others(folder: Path) -> None:
+    """Remove libraries that are not those that were compiled here: cut off, exchanged, or another user's."""
+    try:
+        known = json.loads((folder / _LIBRARIES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    for path in folder.glob("*.so"):
+        own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
+        whole = own and not path.is_symlink() and hashlib.sha256(path.read_bytes()).hexdigest() == known.get(path.name)
+        if not whole:
+            path.unlink()
 
 
 @contextlib.contextmanager

@@ -16,12 +16,16 @@ from kforge.run.model_pool import ModelAccess
 from kforge.types import Settings
 
 UNTIMED = Settings(timing_seconds=0, compile_baseline=False, seeds=2)
+ANY = Settings(timing_seconds=0, compile_baseline=False, seeds=2, policy="any")
+"""For programs that are not compiled: what is tested is what is around them."""
 
 
-def forged(judge: Any, problem: Any, program: str, folder: Path, **options: Any) -> kforge.ForgeResult:
+def forged(
+    judge: Any, problem: Any, program: str, folder: Path, settings: Settings = UNTIMED, **options: Any
+) -> kforge.ForgeResult:
     """A run of one program, judged without being timed."""
     model = Scripted([f"```python\n{program}```"])
-    executor = NullExecutor(lambda job: judge.evaluate(job.problem, job.candidate, UNTIMED))
+    executor = NullExecutor(lambda job: judge.evaluate(job.problem, job.candidate, settings))
     place = RunEnvironment(str(folder / "store"), ModelAccess(models={"scripted": model}), executor=executor)
     result = kforge.forge(problem, "cpu", "scripted", place, iterations=1, **options)
     assert result.best is not None, result.history[-1].verdict.detail

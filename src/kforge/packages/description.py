@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge import kernelbench, live_module
 from kforge.errors import UsageError
@@ -265,15 +266,20 @@ def _outputs(
     state = [_empty(item, []) for item in call["state"]]
     before = [item._version for item in state]
     arguments = trees.unpack(_with_values(call["arguments"]), tensors)
+    statistics = _ChangedStatistics()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), statistics:
             result = reference.run(arguments, names, state, domain.training)
     except Exception as error:
         raise UsageError(
             f"what comes out of the reference cannot be told without running it ({type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else ''}): an operator's shapes must follow from its inputs'"
         ) from None
-    changed = [name for name, item, version in zip(names, state, before, strict=True) if item._version != version]
+    changed = [
+        name
+        for name, item, version in zip(names, state, before, strict=True)
+        if item._version != version or any(item is other for other in statistics.tensors)
+    ]
     if changed:
         raise UsageError(
             f"the reference changes its own {', '.join(changed)} in a call, as training mode does, and whether the "
@@ -285,6 +291,23 @@ def _outputs(
     if odd or not found:
         raise UsageError("the reference returns something else than tensors: that can be no operator")
     return tree, [_layout_of(item) for item in found]
+
+
+class _ChangedStatistics(TorchDispatchMode):
+    """Takes note of running statistics that an operator changes: its schema does not say so, nor does the tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if "batch_norm" in func.name():
+            given = dict(zip((item.name for item in func._schema.arguments), args, strict=False)) | kwargs
+            if given.get("training", given.get("train", False)):
+                both = (given.get("running_mean"), given.get("running_var"))
+                self.tensors += [item for item in both if item is not None]
+        return func(*args, **kwargs)
 
 
 def _with_values(tree: list[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 import kforge
 from kforge.cli.runs import read
 from kforge.errors import KForgeError
-from kforge.packages.description import function_name
+from kforge.packages.description import Winner, function_name
 from kforge.packages.package_files import package_files, write_package
 from kforge.problems import find
 from kforge.run.context import RunEnvironment
@@ -68,7 +68,7 @@ def test(result: RunResult, name: str, to: Path, python: Path) -> dict[str, str]
     if result.best is None:
         return {"state": "not correct", "why": result.history[-1].verdict.headline if result.history else ""}
     try:
-        write_package(package_files(result, result.best, name), to / name)
+        write_package(package_files(Winner.of(result, result.best), name), to / name)
     except KForgeError as error:
         return {"state": "not exported", "why": str(error)}
     place_of = {**os.environ, "PYTHONPATH": str(to / name), "KFORGE_PACKAGE_CACHE": str(to / "cache")}

@@ -10,6 +10,7 @@ from typing import Any
 import kforge
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
+from kforge.packages.description import Winner
 from kforge.packages.package_files import package_files, write_package
 from kforge.run.context import RunEnvironment
 from kforge.run.model_pool import ModelAccess
@@ -35,7 +36,7 @@ def forged(
 def export(result: kforge.ForgeResult, name: str, folder: Path, **choices: Any) -> Path:
     """The run's package in a folder of its name."""
     assert result.best is not None
-    write_package(package_files(result, result.best, name, **choices), folder / name)
+    write_package(package_files(Winner.of(result, result.best), name, **choices), folder / name)
     return folder / name
 
 

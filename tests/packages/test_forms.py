@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,9 @@ import torch
 
 import kforge
 from kforge.types import ProblemForm
-from packages import shipped
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("packages"), pytest.mark.filterwarnings("ignore:forms_")]
 
-_numbers = itertools.count()
 HEAD = "import torch\nimport torch.nn as nn\n\n"
 
 
@@ -29,19 +26,6 @@ def problem_text(module: str, inputs: str, constants: str = "", init: str = "[]"
 
 
 Make = Callable[..., Any]
-
-
-@pytest.fixture
-def make(judge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """From a problem and a program in plain torch to an imported package."""
-    monkeypatch.setenv("KFORGE_PACKAGE_CACHE", str(tmp_path / "cache"))
-
-    def make(problem: Any, program: str, **options: Any) -> Any:
-        problem = kforge.Problem.from_source(problem, "1_Thing") if isinstance(problem, str) else problem
-        result = shipped.forged(judge, problem, program, tmp_path, shipped.ANY, **options)
-        return shipped.load(shipped.export(result, f"forms_{next(_numbers)}", tmp_path, op="thing"))
-
-    return make
 
 
 def as_program(module: str) -> str:
@@ -184,7 +168,7 @@ BUFFERS = """class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(8, 4)
         self.register_buffer("kept", torch.rand(4))
-        self.register_buffer("passing", torch.rand(4), persistent=False)
+        self.register_buffer("passing", torch.arange(4.0), persistent=False)
 
     def forward(self, x):
         return self.linear(x) * self.kept + self.passing
@@ -196,7 +180,7 @@ TRANSPOSED = """class ModelNew(nn.Module):
         self.turned = nn.Parameter(linear.weight.detach().t().contiguous())
         self.bias = nn.Parameter(linear.bias.detach().clone())
         self.register_buffer("kept", torch.rand(4))
-        self.register_buffer("passing", torch.rand(4), persistent=False)
+        self.register_buffer("passing", torch.arange(4.0), persistent=False)
 
     def forward(self, x):
         return (x @ self.turned + self.bias) * self.kept + self.passing
@@ -209,13 +193,21 @@ def test_buffers_and_tensors_that_the_program_holds_otherwise(make: Make, progra
     names = [item["name"] for item in package._package.verified["state"]]
     assert names == ["kept", "linear.weight", "linear.bias", "passing"]
     for _ in range(2):
-        x, kept, weight, bias, passing = torch.randn(3, 8), *(torch.rand(*s) for s in ((4,), (4, 8), (4,), (4,)))
+        x, kept, weight, bias = torch.randn(3, 8), *(torch.rand(*s) for s in ((4,), (4, 8), (4,)))
+        passing = torch.arange(4.0)
         found = package.thing(x, kept, weight, bias, passing)
         torch.testing.assert_close(found, torch.nn.functional.linear(x, weight, bias) * kept + passing)
         weight.mul_(2)
         found = package.thing(x, kept, weight, bias, passing)
         torch.testing.assert_close(found, torch.nn.functional.linear(x, weight, bias) * kept + passing)
     assert package.stats()["program"] == 4
+    # Values that the program has no place for are a part of what it was written for.
+    passing = torch.rand(4)
+    found = package.thing(x, kept, weight, bias, passing)
+    torch.testing.assert_close(found, torch.nn.functional.linear(x, weight, bias) * kept + passing)
+    passing.copy_(torch.arange(4.0))
+    package.thing(x, kept, weight, bias, passing)
+    assert package.stats()["program"] == 5
 
 
 class Live(torch.nn.Module):

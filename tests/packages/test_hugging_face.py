@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import kforge
+from kforge.packages.description import Winner
 from kforge.packages.hugging_face import kernel_files
 from kforge.packages.package_files import write_package
 from packages import shipped
@@ -89,7 +90,7 @@ def repository(judge: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("kernel")
     result = shipped.forged(judge, kforge.Problem.from_source(PROBLEM, "9_GainShift"), PROGRAM, folder)
     assert result.best is not None
-    write_package(kernel_files(result, result.best, "gain-shift"), folder / "gain-shift")
+    write_package(kernel_files(Winner.of(result, result.best), "gain-shift"), folder / "gain-shift")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KFORGE_PACKAGE_CACHE", str(tmp_path_factory.mktemp("compiled")))
         yield folder / "gain-shift"

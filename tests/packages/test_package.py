@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import kforge
 from kforge.packages.built_files import with_built
+from kforge.packages.description import Winner
 from kforge.packages.package_files import package_files, write_package
 from kforge.packages.package_process import run_package
 from packages import shipped
@@ -435,7 +436,7 @@ def test_apply_takes_modules_alone(package: Any) -> None:
 
 def test_the_same_run_gives_the_same_bytes(result: kforge.ForgeResult) -> None:
     assert result.best is not None
-    once, again = (package_files(result, result.best, "fast_scale") for _ in range(2))
+    once, again = (package_files(Winner.of(result, result.best), "fast_scale") for _ in range(2))
     assert once == again
     assert once["fast_scale/program.py"].decode() == result.source
 
@@ -530,7 +531,7 @@ def test_a_library_that_is_not_what_was_compiled_is_compiled_again(folder: Path,
 
 def test_a_package_that_carries_what_was_built_needs_no_compiler(result: kforge.ForgeResult, tmp_path: Path) -> None:
     assert result.best is not None
-    files = with_built(package_files(result, result.best, "built_scale"), "built_scale", "built_scale/")
+    files = with_built(package_files(Winner.of(result, result.best), "built_scale"), "built_scale", "built_scale/")
     write_package(files, tmp_path / "built_scale")
     place = {"KFORGE_PACKAGE_CACHE": str(tmp_path / "cache"), "CXX": "no-such-compiler"}
     done = run_python(tmp_path / "built_scale", use("built_scale"), **place)
@@ -624,7 +625,7 @@ def test_export_says_what_is_wrong(
         assert done.returncode == 2, done.stdout
         return str(done.stderr)
 
-    assert "taken is there already and is no package of KForge" in export("--to", "taken")
+    assert "taken is there already and holds something else" in export("--to", "taken")
     assert "the package cannot be called '7-norm'" in export("--to", "7-norm")
     assert "the operator cannot be called 'a b'" in export("--to", "ok", "--op", "a b")
     assert (tmp_path / "taken" / "thesis.tex").exists()

@@ -177,7 +177,7 @@ class PackageChoice:
 def export_package(store: str, name: str, to: Path | None, choice: PackageChoice, step: str) -> int:
     """A program of a run as a package in a folder."""
     from kforge.packages.built_files import with_built
-    from kforge.packages.description import check_name, function_name
+    from kforge.packages.description import Winner, check_name, function_name
     from kforge.packages.hugging_face import kernel_files
     from kforge.packages.package_files import package_files, write_package
 
@@ -188,7 +188,7 @@ def export_package(store: str, name: str, to: Path | None, choice: PackageChoice
     folder = to or Path(choice.op or function_name(result.spec.problem.name))
     package = folder.resolve().name
     make = {"package": package_files, "hf-kernel": kernel_files}[choice.form]
-    files = make(result, attempt, package, choice.op, choice.gradients, choice.licence)
+    files = make(Winner.of(result, attempt), package, choice.op, choice.gradients, choice.licence)
     if choice.is_built:
         home = next(path for path in files if path.endswith("/verified.json")).removesuffix("verified.json")
         files = with_built(files, check_name(package, "the package"), home)

@@ -13,8 +13,8 @@ from kforge.cli.claim import ClaimState, compare_claims
 from kforge.cli.evaluate import HOLDS, SENTENCES, Status, VerdictOutput
 from kforge.cli.screen import Screen
 from kforge.packages.package_process import run_package
-from kforge.packages.verification import ReadPackage, read_package
-from kforge.types import Outcome
+from kforge.packages.verification import ReadPackage, doubts, read_package
+from kforge.types import Outcome, Settings
 from kforge.worker.device_selection import DeviceSelection
 from kforge.worker.judge.judge import Judge
 
@@ -26,11 +26,20 @@ def run(folder: Path, as_json: bool, tests: bool, selection: DeviceSelection = D
     package = read_package(folder)
     evidence, show = package.evidence, VerdictOutput(as_json, None)
     # A verdict of its own, on inputs that nobody has seen: a record's seed would draw the same ones again.
-    settings = replace(evidence.settings, seed=None)
+    settings = replace(evidence.settings, seed=None, seeds=max(evidence.settings.seeds, Settings().seeds))
     with Judge(package.claim.platform, selection.first) as judge, Status(show) as status:
         verdict = judge.evaluate(package.problem, package.candidate, settings, status.tell)
     check = compare_claims(package.claim.verdict, verdict)
-    state = check.state
+    state, reasons = check.state, list(check.reasons)
+    wrong, other = doubts(package)
+    if verdict.domain != package.claim.verdict.domain and verdict.outcome is Outcome.CORRECT:
+        wrong.append("what it was verified for is not what its record says")
+    if other:
+        count = f"{len(other)} file{'s' * (len(other) > 1)}"
+        reasons.append(f"{count} of its runtime are another version's, or were changed: export it with this version")
+        state = ClaimState.UNDECIDED if state is ClaimState.HOLDS else state
+    state = ClaimState.FAILS if wrong else state
+    reasons += wrong
     # Its tests run the program in a process like any user's, outside the sandbox: only what was found correct.
     tested = _run_tests(package) if tests and verdict.outcome is Outcome.CORRECT else None
     if tested is not None and tested[0] not in (0, None):
@@ -40,7 +49,7 @@ def run(folder: Path, as_json: bool, tests: bool, selection: DeviceSelection = D
             "package": package.name,
             "claim_state": state.value,
             "holds": HOLDS[state],
-            "reasons": list(check.reasons),
+            "reasons": reasons,
             "claimed": package.claim.verdict.detail,
             "now": verdict.detail,
             "outcome": verdict.outcome.value,
@@ -49,10 +58,11 @@ def run(folder: Path, as_json: bool, tests: bool, selection: DeviceSelection = D
         print(json.dumps(answer))
         return state.exit_status
     console = Screen()
-    console.print(f"[bold]{escape(package.name)}[/]: files as they were exported", highlight=False)
+    intact = "changed since it was exported" if wrong or other else "its files are what its record makes"
+    console.print(f"[bold]{escape(package.name)}[/]: {intact}", highlight=False)
     console.print(f"claimed: {escape(package.claim.verdict.headline)}", highlight=False)
     console.print(f"now:     {verdict.outcome.value}: {escape(verdict.headline)}", highlight=False)
-    for reason in check.reasons:
+    for reason in reasons:
         console.print(f"  {escape(reason)}", highlight=False, soft_wrap=True)
     if tested is not None:
         console.print(f"tests:   {escape(tested[1])}", highlight=False, soft_wrap=True)

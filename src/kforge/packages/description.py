@@ -17,15 +17,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge import kernelbench, live_module
 from kforge.errors import UsageError
-from kforge.packages.runtime.guard import Layout, leaves_of
+from kforge.execution.executor_names import LOCAL
+from kforge.packages.runtime.guard import Layout, leaves_of, tensor_digest
 from kforge.packages.runtime.reference_file import ReferenceFile
+from kforge.packages.runtime.structure import Structure, structure_of
 from kforge.run.result import RunResult
 from kforge.spec.judging_platform import target_of
-from kforge.types import Attempt, Domain, Problem, TensorLayout
+from kforge.types import Attempt, Candidate, Domain, Outcome, Problem, TensorLayout, Verdict
 from kforge.worker import trees
+from kforge.worker.arena import named_dtype
 from kforge.worker.held_tensors import whole_state
 
 FORMAT = 1
+_Mode: Any = TorchDispatchMode
 _MATCH = re.compile(r"(?P<source>\S+)(?: = (?P<name>\S+))?(?: with axes \((?P<axes>[\d, ]*)\))?")
 """A line of an evidence record that says which tensor of a program is which of the reference."""
 _LIVE = "reference_module.pkl"
@@ -75,35 +79,57 @@ class Description:
     """Python packages it needs beside torch."""
 
 
-def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradients: str = "reference") -> Description:
-    """The contents of a package for one attempt of a run; UsageError says why there can be none."""
-    domain, candidate = attempt.verdict.domain, attempt.candidate
-    problem = result.spec.problem
-    if candidate is None or not attempt.correct:
-        raise UsageError(f"{attempt.verdict.outcome.value}: a program that is not correct is no package")
-    if domain is None or attempt.verdict.evidence is None:
+@dataclass(frozen=True)
+class Winner:
+    """A program that was judged, as it is shipped."""
+
+    problem: Problem
+    candidate: Candidate
+    platform: str
+    verdict: Verdict
+    where: str
+    """The run and the step it is from."""
+    executor: str = LOCAL
+
+    @classmethod
+    def of(cls, result: RunResult, attempt: Attempt) -> Winner:
+        """An attempt of a run; UsageError where it has no program."""
+        where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
+        if attempt.candidate is None:
+            raise UsageError(f"step {attempt.move.step} of {result.run} has no program")
+        spec = result.spec
+        return cls(spec.problem, attempt.candidate, spec.platform, attempt.verdict, where, spec.executor)
+
+
+def describe(winner: Winner, name: str, op: str = "", gradients: str = "reference") -> Description:
+    """The contents of a package; UsageError says why there can be none."""
+    verdict, candidate, problem = winner.verdict, winner.candidate, winner.problem
+    domain = verdict.domain
+    if verdict.outcome is not Outcome.CORRECT:
+        raise UsageError(f"{verdict.outcome.value}: a program that is not correct is no package")
+    if domain is None or verdict.evidence is None:
         raise UsageError("what the program was verified for is not on record: judge it again with this version first")
     package = check_name(name, "the package")
     function = check_name(op, "the operator") if op else function_name(problem.name)
-    target = target_of(result.spec.platform, result.spec.executor, problem.form)
+    target = target_of(winner.platform, winner.executor, problem.form)
     texts = _References(problem, target.device_class)
-    first = texts.file(domain)
-    reference = texts.load(first, package, problem.form.dtype, domain.training)
+    file = texts.file(domain)
+    reference = texts.load(file, package, problem.form.dtype, domain.training)
     model = reference.construct()
-    if domain.training is None:
-        model.train(model.training)
     state = {key.lstrip("="): value for key, value in whole_state(model).items()}
-    matches = _read_matches(attempt.verdict.evidence.parameters, state, domain)
-    calls = [domain, *(other for other in domain.others if _has_same_form(other, domain))]
+    bindings = _bindings(verdict.evidence.parameters, state, domain)
     parameters = _forward_names(model, len(domain.arguments[1]))
+    shared = {
+        "reference": file,
+        "ties": _ties(model, list(state)),
+        "fixed": _fixed_tensors(reference, domain, state, bindings),
+        "bindings": bindings,
+    }
     described = []
     output: list[Any] = []
-    for call in calls:
-        file = texts.file(call)
-        data = _describe_call(call, file, matches, state)
-        reached = texts.load(file, package, problem.form.dtype, domain.training)
-        output, layouts = _outputs(reached, data, list(state), domain)
-        data["outputs"] = layouts
+    for call in (domain, *_alike(domain, texts, reference, package)):
+        data = {**_describe_call(call, state, bindings), **shared}
+        output, data["outputs"] = _outputs(reference, data, list(state), domain)
         described.append(data)
     verified = {
         "kforge_package": FORMAT,
@@ -111,7 +137,7 @@ def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradi
         "op": function,
         "problem": problem.name,
         "problem_id": problem.id,
-        "platform": result.spec.platform,
+        "platform": winner.platform,
         "program_id": candidate.id,
         "device": domain.device,
         "dtype": problem.form.dtype,
@@ -119,7 +145,7 @@ def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradi
         "backward": domain.backward,
         "gradients": gradients,
         "exact_shapes": domain.exact_shapes,
-        "emulated": attempt.verdict.emulated,
+        "emulated": verdict.emulated,
         "parameters": parameters,
         "state": [{"name": key, "dtype": _dtype(value), "shape": list(value.shape)} for key, value in state.items()],
         "output": output,
@@ -134,7 +160,7 @@ def describe(result: RunResult, attempt: Attempt, name: str, op: str = "", gradi
         references=texts.texts,
         loaded={file: texts.load(file, package, problem.form.dtype, domain.training) for file in texts.texts},
         files=texts.files,
-        dependencies=_dependencies(result.spec.platform, candidate.source, problem),
+        dependencies=_dependencies(candidate.source, problem),
     )
 
 
@@ -179,6 +205,14 @@ class _References:
         self.texts[name] = text
         return name
 
+    def load_at(self, domain: Domain, package: str) -> ReferenceFile:
+        """The reference at another call's constants; it is no part of the package."""
+        problem = self._problem
+        if problem.payload:
+            return _LiveReference(problem, problem.form.dtype, domain.training)
+        text = kernelbench.with_sizes(problem.source, {**self._sizes, **domain.constants}, problem.path)
+        return ReferenceFile(f"kforge_export_{package}", text, problem.name, problem.form.dtype, domain.training)
+
     def load(self, file: str, package: str, dtype: str, training: bool | None) -> ReferenceFile:
         problem = self._problem
         if problem.payload:
@@ -199,32 +233,89 @@ class _LiveReference(ReferenceFile):
         return SimpleNamespace(Model=lambda: module, get_init_inputs=list, get_inputs=lambda: inputs)
 
 
-def _read_matches(
-    lines: tuple[str, ...], state: dict[str, torch.Tensor], domain: Domain
-) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """The program's tensor -> (the reference's, order of its axes, shape)."""
+def _bindings(lines: tuple[str, ...], state: dict[str, torch.Tensor], domain: Domain) -> list[dict[str, Any]]:
+    """Which tensor of the program is which of the reference, and its layout; UsageError where that is unknown."""
     held = {item.name: item for item in domain.state}
-    matches = {}
+    trained = {name for name, value in state.items() if domain.backward and value.is_floating_point()}
+    bindings = []
     for line in lines:
         read = _MATCH.fullmatch(line)
         if read is None or read["source"] not in state:
             raise UsageError(f"the record says of the module's tensors what cannot be read: {line!r}")
-        source = read["source"]
-        value = state[source]
-        name = read["name"] or source
+        source, name = read["source"], read["name"] or read["source"]
+        value, layout = state[source], held.get(name)
+        if layout is None:
+            raise UsageError(
+                f"how the program lays out its {name} is not on record: it is a plain attribute, or changes in a call; "
+                "have it registered as a parameter or a buffer"
+            )
         axes = tuple(int(part) for part in (read["axes"] or "").split(",") if part.strip())
         axes = axes or tuple(range(value.dim()))
-        shape = held[name].shape if name in held else tuple(value.shape[axis] for axis in axes)
-        matches[name] = (source, axes, tuple(shape))
-    return matches
+        straight = axes == tuple(range(value.dim())) and tuple(value.shape) == layout.shape
+        binding: dict[str, Any] = {"name": name, "state": list(state).index(source), "axes": None}
+        if not (straight and layout.dtype == _dtype(value) and layout.stride == value.stride()):
+            if source in trained:
+                raise UsageError(f"the program holds {source} otherwise than the reference: its gradient would be lost")
+            binding |= {"axes": list(axes), **_layout_data(layout)}
+        bindings.append(binding)
+    return bindings
 
 
-def _describe_call(
-    call: Domain,
-    file: str,
-    matches: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]],
-    state: dict[str, torch.Tensor],
-) -> dict[str, Any]:
+def _ties(model: torch.nn.Module, names: list[str]) -> list[list[int]]:
+    """Tensors of the reference that are one and the same, by their numbers."""
+    tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    groups: dict[int, list[int]] = {}
+    for number, name in enumerate(names):
+        groups.setdefault(id(tensors[name]), []).append(number)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _fixed_tensors(
+    reference: ReferenceFile, domain: Domain, state: dict[str, torch.Tensor], bindings: list[dict[str, Any]]
+) -> dict[str, str]:
+    """Tensors that the reference uses and the program has no place for: their values are part of what was verified."""
+    bound = {binding["state"] for binding in bindings}
+    rest = [number for number in range(len(state)) if number not in bound]
+    if not rest:
+        return {}
+    found = _structure(reference, domain, domain)
+    unused = set(state) - set(found.names) if found is not None else set()
+    values = list(state.items())
+    return {str(number): tensor_digest(values[number][1]) for number in rest if values[number][0] not in unused}
+
+
+def _alike(domain: Domain, texts: _References, reference: ReferenceFile, package: str) -> list[Domain]:
+    """The further workloads with which the module computes the same as with the first, but for sizes.
+
+    One with other constants in it is another module: a call's shapes do not tell which of them is meant.
+    """
+    wanted = _structure(reference, domain, domain)
+    alike = []
+    for call in domain.others:
+        other = texts.load_at(call, package)
+        found = _structure(other, domain, domain)
+        same = wanted is not None and found is not None and (wanted.text, wanted.names) == (found.text, found.names)
+        elsewhere = same and _structure(reference, call, domain)
+        there = same and _structure(other, call, domain)
+        same_there = elsewhere and there and elsewhere.text == there.text
+        if same_there and _has_same_form(call, domain) and call.state == domain.state:
+            alike.append(call)
+    return alike
+
+
+def _structure(reference: ReferenceFile, call: Domain, domain: Domain) -> Structure | None:
+    """What a reference computes in a call like one that was verified."""
+    tensors = [
+        torch.empty_strided(item.shape, item.stride, dtype=named_dtype(item.dtype), device="meta")
+        for item in call.tensors
+    ]
+    module = reference.construct()
+    if domain.training is not None:
+        module.train(domain.training)
+    return structure_of(module, tuple(trees.unpack(_with_values(call.arguments), tensors)))
+
+
+def _describe_call(call: Domain, state: dict[str, torch.Tensor], bindings: list[dict[str, Any]]) -> dict[str, Any]:
     places = {place: -1 - number for number, span in enumerate(call.ranges) for place in span.axes}
     moving = {number for number, _ in places}
     tensors = []
@@ -232,29 +323,11 @@ def _describe_call(
         lengths = [places.get((number, axis), length) for axis, length in enumerate(item.shape)]
         stride = None if number in moving else list(item.stride)
         tensors.append({"dtype": item.dtype, "shape": lengths, "stride": stride})
-    names = list(state)
-    wanted = {name: _layout_of(value) for name, value in state.items()}
-    held = {item.name: item for item in call.state}
-    bindings = []
-    for name, (source, axes, shape) in matches.items():
-        value = state[source]
-        layout = held.get(name)
-        straight = axes == tuple(range(value.dim())) and shape == tuple(value.shape)
-        same = layout is None or layout.dtype == _dtype(value)
-        binding: dict[str, Any] = {"name": name, "state": names.index(source), "axes": None}
-        if straight and same:
-            if layout is not None:
-                wanted[source] = _layout_data(layout)
-        else:
-            binding |= {"axes": list(axes), "shape": list(shape), "dtype": layout.dtype if layout else _dtype(value)}
-        bindings.append(binding)
     return {
-        "reference": file,
         "arguments": call.arguments,
         "tensors": tensors,
         "ranges": [{"low": span.low, "high": span.high, "step": span.step} for span in call.ranges],
-        "state": [wanted[name] for name in names],
-        "bindings": bindings,
+        "state": [_layout_of(value) for value in state.values()],
     }
 
 
@@ -293,7 +366,7 @@ def _outputs(
     return tree, [_layout_of(item) for item in found]
 
 
-class _ChangedStatistics(TorchDispatchMode):
+class _ChangedStatistics(_Mode):  # type: ignore[misc]
     """Takes note of running statistics that an operator changes: its schema does not say so, nor does the tensor."""
 
     def __init__(self) -> None:
@@ -360,7 +433,7 @@ def _argument_names(parameters: list[str], state: list[str]) -> list[str]:
     return names
 
 
-def _dependencies(platform: str, source: str, problem: Problem) -> tuple[str, ...]:
+def _dependencies(source: str, problem: Problem) -> tuple[str, ...]:
     """Python packages that a program needs beside torch."""
     found = ["cloudpickle"] if problem.payload else []
     found += ["triton"] if re.search(r"^\s*(import|from) triton\b", source, re.M) else []

@@ -9,7 +9,7 @@ import torch
 
 from kforge.errors import UsageError
 from kforge.packages import drop_in
-from kforge.packages.description import describe, function_name
+from kforge.packages.description import Winner, describe, function_name
 from kforge.packages.runtime.forged_program import ForgedProgram
 from kforge.packages.runtime.substitution import Substitution
 from kforge.packages.runtime.torch_operator import register
@@ -69,7 +69,7 @@ class ForgeResult(RunResult):
         assert best.candidate is not None
         name = f"{function_name(self.spec.problem.name)}_{self.spec.problem.id[:8]}_{best.candidate.id[:8]}"
         if name not in _registered:
-            made = describe(self, best, name, name)
+            made = describe(Winner.of(self, best), name, name)
             program = ForgedProgram(name, made.verified, made.program, made.loaded)
             register(program, _NAMESPACE, "reference")
             _registered[name] = program

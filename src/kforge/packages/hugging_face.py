@@ -12,10 +12,8 @@ import json
 from typing import Any
 
 from kforge.errors import UsageError
-from kforge.packages.description import Description, describe
+from kforge.packages.description import Description, Winner, describe
 from kforge.packages.package_files import LICENSE, fill, module_files, words_of
-from kforge.run.result import RunResult
-from kforge.types import Attempt
 
 _BACKENDS = {"cpu": "cpu", "cuda": "cuda", "mps": "metal"}
 """torch's device -> what kernels calls it."""
@@ -23,17 +21,17 @@ _VERSION = 1
 
 
 def kernel_files(
-    result: RunResult, attempt: Attempt, name: str, op: str = "", gradients: str = "reference", licence: str = LICENSE
+    winner: Winner, name: str, op: str = "", gradients: str = "reference", licence: str = LICENSE
 ) -> dict[str, bytes]:
     """A kernel repository's files by their paths; UsageError says why a program can be none."""
     kernel = name.strip().lower().replace("_", "-")
-    made = describe(result, attempt, name, op, gradients)
+    made = describe(winner, name, op, gradients)
     backend = _BACKENDS.get(made.verified["device"])
     if backend is None:
         raise UsageError(f"kernels have no backend for a device called {made.verified['device']}")
-    source = module_files(result, attempt, made)
+    source = module_files(winner, made)
     digest = hashlib.sha256(b"".join(source[path] for path in sorted(source))).hexdigest()[:8]
-    words = {**words_of(result, attempt, made, licence), **_words(made, kernel, backend, licence)}
+    words = {**words_of(winner, made, licence), **_words(made, kernel, backend, licence)}
     # Versions of one kernel can be loaded side by side, and so each has a namespace of its own.
     words["namespace"] = f"_{made.name}_{digest}"
     source["__init__.py"] = _with_layers(fill("init", words))

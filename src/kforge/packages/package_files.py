@@ -11,11 +11,10 @@ from typing import Any
 
 from kforge import jsonable
 from kforge.errors import UsageError
-from kforge.packages.description import Description, describe
+from kforge.packages.description import Description, Winner, describe
 from kforge.run import eager_comparison
 from kforge.run.guarded_program import domain_lines
-from kforge.run.result import RunResult
-from kforge.types import Attempt, Evidence, Report, Verdict
+from kforge.types import Evidence, Report, Verdict
 
 _HERE = Path(__file__).parent
 _TOLERANCES = {"float16": 2e-2, "bfloat16": 5e-2, "float32": 1e-3, "float64": 1e-6}
@@ -24,14 +23,14 @@ LICENSE = "Apache-2.0"
 
 
 def package_files(
-    result: RunResult, attempt: Attempt, name: str, op: str = "", gradients: str = "reference", licence: str = LICENSE
+    winner: Winner, name: str, op: str = "", gradients: str = "reference", licence: str = LICENSE
 ) -> dict[str, bytes]:
     """A package's files by their paths; UsageError says why a program can be none."""
     if gradients not in ("reference", "error"):
         raise UsageError("gradients must be reference (recomputed with the reference) or error")
-    made = describe(result, attempt, name, op, gradients)
-    files = {f"{made.name}/{path}": data for path, data in module_files(result, attempt, made).items()}
-    words = words_of(result, attempt, made, licence)
+    made = describe(winner, name, op, gradients)
+    files = {f"{made.name}/{path}": data for path, data in module_files(winner, made).items()}
+    words = words_of(winner, made, licence)
     files["README.md"] = fill("readme", words)
     files["pyproject.toml"] = fill("pyproject", words)
     files["LICENSE"] = _licence(licence)
@@ -43,52 +42,72 @@ def package_files(
 
 def write_package(files: dict[str, bytes], to: Path) -> None:
     """Write a package into a folder, whole or not at all; UsageError where something else is there."""
-    is_taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
-    if is_taken and not _is_package(to):
-        raise UsageError(f"{to} is there already and is no package of KForge: name another folder with --to")
-    partial = to.with_name(f".{to.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    if to.exists() and not _is_replaceable(to, files):
+        raise UsageError(
+            f"{to} is there already and holds something else than a package of that name: name another folder with --to"
+        )
+    partial, old = to.with_name(f".{to.name}.partial"), to.with_name(f".{to.name}.old")
+    for folder in (partial, old):
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         for path, data in files.items():
             target = partial / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         if to.exists():
-            shutil.rmtree(to)
+            to.rename(old)
         partial.rename(to)
     except OSError as error:
+        if old.exists() and not to.exists():
+            old.rename(to)
         raise UsageError(f"{to}: cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _is_package(folder: Path) -> bool:
-    return any(folder.glob("*/verified.json")) or any(folder.glob("build/*/verified.json"))
+def _is_replaceable(folder: Path, files: dict[str, bytes]) -> bool:
+    """Whether a folder is empty, or holds an older version of these files and what using them leaves behind."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    left = {path for path in folder.rglob("*") if path.is_file() or path.is_symlink()}
+    if not left:
+        return True
+    homes = [path.removesuffix("verified.json") for path in files if path.endswith("/verified.json")]
+    if not any((folder / home / "verified.json").is_file() for home in homes):
+        return False
+    tops = tuple(f"{home}{part}" for home in homes for part in ("runtime/", "built/", "reference"))
+    for path in left:
+        name = path.relative_to(folder).as_posix()
+        made = (
+            "__pycache__/" in name or ".egg-info/" in name or ".pytest_cache/" in name or name.startswith("build/lib/")
+        )
+        if not (name in files or made or name.startswith(tops)):
+            return False
+    return True
 
 
-def module_files(result: RunResult, attempt: Attempt, made: Description) -> dict[str, bytes]:
+def module_files(winner: Winner, made: Description) -> dict[str, bytes]:
     """What is imported: program, reference, runtime, and the data they are used by."""
     texts = {"program.py": made.program.encode(), **{file: text.encode() for file, text in made.references.items()}}
     texts |= made.files
     texts |= {f"runtime/{path.name}": path.read_bytes() for path in sorted((_HERE / "runtime").glob("*.py"))}
     verified = {
         **made.verified,
-        "machine": _machine(attempt.verdict),
-        "summary": _summary(result, attempt),
+        "machine": _machine(winner.verdict),
+        "summary": _summary(winner.verdict),
         "files": {file: hashlib.sha256(data).hexdigest() for file, data in sorted(texts.items())},
         "built": {},
     }
     files = dict(texts)
     files["verified.json"] = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()
-    files["evidence.json"] = _evidence(result, attempt)
+    files["evidence.json"] = _evidence(winner)
     return files
 
 
-def _evidence(result: RunResult, attempt: Attempt) -> bytes:
+def _evidence(winner: Winner) -> bytes:
     """The record behind the verdict, as `kforge evaluate --replay` reads it."""
-    assert attempt.candidate is not None
-    where = f"{result.run}-{attempt.move.chain + 1}.{attempt.move.step}"
-    report = Report(where, result.spec.problem.name, attempt.candidate.id, result.spec.platform, attempt.verdict)
+    report = Report(winner.where, winner.problem.name, winner.candidate.id, winner.platform, winner.verdict)
     record = {"kforge_evidence": Evidence.version, **jsonable.encode(report)}
     return json.dumps(record, indent=1).encode()
 
@@ -106,13 +125,13 @@ def _machine(verdict: Verdict) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _summary(result: RunResult, attempt: Attempt) -> list[str]:
-    lines = [*domain_lines(attempt.verdict.domain)]
+def _summary(verdict: Verdict) -> list[str]:
+    lines = [*domain_lines(verdict.domain)]
     lines = [" ".join(lines).replace("; any other call raises an error", "")]
-    hazards = attempt.verdict.hazards
+    hazards = verdict.hazards
     if hazards:
         lines.append(f"Without its guard it is wrong without a word when {'; '.join(hazards)}.")
-    lines += _figures(attempt.verdict)
+    lines += _figures(verdict)
     return lines
 
 
@@ -135,15 +154,15 @@ def _figures(verdict: Verdict) -> list[str]:
     return lines
 
 
-def words_of(result: RunResult, attempt: Attempt, made: Description, licence: str) -> dict[str, str]:
+def words_of(winner: Winner, made: Description, licence: str) -> dict[str, str]:
     """What the texts' blanks are filled with."""
     verified = made.verified
     count = len(verified["parameters"])
     forward, state = made.arguments[:count], made.arguments[count:]
     dtypes = [item["dtype"] for call in verified["calls"] for item in call["tensors"]]
     tolerance = max((_TOLERANCES.get(dtype, 0.0) for dtype in dtypes), default=0.0) or 1e-3
-    summary = _summary(result, attempt)
-    figures = _figures(attempt.verdict)
+    summary = _summary(winner.verdict)
+    figures = _figures(winner.verdict)
     dependencies = ["torch>=2.6", *made.dependencies]
     if verified["backward"]:
         gradients = "Its first derivatives were verified too."

@@ -10,7 +10,9 @@ from typing import Any
 
 from kforge import jsonable
 from kforge.errors import UsageError, WireError
-from kforge.packages.description import FORMAT
+from kforge.packages.description import FORMAT, Winner
+from kforge.packages.hugging_face import kernel_files
+from kforge.packages.package_files import package_files
 from kforge.types import Candidate, Evidence, Problem, Report
 
 
@@ -58,6 +60,45 @@ def read_package(folder: Path) -> ReadPackage:
     if evidence is None or evidence.candidate.source != (home / "program.py").read_text(encoding="utf-8"):
         raise UsageError(f"{home / 'evidence.json'}: the record of another program than {home / 'program.py'}")
     return ReadPackage(verified["name"], home, verified, claim, evidence)
+
+
+def doubts(package: ReadPackage) -> tuple[list[str], list[str]]:
+    """(What in a package is not what its record makes, what is another version's): sentences, for people.
+
+    Its files are made once more from the record; those of a package that nobody changed are the same to the byte.
+    """
+    verified = package.verified
+    winner = Winner(
+        package.problem, package.candidate, package.claim.platform, package.claim.verdict, package.claim.job
+    )
+    try:
+        make, prefix = package_files, f"{package.name}/"
+        if package.home.parent.name == "build":
+            make, prefix = kernel_files, f"build/{package.home.name}/"
+        files = make(winner, verified["name"], verified["op"], verified["gradients"])
+    except UsageError as error:
+        return [f"its record makes no package: {error}"], []
+    wrong: list[str] = []
+    other: list[str] = []
+    for path, data in files.items():
+        file = path.removeprefix(prefix)
+        if not path.startswith(prefix) or file == "metadata.json":
+            continue
+        found = package.home / file
+        if file == "verified.json":
+            same = _without_versions(json.loads(data)) == _without_versions(verified)
+        else:
+            same = found.is_file() and found.read_bytes() == data
+        if not same:
+            (other if file.startswith("runtime/") else wrong).append(f"{file} is not what the record makes")
+    return wrong, other
+
+
+def _without_versions(verified: dict[str, Any]) -> dict[str, Any]:
+    """What a package says of itself, but for what was built, and for the hashes of its runtime."""
+    kept = {name: value for name, value in verified.items() if name not in ("built", "files")}
+    files = {file: digest for file, digest in verified["files"].items() if not file.startswith("runtime/")}
+    return {**kept, "files": files}
 
 
 def _home(folder: Path) -> Path:

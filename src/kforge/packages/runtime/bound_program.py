@@ -18,44 +18,43 @@ from .guard import VerifiedCall
 from .program_file import ProgramFile
 from .reference_file import ReferenceFile, cast_module, quiet_random
 
-_MOST_KEPT = 256
+_MOST_KEPT = 4096
 
 
 class BoundProgram:
     """One module of the program, and where its tensors go."""
 
-    def __init__(self, module: torch.nn.Module, call: VerifiedCall, state: list[torch.Tensor]) -> None:
+    def __init__(self, module: torch.nn.Module, call: VerifiedCall, where: torch.device) -> None:
         self.forward = module.forward
-        self.owners = tuple(weakref.ref(tensor) for tensor in state)
         self.places: list[tuple[dict[str, Any], str, int]] = []
-        self.turned: list[tuple[dict[str, Any], str, int, list[int], list[int]]] = []
+        """Tensors that are the caller's own: the dictionary that holds one, its name there, its number."""
+        self.turned: list[tuple[torch.Tensor, int, list[int]]] = []
+        """Tensors that the program lays out otherwise: filled anew for each call."""
         for binding in call.bindings:
-            *path, key = binding["name"].split(".")
-            part = module
-            for step in path:
-                part = getattr(part, step)
-            held: dict[str, Any] = part.__dict__
-            for some in (part._parameters, part._buffers):
-                held = some if key in some else held
+            held, key = holder_of(module, binding["name"])
             number, axes = binding["state"], binding.get("axes")
-            held[key] = None
             if axes is None:
                 self.places.append((held, key, number))
-            else:
-                self.turned.append((held, key, number, axes, binding["shape"]))
+                held[key] = None
+                continue
+            dtype = getattr(torch, binding["dtype"])
+            own = torch.empty_strided(binding["shape"], binding["stride"], dtype=dtype, device=where)
+            held[key] = own
+            self.turned.append((own, number, axes))
 
-    def __call__(self, arguments: Any, state: list[torch.Tensor]) -> Any:
-        """The program's result. It holds the tensors no longer than the call takes."""
+    def __call__(self, arguments: Any, state: Any) -> Any:
+        """The program's result. It holds the caller's tensors no longer than the call takes."""
         for held, key, number in self.places:
             held[key] = state[number]
-        for held, key, number, axes, shape in self.turned:
-            held[key] = state[number].permute(axes).reshape(shape).contiguous()
+        if self.turned:
+            with torch.no_grad():
+                for own, number, axes in self.turned:
+                    # Into the same tensor each time: a program that keeps what it made of it looks at its version.
+                    own.copy_(state[number].permute(axes).reshape(own.shape))
         try:
             return self.forward(*arguments)
         finally:
             for held, key, _ in self.places:
-                held[key] = None
-            for held, key, *_ in self.turned:
                 held[key] = None
 
 
@@ -68,39 +67,32 @@ class BoundPrograms:
         self._training: bool | None = verified["training"]
         self._dtype: str = verified["dtype"]
         self._device: str = verified["device"]
-        self._mine = threading.local()
+        self._mine = _Kept()
         self._fresh: dict[tuple[int, str], torch.nn.Module] = {}
         self._lock = threading.Lock()
 
     def find(self, call: VerifiedCall, state: list[torch.Tensor], where: torch.device | None) -> BoundProgram:
         """The module for a verified call with these tensors; Unavailable where the program cannot be had."""
-        kept = getattr(self._mine, "kept", None)
-        if kept is None:
-            kept = self._mine.kept = collections.OrderedDict()
-        key = (call.number, where, *map(id, state))
-        bound: BoundProgram | None = kept.get(key)
-        if bound is not None:
-            for owner, tensor in zip(bound.owners, state):  # noqa: B905
-                if owner() is not tensor:
-                    break
-            else:
-                return bound
-        bound = BoundProgram(self._copy(call, where), call, state)
-        kept[key] = bound
-        while len(kept) > _MOST_KEPT:
-            kept.popitem(last=False)
+        device = where if where is not None else torch.device(self._device)
+        key = (call.number, str(device), *map(id, state))
+        bound = self._mine.get(key)
+        if bound is None:
+            bound = BoundProgram(self._copy(call, device), call, device)
+            self._mine.keep(key, state, bound)
         return bound
 
-    def _copy(self, call: VerifiedCall, where: torch.device | None) -> torch.nn.Module:
-        """A module as its constructor left it, sharing the tensors that are the program's own."""
-        device = where if where is not None else torch.device(self._device)
+    def _copy(self, call: VerifiedCall, device: torch.device) -> torch.nn.Module:
+        """A module as its constructor left it. What it works in is its own, and no other thread's."""
         key = (call.number, str(device))
         with self._lock:
             fresh = self._fresh.get(key)
             if fresh is None:
                 fresh = self._fresh[key] = self._construct(call, device)
-            tensors = [*fresh.parameters(), *fresh.buffers()]
-            return copy.deepcopy(fresh, {id(tensor): tensor for tensor in tensors})
+            try:
+                return copy.deepcopy(fresh)
+            except Exception:
+                # It holds what cannot be copied, such as a function of a library.
+                return self._construct(call, device)
 
     def _construct(self, call: VerifiedCall, device: torch.device) -> torch.nn.Module:
         kind = self._program.kind(device)
@@ -112,11 +104,43 @@ class BoundPrograms:
         module.requires_grad_(False)
         # What every call brings along need not be kept.
         for binding in call.bindings:
-            *path, key = binding["name"].split(".")
-            part = module
-            for step in path:
-                part = getattr(part, step)
-            for held in (part._parameters, part._buffers):
-                if held.get(key) is not None:
-                    held[key] = None
+            held, key = holder_of(module, binding["name"])
+            held[key] = None
         return module
+
+
+class _Kept(threading.local):
+    """A thread's modules, by the identities of the tensors they are for; they go when one of those does."""
+
+    def __init__(self) -> None:
+        self._modules: collections.OrderedDict[Any, BoundProgram] = collections.OrderedDict()
+        self._watched: dict[Any, list[Any]] = {}
+
+    def get(self, key: Any) -> BoundProgram | None:
+        bound = self._modules.get(key)
+        if bound is not None:
+            self._modules.move_to_end(key)
+        return bound
+
+    def keep(self, key: Any, state: list[torch.Tensor], bound: BoundProgram) -> None:
+        def forget(_: Any, modules: Any = self._modules, watched: Any = self._watched) -> None:
+            modules.pop(key, None)
+            watched.pop(key, None)
+
+        self._modules[key] = bound
+        self._watched[key] = [weakref.ref(tensor, forget) for tensor in state]
+        while len(self._modules) > _MOST_KEPT:
+            oldest, _ = self._modules.popitem(last=False)
+            self._watched.pop(oldest, None)
+
+
+def holder_of(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """The dictionary that holds a module's tensor, and its name there."""
+    *path, key = name.split(".")
+    part: Any = module
+    for step in path:
+        part = getattr(part, step)
+    for held in (part._parameters, part._buffers):
+        if key in held:
+            return held, key
+    return part.__dict__, key

@@ -109,7 +109,7 @@ class ForgedProgram:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
         if self.guard.is_flat and same and not followed:
-            ready = make_ready(bound, fitted, state, training, self.counts)
+            ready = make_ready(bound, fitted, state, training, self.counts, bool(call.fixed or call.ties))
             if ready is not None:
                 self.ready.add(state, ready)
         next(self.counts.program)
@@ -134,6 +134,14 @@ class ForgedProgram:
             return fallback._kforge_original.forward(fallback, *arguments)
         return self.run_reference(arguments, state, training)
 
+    def run_own(self, module: Any, reason: str, strict: bool | None, arguments: Any, named: Any = None) -> Any:
+        """A module's own forward, in a call that the program may not do."""
+        if self.is_strict if strict is None else strict:
+            raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+        if not torch.compiler.is_compiling():
+            self.counts.fall_back(reason)
+        return module._kforge_original.forward(module, *arguments, **(named or {}))
+
     def run_reference(self, arguments: Any, state: list[torch.Tensor], training: bool | None = None) -> Any:
         """The package's own reference, with these tensors as its parameters and buffers."""
         file = self.references[self.guard.calls[0].reference]
@@ -147,27 +155,35 @@ class ForgedProgram:
         strict: bool | None,
         fallback: Fallback | None,
     ) -> Any:
-        """The same call as one node of a graph, or of autograd's."""
-        leaves: list[Any] = []
+        """The same call as one node of a graph, or of autograd's.
+
+        What can be told of it now decides whether it is: a graph holds the node, or the module's own operators.
+        """
         if self.operator is None:
             raise RuntimeError(f"{self.name} is registered as no operator: it can be part of no graph")
+        is_strict = self.is_strict if strict is None else strict
+        leaves: list[Any] = []
+        reason = ""
         mode = self.guard.training
         if mode is not None and training is not None and training is not mode:
-            return self._run_without(arguments, state, training, fallback)
-        try:
-            flatten(self.guard.tree, list(arguments), leaves)
-        except Unlike:
-            return self._run_without(arguments, state, training, fallback)
-        outputs = self.operator(*leaves, *state, strict=self.is_strict if strict is None else strict)
+            reason = "the module is in the mode that was not verified"
+        elif torch.is_autocast_enabled(self.guard.device):
+            reason = "autocast is on"
+        else:
+            try:
+                flatten(self.guard.tree, list(arguments), leaves)
+            except Unlike:
+                reason = "its arguments are other containers"
+            if not reason and fallback is not None and not self.guard.has_shapes_of(leaves, state):
+                reason = "it has other shapes, dtypes or numbers"
+        if reason:
+            if is_strict:
+                raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+            if fallback is not None:
+                return fallback._kforge_original.forward(fallback, *arguments)
+            return self.run_reference(arguments, state, training)
+        outputs = self.operator(*leaves, *state, strict=is_strict)
         return unflatten(self._output, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs])
-
-    def _run_without(
-        self, arguments: Any, state: list[torch.Tensor], training: bool | None, fallback: Fallback | None
-    ) -> Any:
-        """The reference, in a graph: nobody counts the calls of a graph's own nodes."""
-        if fallback is not None:
-            return fallback._kforge_original.forward(fallback, *arguments)
-        return self.run_reference(arguments, state, training)
 
     def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:
         """What the operator does when it is run: the output's tensors, laid out as the reference lays them out."""
@@ -244,33 +260,64 @@ class ForgedProgram:
                 self.run_node(leaves, state, True)
 
 
+_NUMBERS: dict[str, list[Any]] = {"b": [False, True], "i": [1, 3, 2, 7], "f": [1.0, 0.37, -2.5, 3.0], "s": [""]}
+"""Values for arguments that may have any."""
+
+
 def example_of(call: VerifiedCall, where: torch.device) -> tuple[list[Any], list[torch.Tensor]]:
     """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0."""
+    return _leaves(call, where, 0), [_tensor(layout, call, where, 0) for layout in call.state]
 
-    def tensor(layout: Any, random: bool) -> torch.Tensor:
-        shape = tuple(length if length >= 0 else call.ranges[-1 - length][0] for length in layout.shape)
-        made = torch.empty(shape, dtype=layout.dtype, device=where)
-        if layout.stride is not None and len(layout.stride) == len(shape):
-            made = torch.empty_strided(shape, layout.stride, dtype=layout.dtype, device=where)
-        return made.uniform_(-1, 1) if random and made.is_floating_point() else made.zero_()
 
+def examples_of(call: VerifiedCall) -> list[list[Any]]:
+    """Leaves without values, as in a verified call: at both ends of its ranges, and at lengths between."""
+    varies = bool(call.ranges) or any(spec[0] == "*" for spec in call.leaves)
+    return [_leaves(call, torch.device("meta"), pick) for pick in range(4 if varies else 1)]
+
+
+def _leaves(call: VerifiedCall, where: torch.device, pick: int) -> list[Any]:
     leaves: list[Any] = []
     for spec in call.leaves:
         if spec[0] == "T":
-            leaves.append(tensor(call.tensors[spec[1]], True))
+            leaves.append(_tensor(call.tensors[spec[1]], call, where, pick))
         elif spec[0] == "n":
             leaves.append(None)
         elif spec[0] == "D":
             leaves.append(getattr(torch, spec[1]))
         elif spec[0] == "*":
-            leaves.append({"b": False, "i": 1, "f": 1.0, "c": 1j, "s": ""}[spec[1]])
+            values = _NUMBERS[spec[1]]
+            leaves.append(values[pick % len(values)])
         else:
             leaves.append({"b": bool, "i": int, "f": float, "c": complex, "s": str}[spec[0]](spec[1]))
-    return leaves, [tensor(layout, True) for layout in call.state]
+    return leaves
+
+
+def _tensor(layout: Any, call: VerifiedCall, where: torch.device, pick: int) -> torch.Tensor:
+    shape = tuple(length if length >= 0 else _length(call.ranges[-1 - length], pick) for length in layout.shape)
+    if layout.stride is not None:
+        made = torch.empty_strided(shape, layout.stride, dtype=layout.dtype, device=where)
+    else:
+        made = torch.empty(shape, dtype=layout.dtype, device=where)
+    return made.uniform_(-1, 1) if made.is_floating_point() else made.zero_()
+
+
+def _length(span: tuple[int, int, int], pick: int) -> int:
+    """A length of a range: its lowest, its highest, or one between that is no round number if there is one."""
+    values = range(span[0], span[1] + 1, span[2])
+    places = (0, len(values) - 1, len(values) // 3 | 1, 2 * len(values) // 3 | 1)
+    return values[min(places[pick], len(values) - 1)]
 
 
 def _call_on(where: torch.device | None, bound: BoundProgram, arguments: Any, state: list[torch.Tensor]) -> Any:
     """The program's result, with its tensors' GPU as the current one."""
+    if torch._C._len_torch_function_stack():
+        # A default device: the program was verified with none.
+        with torch.device("cpu"):
+            return _call_there(where, bound, arguments, state)
+    return _call_there(where, bound, arguments, state)
+
+
+def _call_there(where: torch.device | None, bound: BoundProgram, arguments: Any, state: list[torch.Tensor]) -> Any:
     if where is None or where.type != "cuda" or where.index == torch.cuda.current_device():
         return bound(arguments, state)
     with torch.cuda.device(where):

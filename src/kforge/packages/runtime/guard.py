@@ -6,10 +6,14 @@ that were verified before the program is run.
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import weakref
 from typing import Any
 
 import torch
 
+_MOST_DIGESTS = 1024
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SCALARS = {"b": bool, "i": int, "f": float, "c": complex, "s": str}
 """Tags of a tree's leaves, and the types they stand for."""
@@ -43,6 +47,10 @@ class VerifiedCall:
         self.ranges = [(item["low"], item["high"], item["step"]) for item in data["ranges"]]
         self.bindings: list[dict[str, Any]] = data["bindings"]
         self.reference: str = data["reference"]
+        self.ties: list[list[int]] = data["ties"]
+        """Numbers of tensors of the module that are one and the same."""
+        self.fixed: dict[int, str] = {int(number): digest for number, digest in data["fixed"].items()}
+        """Tensors that the program has no place for, and the values that it was written for: a hash of each."""
         self.outputs = [Layout(item) for item in data["outputs"]]
 
 
@@ -60,12 +68,14 @@ class Guard:
         self.is_flat = all(item[0] == "T" for item in self.tree[1])
         """Whether every argument is a tensor."""
         self._last = 0
+        self._digests: dict[int, tuple[Any, ...]] = {}
 
     def fit(
         self, leaves: list[Any], state: list[torch.Tensor], training: bool | None
     ) -> tuple[VerifiedCall, list[Any], torch.device | None]:
         """(The verified call it is like, its leaves in the layout of that one, their device). Raises Unlike."""
         self._check_surroundings(training)
+        self._check_kinds(leaves, state)
         where = self._device_of(leaves, state)
         refusals: dict[int, Unlike] = {}
         for number in (self._last, *(other for other in range(len(self.calls)) if other != self._last)):
@@ -79,6 +89,29 @@ class Guard:
                 self._last = number
                 return call, fitted, where
         raise refusals[0]
+
+    def has_shapes_of(self, leaves: list[Any], state: list[torch.Tensor]) -> bool:
+        """Whether a call has the shapes, dtypes and numbers of a verified one; all that a graph knows of it."""
+        for call in self.calls:
+            lengths: dict[int, int] = {}
+            same = True
+            for value, spec in zip(leaves, call.leaves):  # noqa: B905
+                if spec[0] == "T":
+                    layout = call.tensors[spec[1]]
+                    same = same and isinstance(value, torch.Tensor) and value.dtype == layout.dtype
+                    same = same and self._is_exact(tuple(value.shape), layout.shape, call, lengths)
+                else:
+                    same = same and _is_like(value, spec)
+            for tensor, layout in zip(state, call.state):  # noqa: B905
+                same = same and tensor.dtype == layout.dtype and tuple(tensor.shape) == layout.shape
+            if same:
+                return True
+        return False
+
+    def _is_exact(
+        self, shape: tuple[int, ...], wanted: tuple[int, ...], call: VerifiedCall, lengths: dict[int, int]
+    ) -> bool:
+        return _is_within(shape, wanted, call.ranges, lengths) if self.is_exact else len(shape) == len(wanted)
 
     def check_tensors(self, state: list[Any]) -> None:
         """Unlike where the module has lost a tensor."""
@@ -94,6 +127,20 @@ class Guard:
             raise Unlike(f"torch's default dtype is {_name(torch.get_default_dtype())}, not float32")
         if torch.is_autocast_enabled(self.device):
             raise Unlike("autocast is on")
+        stack: Any = torch.overrides._get_current_function_mode_stack
+        if any(type(mode).__name__ != "DeviceContext" for mode in stack()):
+            raise Unlike("a mode of torch.overrides is at work")
+
+    def _check_kinds(self, leaves: list[Any], state: list[torch.Tensor]) -> None:
+        """Unlike for tensors whose memory does not hold their values."""
+        for tensor in (*leaves, *state):
+            if isinstance(tensor, torch.Tensor) and (tensor.layout is not torch.strided or tensor._is_zerotensor()):
+                raise Unlike(
+                    f"there is a tensor that is {tensor.layout if tensor.layout is not torch.strided else 'all zeros'}"
+                )
+        for name, tensor in zip(self.state_names, state):  # noqa: B905
+            if tensor.is_conj() or tensor.is_neg():
+                raise Unlike(f"{name} is a conjugate or a negative that was not computed yet")
 
     def _device_of(self, leaves: list[Any], state: list[torch.Tensor]) -> torch.device | None:
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] + state
@@ -134,10 +181,9 @@ class Guard:
         """The tensor as it was laid out; of the same values in another layout, a copy."""
         if not isinstance(value, torch.Tensor):
             raise Unlike(f"{name} is {_shown(value)}, not a tensor")
+        value = _resolved(value) if value.is_conj() or value.is_neg() else value
         shape = tuple(value.shape)
-        same = (
-            _is_within(shape, layout.shape, call.ranges, lengths) if self.is_exact else len(shape) == len(layout.shape)
-        )
+        same = self._is_exact(shape, layout.shape, call, lengths)
         if value.dtype is not layout.dtype or not same:
             wanted = f"{_name(layout.dtype)} {_describe_shape(layout.shape, call.ranges)}"
             raise Unlike(f"{name} is {_name(value.dtype)} {shape}, not {wanted}")
@@ -145,8 +191,11 @@ class Guard:
         if stride is None:
             return value if value.is_contiguous() and is_aligned(value) else _copied(value)
         if value.stride() != stride or not is_aligned(value):
-            return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
-        return value
+            made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+            made.copy_(value)
+            return made
+        fitted: torch.Tensor = value
+        return fitted
 
     def _check_state(self, call: VerifiedCall, state: list[torch.Tensor]) -> None:
         for name, tensor, layout in zip(self.state_names, state, call.state):  # noqa: B905
@@ -158,6 +207,41 @@ class Guard:
                 raise Unlike(f"{name} has strides {tensor.stride()}, not {layout.stride}")
             if not is_aligned(tensor):
                 raise Unlike(f"{name} does not begin at a multiple of {_ALIGNMENT} bytes")
+        for first, *others in call.ties:
+            if not all(_is_same_memory(state[first], state[other]) for other in others):
+                names = ", ".join(self.state_names[number] for number in (first, *others))
+                raise Unlike(f"{names} are not one tensor")
+        for number, digest in call.fixed.items():
+            if self._digest(state[number]) != digest:
+                raise Unlike(f"{self.state_names[number]} has other values than those that the program was written for")
+
+    def _digest(self, tensor: torch.Tensor) -> str:
+        """A hash of a tensor's values; computed once for each state of a tensor."""
+        known = self._digests.get(id(tensor))
+        key = (tensor.data_ptr(), None if tensor.is_inference() else tensor._version)
+        if known is not None and known[0]() is tensor and known[1] == key and key[1] is not None:
+            return str(known[2])
+        digest = tensor_digest(tensor)
+        if len(self._digests) > _MOST_DIGESTS:
+            self._digests.clear()
+        self._digests[id(tensor)] = (weakref.ref(tensor), key, digest)
+        return digest
+
+
+def tensor_digest(tensor: torch.Tensor) -> str:
+    """A hash of a tensor's dtype, shape and values."""
+    data = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    content = ctypes.string_at(data.data_ptr(), data.numel() * data.element_size()) if data.numel() else b""
+    head = f"{_name(tensor.dtype)} {tuple(tensor.shape)} "
+    return hashlib.sha256(head.encode() + content).hexdigest()
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg()
+
+
+def _is_same_memory(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return one.data_ptr() == two.data_ptr() and one.shape == two.shape and one.stride() == two.stride()
 
 
 def is_aligned(tensor: torch.Tensor) -> bool:

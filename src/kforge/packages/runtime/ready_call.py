@@ -61,15 +61,22 @@ def _forget(by_state: dict[tuple[int, ...], Any], watched: dict[int, Any], ident
 
 
 def make_ready(
-    bound: BoundProgram, arguments: list[torch.Tensor], state: list[torch.Tensor], training: bool | None, count: Any
+    bound: BoundProgram,
+    arguments: list[torch.Tensor],
+    state: list[torch.Tensor],
+    training: bool | None,
+    count: Any,
+    is_checked: bool,
 ) -> ReadyCall | None:
     """A function for calls like this one; None where this torch offers no such comparison, or it needs more than that.
+
+    `is_checked` says that values are part of what was verified.
 
     The comparison includes what is switched on around the call (autocast, modes, transforms), but for what is asked
     here besides.
     """
     tensors = [*arguments, *state]
-    if TensorGuards is None or not tensors or bound.turned:
+    if TensorGuards is None or not tensors or bound.turned or is_checked:
         return None
     sizes: Any = [list(tensor.shape) for tensor in tensors]
     strides: Any = [list(tensor.stride()) for tensor in tensors]
@@ -102,6 +109,8 @@ def _compiled(
         f"not ({' | '.join(f'{name}.data_ptr()' for name in (*given, *held))}) & 15",
         "training is wanted",
         "forward_ad._current_level < 0",
+        "not dispatch_modes()",
+        "not function_modes()",
         "default_dtype() is float32",
     ]
     conditions += ["not is_grad_enabled()"] if is_followed else []
@@ -133,6 +142,8 @@ def _compiled(
         "default_dtype": torch.get_default_dtype,
         "float32": torch.float32,
         "is_grad_enabled": torch.is_grad_enabled,
+        "dispatch_modes": torch._C._len_torch_dispatch_stack,
+        "function_modes": torch._C._len_torch_function_stack,
         "current_device": torch.cuda.current_device,
     }
     exec(compile("\n".join(lines), f"<a ready call of {arguments} and {state} tensors>", "exec"), names)

@@ -64,8 +64,9 @@ class ReferenceFile:
     def run(self, arguments: Any, names: list[str], state: list[torch.Tensor], training: bool | None = None) -> Any:
         """The reference's result with these tensors as its parameters and buffers."""
         module = self.shell()
-        if training is not None and module.training is not training:
-            module.train(training)
+        mode = self._training if training is None else training
+        if mode is not None:
+            module.train(mode)
         return torch.func.functional_call(module, dict(zip(names, state)), tuple(arguments))  # noqa: B905
 
     def shell(self) -> torch.nn.Module:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .guard import tensor_digest
+
 
 class Structure:
     """A module's graph as a text, and its tensors in the order in which the graph uses them."""
@@ -26,15 +28,16 @@ def structure_of(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Structu
 
     Nothing is computed: tensors are taken for their shapes alone.
     """
-    state = {name: _without_values(value) for name, value in named_tensors(module).items()}
+    names = list(named_tensors(module))
+    state = [_without_values(value) for value in named_tensors(module).values()]
     inputs = tuple(_without_values(item) if isinstance(item, torch.Tensor) else item for item in arguments)
     try:
         with torch.no_grad():
-            exported = torch.export.export(_Functional(module), (state, *inputs), strict=False)
+            exported = torch.export.export(_Functional(module, names), (state, *inputs), strict=False)
+        return _read(exported, names)
     except Exception:
         # It needs values, or takes other arguments: whatever it is, it is not known to be the same.
         return None
-    return _read(exported, list(state))
 
 
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -47,8 +50,9 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 class _Functional(torch.nn.Module):
     """A module whose tensors are arguments of its call."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, names: list[str]) -> None:
         super().__init__()
+        self._names = names
         plain = copy.copy(module)
         # Hooks are no part of what a module computes: they are called before and after, whatever it does.
         for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
@@ -56,8 +60,9 @@ class _Functional(torch.nn.Module):
         # In a list, so that it is no part of this one: the exporter would take its tensors for constants.
         self._inner = [plain]
 
-    def forward(self, state: dict[str, torch.Tensor], *arguments: Any) -> Any:
-        return torch.func.functional_call(self._inner[0], state, arguments)
+    def forward(self, state: list[torch.Tensor], *arguments: Any) -> Any:
+        named = dict(zip(self._names, state))  # noqa: B905
+        return torch.func.functional_call(self._inner[0], named, arguments, tie_weights=False)
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,7 +81,6 @@ def _read(exported: Any, names: list[str]) -> Structure:
     for node, spec in zip(inputs, specs):  # noqa: B905
         if spec.kind.name == "USER_INPUT":
             if plain < len(names):
-                # Dictionaries are flattened in the order of their keys as torch's pytrees keep them.
                 pending[node] = names[plain]
             else:
                 numbers[node] = f"input{plain - len(names)}"
@@ -91,28 +95,46 @@ def _read(exported: Any, names: list[str]) -> Structure:
             if item in pending:
                 used.append(pending.pop(item))
                 numbers[item] = f"state{len(used) - 1}"
-            return numbers.get(item, "?")
+            return numbers[item]
         if isinstance(item, (list, tuple)):
             return f"[{', '.join(map(word, item))}]"
         if isinstance(item, dict):
             return f"{{{', '.join(f'{key}: {word(value)}' for key, value in item.items())}}}"
         return repr(item)
 
-    for node in exported.graph.nodes:
-        if node.op == "placeholder":
-            continue
-        text = f"{node.op} {node.target} {word(node.args)} {word(node.kwargs)}"
-        numbers[node] = f"%{len(lines)}"
-        lines.append(text)
+    def read_inner(owner: Any, name: str) -> str:
+        """What is under a name: a graph within the graph (a region with autocast, a branch), or a constant."""
+        inner = owner
+        for step in name.split("."):
+            inner = getattr(inner, step)
+        if isinstance(inner, torch.fx.GraphModule):
+            return f"{{{read_nodes(inner)}}}"
+        if isinstance(inner, torch.Tensor):
+            return f"constant{_digest(inner)}"
+        raise ValueError(f"{name} is a {type(inner).__name__}")
+
+    def read_nodes(owner: Any) -> str:
+        found = []
+        for count, node in enumerate(owner.graph.nodes):
+            if node.op == "placeholder":
+                if node not in numbers and node not in pending:
+                    numbers[node] = f"given{count}"
+                continue
+            target = read_inner(owner, node.target) if node.op == "get_attr" else str(node.target)
+            found.append(f"{node.op} {target} {word(node.args)} {word(node.kwargs)}")
+            lines.append(found[-1])
+            numbers[node] = f"%{len(lines)}"
+        return "; ".join(found)
+
+    read_nodes(exported.graph_module)
+    lines.append(f"returns {exported.call_spec.out_spec}")
     return Structure("\n".join(lines), tuple(used))
 
 
 def _digest(value: Any) -> str:
-    """A constant tensor's values, as a word."""
-    import hashlib
-
+    """A constant's values, as a word; ValueError where it has none."""
     if not isinstance(value, torch.Tensor):
         return f"({value!r})"
-    data = value.detach().cpu().contiguous()
-    whole = data.view(torch.uint8).numpy().tobytes() if data.dim() else repr(data.item()).encode()
-    return f"({data.dtype} {tuple(data.shape)} {hashlib.sha256(whole).hexdigest()})"
+    if value.device.type == "meta":
+        raise ValueError("a constant without values")
+    return f"({tensor_digest(value)})"

@@ -6,17 +6,22 @@ whose forward calls the program. Taking it out gives the class back.
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import inspect
 from typing import Any
 
 import torch
 
-from .forged_program import ForgedProgram, example_of
+from .forged_program import ForgedProgram, examples_of
 from .guard import unflatten
 from .ready_call import ANOTHER
 from .structure import Structure, named_tensors, structure_of
 
-_SIMPLE = (int, float, str, bool, type(None), torch.dtype)
+_SIMPLE = (int, float, str, bool, type(None), torch.dtype, torch.device)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OWN = frozenset((*vars(torch.nn.Module()), "_is_hf_initialized"))
+"""What every module has in its dictionary."""
 
 
 class Substitution:
@@ -24,92 +29,114 @@ class Substitution:
 
     def __init__(self, program: ForgedProgram) -> None:
         self._program = program
-        self._kinds: dict[Any, type] = {}
-        self._wanted: dict[bool, list[tuple[Structure, tuple[Any, ...]]]] = {}
+        self._wanted: dict[bool, list[tuple[Structure, tuple[Any, ...]]] | None] = {}
 
     def apply(self, model: torch.nn.Module, strict: bool | None = None) -> list[str]:
         """Have every module that computes what the program was verified for call it; the names of those modules."""
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"apply takes a torch.nn.Module, and was given a {type(model).__name__}")
-        known: dict[Any, tuple[str, ...] | None] = {}
+        known: dict[Any, Any] = {}
         changed: list[str] = []
         # Inner modules come first: a module around one that was found computes the same, and need not be changed.
         for name, module in reversed(list(model.named_modules())):
             if any(not name or inner.startswith(f"{name}.") for inner in changed):
                 continue
-            if is_substituted(module) or isinstance(module, torch.jit.ScriptModule) or _has_inner_hooks(module):
-                continue
-            names = self._match(module, known)
-            if names is not None:
-                module.__class__ = self._kind(module, names, strict)
+            kind = self.kind_for(module, strict, known)
+            if kind is not None:
+                module.__class__ = kind
                 changed.append(name)
         return changed[::-1]
 
-    def kind_for(self, module: torch.nn.Module, strict: bool | None = None) -> type | None:
-        """The class that has a module call the program; None if it computes something else."""
-        names = self._match(module, {})
-        return None if names is None else self._kind(module, names, strict)
+    def kind_for(
+        self, module: torch.nn.Module, strict: bool | None = None, known: dict[Any, Any] | None = None
+    ) -> type | None:
+        """The class that has a module call the program; None if it computes something else, or nobody can tell.
 
-    def _match(self, module: torch.nn.Module, known: dict[Any, tuple[str, ...] | None]) -> tuple[str, ...] | None:
-        """The module's tensors in the order of the reference's, if it computes the same."""
-        if not self._has_like_tensors(module):
+        `known` are the answers for modules that were looked at before.
+        """
+        if is_substituted(module) or isinstance(module, torch.jit.ScriptModule) or not self._has_like_tensors(module):
+            return None
+        if any(part.__dict__[hooks] for part in module.modules() if part is not module for hooks in _HOOKS):
+            # Somebody looks at a module inside of this one, which would no longer be called.
             return None
         key = _key(module)
-        if key is not None and key in known:
-            return known[key]
-        found = self._compare(module)
-        if key is not None:
-            known[key] = found
-        return found
+        known = {} if known is None else known
+        if key is None or key not in known:
+            found = self._compare(module)
+            made = None if found is None else _make_kind(module, self._program, *found, strict)
+            if key is None:
+                return made
+            known[key] = made
+        kind: type | None = known[key]
+        return kind
 
     def _has_like_tensors(self, module: torch.nn.Module) -> bool:
         """Whether the module holds as many tensors of each shape as the reference does; a look without tracing."""
         own = sorted(tuple(value.shape) for value in named_tensors(module).values())
         return any(own == sorted(layout.shape for layout in call.state) for call in self._program.guard.calls)
 
-    def _compare(self, module: torch.nn.Module) -> tuple[str, ...] | None:
-        for wanted, arguments in self._structures(module.training):
-            found = structure_of(module, arguments)
-            if found is None or found.text != wanted.text:
-                continue
-            place = dict(zip(wanted.names, found.names))  # noqa: B905
-            rest = [name for name in named_tensors(module) if name not in found.names]
-            names: list[str] = []
-            for name in self._program.guard.state_names:
-                # What the graph does not use goes by its name.
-                if name not in place and name not in rest:
+    def _compare(self, module: torch.nn.Module) -> tuple[tuple[str, ...], bool] | None:
+        """(The module's tensors in the order of the reference's, whether both modes are alike), if it computes the
+        same."""
+        modes = [(part, part.training) for part in module.modules()]
+        before = [_plain_values(part) for part in module.modules()]
+        if any(isinstance(value, torch.Tensor) for part in module.modules() for value in vars(part).values()):
+            # A tensor that is a plain attribute may change, and nothing would show it.
+            return None
+        names = self._names(module, module.training)
+        is_free = False
+        if names is not None and all(mode is module.training for _, mode in modes):
+            module.train(not module.training)
+            is_free = self._names(module, module.training) == names
+            for part, mode in modes:
+                part.training = mode
+        if before != [_plain_values(part) for part in module.modules()]:
+            # A forward that leaves something behind does more than compute.
+            for part, values in zip(module.modules(), before):  # noqa: B905
+                part.__dict__.update(values)
+            return None
+        return None if names is None else (names, is_free)
+
+    def _names(self, module: torch.nn.Module, training: bool) -> tuple[str, ...] | None:
+        """The module's tensors in the order of the reference's, if all its graphs are the reference's."""
+        wanted = self._structures(training)
+        answers = {self._match(module, structure, arguments) for structure, arguments in wanted or ()}
+        return next(iter(answers)) if len(answers) == 1 else None
+
+    def _match(self, module: torch.nn.Module, wanted: Structure, arguments: tuple[Any, ...]) -> tuple[str, ...] | None:
+        found = structure_of(module, arguments)
+        if found is None or found.text != wanted.text:
+            return None
+        own = named_tensors(module)
+        place = dict(zip(wanted.names, found.names))  # noqa: B905
+        rest = [name for name in own if name not in found.names]
+        names: list[str] = []
+        for name, layout in zip(self._program.guard.state_names, self._program.guard.calls[0].state):  # noqa: B905
+            if name not in place:
+                # What the graph does not use goes by the last part of its name.
+                alike = [other for other in rest if other.rpartition(".")[2] == name.rpartition(".")[2]]
+                if len(alike) != 1:
                     return None
-                names.append(place.get(name, name))
-            own = named_tensors(module)
-            same = all(tuple(own[name].shape) == layout.shape for name, layout in zip(names, self._state()))  # noqa: B905
-            if same:
-                return tuple(names)
-        return None
+                rest.remove(alike[0])
+                place[name] = alike[0]
+            names.append(place[name])
+            if tuple(own[place[name]].shape) != layout.shape:
+                return None
+        return tuple(names)
 
-    def _state(self) -> Any:
-        return self._program.guard.calls[0].state
-
-    def _structures(self, training: bool) -> list[tuple[Structure, tuple[Any, ...]]]:
-        """The reference's structure in each verified call, with the arguments that it was found with."""
+    def _structures(self, training: bool) -> list[tuple[Structure, tuple[Any, ...]]] | None:
+        """The reference's structure in each verified call, at several sizes where there is a range of them, with the
+        arguments that it was found with; None where it has none."""
         if training not in self._wanted:
-            found = []
+            found: list[tuple[Structure, tuple[Any, ...]]] | None = []
             for call in self._program.guard.calls:
-                leaves, _ = example_of(call, torch.device("meta"))
-                arguments = tuple(unflatten(call.tree, leaves))
-                module = self._program.references[call.reference].shell().train(training)
-                structure = structure_of(module, arguments)
-                if structure is not None:
-                    found.append((structure, arguments))
+                module = self._program.references[call.reference].construct().train(training)
+                for leaves in examples_of(call):
+                    arguments = tuple(unflatten(call.tree, leaves))
+                    structure = structure_of(module, arguments)
+                    found = None if structure is None or found is None else [*found, (structure, arguments)]
             self._wanted[training] = found
         return self._wanted[training]
-
-    def _kind(self, module: torch.nn.Module, names: tuple[str, ...], strict: bool | None) -> type:
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        kinds = tuple("_parameters" if name in parameters else "_buffers" for name in names)
-        key = (type(module), names, kinds, strict)
-        if key not in self._kinds:
-            self._kinds[key] = _make_kind(type(module), self._program, names, kinds, strict)
-        return self._kinds[key]
 
 
 def is_substituted(module: torch.nn.Module) -> bool:
@@ -129,17 +156,28 @@ def revert(model: torch.nn.Module, program: ForgedProgram | None = None) -> list
 
 
 def _make_kind(
-    kind: type, program: ForgedProgram, names: tuple[str, ...], kinds: tuple[str, ...], strict: bool | None
+    module: torch.nn.Module, program: ForgedProgram, names: tuple[str, ...], is_free: bool, strict: bool | None
 ) -> type:
     """A subclass of a module's class, whose forward calls the program."""
-    original: Any = kind.forward  # type: ignore[attr-defined]
-    forward = _write_forward(original, names, kinds, program, strict)
+    kind: Any = type(module)
+    forward = _write_forward(module, names, is_free, program, strict)
     forward.__doc__ = f"What {kind.__name__} computes, by the program of {program.name} where that was verified."
-    forward.__wrapped__ = original
+    forward.__wrapped__ = kind.forward
 
     def reduce(self: Any, protocol: Any) -> Any:
         # A saved model is the original one: whoever loads it need not have the package.
-        return _rebuild, (kind,), self.__dict__.copy()
+        state = kind.__getstate__(self) if hasattr(kind, "__getstate__") else self.__dict__
+        return copyreg._reconstructor, (kind, object, None), state  # type: ignore[attr-defined]
+
+    def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+        forged = type(self)
+        self.__class__ = kind
+        try:
+            made = copy.deepcopy(self, memo)
+        finally:
+            self.__class__ = forged
+        made.__class__ = forged
+        return made
 
     return type(
         f"Forged{kind.__name__}",
@@ -147,7 +185,7 @@ def _make_kind(
         {
             "forward": forward,
             "__reduce_ex__": reduce,
-            "__deepcopy__": _deepcopy,
+            "__deepcopy__": deepcopy,
             "__module__": kind.__module__,
             "_kforge_original": kind,
             "_kforge_program": program,
@@ -156,44 +194,62 @@ def _make_kind(
 
 
 def _write_forward(
-    original: Any, names: tuple[str, ...], kinds: tuple[str, ...], program: ForgedProgram, strict: bool | None
+    module: torch.nn.Module, names: tuple[str, ...], is_free: bool, program: ForgedProgram, strict: bool | None
 ) -> Any:
     """A forward with the original's own arguments, which hands them and the module's tensors to the program.
 
-    It is written out: every argument more that is looked for at run time would cost as much as a comparison.
+    It is written out, the values that the module had when it was compared included: every one that is looked for at run
+    time would cost as much as a comparison, and a compiler sees what it reads.
     """
+    original: Any = type(module).forward
     count = len(program.guard.tree[1])
     parameters = list(inspect.signature(original).parameters.values())[1:]
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
-    is_plain = len(parameters) == count and all(item.kind in plain for item in parameters)
-    holders = {part: f"h{number}" for number, part in enumerate(dict.fromkeys(map(_holder, names, kinds)))}
-    reads = [f"    {short} = {part}" for part, short in holders.items()]
-    reads += [
-        f"    t{number} = {holders[_holder(name, kind)]}.get({name.rpartition('.')[2]!r})"
-        for number, (name, kind) in enumerate(zip(names, kinds))  # noqa: B905
-    ]
-    tensors = "".join(f"t{number}, " for number in range(len(names)))
-    keys = "".join(f"id(t{number}), " for number in range(len(names)))
-    if is_plain:
+    known: dict[str, Any] = {
+        "_is_compiling": torch.compiler.is_compiling,
+        "_ready": program.ready,
+        "_another": ANOTHER,
+        "_program": program.call,
+        "_own": program.run_own,
+        "_strict": strict,
+        "_bind": _bind,
+        "_signature": inspect.signature(original),
+        "_defaults": {item.name: item.default for item in parameters},
+    }
+    own = dict(module.named_parameters(remove_duplicate=False))
+    holders: dict[str, str] = {}
+    reads = []
+    for number, name in enumerate(names):
+        path, _, key = name.rpartition(".")
+        part = f"{_reach(path)}.{'_parameters' if name in own else '_buffers'}"
+        short = holders.setdefault(part, f"h{len(holders)}")
+        reads.append(f"    t{number} = {short}.get({key!r})")
+    if len(parameters) == count and all(item.kind in plain for item in parameters):
         given = [
             f"{item.name}=_defaults[{item.name!r}]" if item.default is not item.empty else item.name
             for item in parameters
         ]
         lines = [
-            f"def forward(self, {', '.join(given)}):" if given else "def forward(self):",
+            f"def forward({', '.join(('self', *given))}):",
             f"    arguments = ({''.join(f'{item.name}, ' for item in parameters)})",
         ]
     else:
         lines = [
             "def forward(self, *arguments, **named):",
             f"    if named or len(arguments) != {count}:",
-            "        given = _signature.bind(self, *arguments, **named)",
-            "        given.apply_defaults()",
-            f"        if given.kwargs or len(given.args) != {count + 1}:",
-            "            return _original(self, *arguments, **named)",
-            "        arguments = given.args[1:]",
+            f"        given = _bind(_signature, self, arguments, named, {count})",
+            "        if given is None:",
+            "            return _own(self, 'its arguments are others', _strict, arguments, named)",
+            "        arguments = given",
         ]
+    tensors = "".join(f"t{number}, " for number in range(len(names)))
+    keys = "".join(f"id(t{number}), " for number in range(len(names)))
     lines += [
+        *(
+            f"    if {test}:\n        return _own(self, 'it was changed after apply', _strict, arguments)"
+            for test in _tests(module, is_free, known)
+        ),
+        *(f"    {short} = {part}" for part, short in holders.items()),
         *reads,
         "    if not _is_compiling():",
         f"        for ready in _ready.by_state.get(({keys}), ()):",
@@ -202,67 +258,68 @@ def _write_forward(
         "                return output",
         f"    return _program(arguments, ({tensors}), self.training, _strict, self)",
     ]
-    names_used: dict[str, Any] = {
-        "_is_compiling": torch.compiler.is_compiling,
-        "_ready": program.ready,
-        "_another": ANOTHER,
-        "_program": program.call,
-        "_strict": strict,
-        "_original": original,
-        "_signature": inspect.signature(original),
-        "_defaults": {item.name: item.default for item in parameters},
-    }
-    exec(compile("\n".join(lines), f"<forward of a module that calls {program.name}>", "exec"), names_used)
-    return names_used["forward"]
+    exec(compile("\n".join(lines), f"<forward of a module that calls {program.name}>", "exec"), known)
+    return known["forward"]
 
 
-def _holder(name: str, kind: str) -> str:
-    """The dictionary of a module that holds a tensor, as an expression."""
-    return "self" + "".join(f"._modules[{step!r}]" for step in name.split(".")[:-1]) + f".{kind}"
+def _tests(module: torch.nn.Module, is_free: bool, known: dict[str, Any]) -> list[str]:
+    """Expressions that are true where a module, or one inside of it, is no longer what was compared."""
+    tests = []
+    for path, part in module.named_modules():
+        here, parts = _reach(path), []
+        if path:
+            known[f"_kind{len(known)}"] = type(part)
+            parts.append(f"type({here}) is not _kind{len(known) - 1}")
+            parts += [f"{here}.{hooks}" for hooks in _HOOKS]
+            parts.append(f"{here}.training is not {'self.training' if is_free else part.training}")
+        elif not is_free:
+            parts.append(f"self.training is not {part.training}")
+        for name, value in vars(part).items():
+            if name in _OWN or not name.isidentifier():
+                continue
+            known[f"_value{len(known)}"] = value
+            relation = "!=" if _is_simple(value) else "is not"
+            parts.append(f"{here}.{name} {relation} _value{len(known) - 1}")
+        tests += [" or ".join(parts)] if parts else []
+    return tests
 
 
-def _has_inner_hooks(module: torch.nn.Module) -> bool:
-    """Whether somebody looks at a module inside of this one, which would no longer be called."""
-    return any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-        for part in module.modules()
-        if part is not module
-    )
+def _reach(path: str) -> str:
+    return "self" + "".join(f"._modules[{step!r}]" for step in path.split(".") if step)
 
 
-def _rebuild(kind: Any) -> Any:
-    return kind.__new__(kind)
+def _bind(signature: Any, module: Any, arguments: Any, named: Any, count: int) -> Any:
+    """The arguments in their order, where the others have the values that they have by default; None where not."""
+    given = signature.bind(module, *arguments, **named)
+    given.apply_defaults()
+    rest = given.args[count + 1 :]
+    defaults = [item.default for item in signature.parameters.values()][count + 1 :]
+    if given.kwargs or any(one is not two for one, two in zip(rest, defaults)):  # noqa: B905
+        return None
+    return given.args[1 : count + 1]
 
 
-def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-    """A copy that calls the program too."""
-    import copy
+def _is_simple(value: Any) -> bool:
+    return all(isinstance(item, _SIMPLE) for item in (value if isinstance(value, tuple) else (value,)))
 
-    made = self.__class__.__new__(self.__class__)
-    memo[id(self)] = made
-    made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-    return made
+
+def _plain_values(part: torch.nn.Module) -> dict[str, Any]:
+    """A module's own attributes, but for what every module has."""
+    return {name: value for name, value in vars(part).items() if name not in _OWN}
 
 
 def _key(module: torch.nn.Module) -> Any:
     """What tells apart modules that may compute something else; None where that cannot be told by looking."""
-    parts: list[Any] = [type(module), module.training]
-    for name, value in sorted(vars(module).items()):
-        if name in ("_parameters", "_buffers", "_modules", "training"):
-            continue
-        if name.startswith("_") and not value and not isinstance(value, _SIMPLE):
-            continue
-        if all(isinstance(item, _SIMPLE) for item in (value if isinstance(value, tuple) else (value,))):
-            parts.append((name, value))
-        elif name.startswith("_") and name in vars(torch.nn.Module()):
-            continue
-        else:
-            return None
+    values = _plain_values(module)
+    if not all(map(_is_simple, values.values())):
+        return None
+    tensors: list[Any] = []
     for name, value in (*module._parameters.items(), *module._buffers.items()):
-        parts.append((name, None if value is None else (tuple(value.shape), value.dtype)))
+        tensors.append((name, None if value is None else (tuple(value.shape), value.dtype, value.device)))
+    children = []
     for name, child in module._modules.items():
         inner = None if child is None else _key(child)
         if child is not None and inner is None:
             return None
-        parts.append((name, inner))
-    return tuple(parts)
+        children.append((name, inner))
+    return (type(module), module.training, *sorted(values.items()), *tensors, *children)

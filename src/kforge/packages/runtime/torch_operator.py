@@ -57,7 +57,7 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
         own = []
         for tensor in tensors:
             place = tensor.untyped_storage().data_ptr()
-            own.append(tensor.clone() if place in seen and place else tensor)
+            own.append(_copied(tensor) if place in seen and place else tensor)
             seen.add(place)
         return result(own)
 
@@ -146,6 +146,13 @@ def _keyword(remember: Any) -> Any:
         remember(ctx, inputs, output)
 
     return setup_context
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in memory of its own, with the same strides."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    made.copy_(tensor)
+    return made
 
 
 def _is_dual(tensor: torch.Tensor) -> bool:

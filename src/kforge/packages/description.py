@@ -119,10 +119,11 @@ def describe(winner: Winner, name: str, op: str = "", gradients: str = "referenc
     state = {key.lstrip("="): value for key, value in whole_state(model).items()}
     bindings = _bindings(verdict.evidence.parameters, state, domain)
     parameters = _forward_names(model, len(domain.arguments[1]))
+    ties = _ties(model, list(state))
     shared = {
         "reference": file,
-        "ties": _ties(model, list(state)),
-        "fixed": _fixed_tensors(reference, domain, state, bindings),
+        "ties": ties,
+        "fixed": _fixed_tensors(reference, domain, state, bindings, ties),
         "bindings": bindings,
     }
     described = []
@@ -271,10 +272,15 @@ def _ties(model: torch.nn.Module, names: list[str]) -> list[list[int]]:
 
 
 def _fixed_tensors(
-    reference: ReferenceFile, domain: Domain, state: dict[str, torch.Tensor], bindings: list[dict[str, Any]]
+    reference: ReferenceFile,
+    domain: Domain,
+    state: dict[str, torch.Tensor],
+    bindings: list[dict[str, Any]],
+    ties: list[list[int]],
 ) -> dict[str, str]:
     """Tensors that the reference uses and the program has no place for: their values are part of what was verified."""
     bound = {binding["state"] for binding in bindings}
+    bound |= {number for group in ties if bound & set(group) for number in group}
     rest = [number for number in range(len(state)) if number not in bound]
     if not rest:
         return {}

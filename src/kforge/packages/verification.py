@@ -82,7 +82,7 @@ def doubts(package: ReadPackage) -> tuple[list[str], list[str]]:
     other: list[str] = []
     for path, data in files.items():
         file = path.removeprefix(prefix)
-        if not path.startswith(prefix) or file == "metadata.json":
+        if not path.startswith(prefix) or file in ("metadata.json", "evidence.json"):
             continue
         found = package.home / file
         if file == "verified.json":

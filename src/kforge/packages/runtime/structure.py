@@ -32,8 +32,11 @@ def structure_of(module: torch.nn.Module, arguments: tuple[Any, ...]) -> Structu
     state = [_without_values(value) for value in named_tensors(module).values()]
     inputs = tuple(_without_values(item) if isinstance(item, torch.Tensor) else item for item in arguments)
     try:
+        traced = _Functional(module, names)
         with torch.no_grad():
-            exported = torch.export.export(_Functional(module, names), (state, *inputs), strict=False)
+            exported = torch.export.export(traced, (state, *inputs), strict=False)
+        if traced.has_left_something():
+            return None
         return _read(exported, names)
     except Exception:
         # It needs values, or takes other arguments: whatever it is, it is not known to be the same.
@@ -57,12 +60,24 @@ class _Functional(torch.nn.Module):
         # Hooks are no part of what a module computes: they are called before and after, whatever it does.
         for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
             plain.__dict__[hooks] = collections.OrderedDict()
+        self._before = _own_values(plain)
         # In a list, so that it is no part of this one: the exporter would take its tensors for constants.
         self._inner = [plain]
+
+    def has_left_something(self) -> bool:
+        """Whether a call has left something in the module, beside what it returned."""
+        after = _own_values(self._inner[0])
+        return after.keys() != self._before.keys() or any(after[name] is not self._before[name] for name in after)
 
     def forward(self, state: list[torch.Tensor], *arguments: Any) -> Any:
         named = dict(zip(self._names, state))  # noqa: B905
         return torch.func.functional_call(self._inner[0], named, arguments, tie_weights=False)
+
+
+def _own_values(module: torch.nn.Module) -> dict[str, Any]:
+    """A module's attributes, but for those that every module has."""
+    usual = vars(torch.nn.Module())
+    return {name: value for name, value in vars(module).items() if name not in usual}
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:

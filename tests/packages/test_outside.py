@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import shutil
@@ -276,7 +277,81 @@ def test_what_is_changed_after_apply_is_seen(package: Any, is_compiled: bool) ->
         torch.testing.assert_close(layer(x), leaky(x, torch.ones(8)))
 
 
-RANGED = SCALE.replace("self.slope = slope", "self.slope = 0.1 if slope else 0.2")
+class Grown(Layer):
+    """A module with places for more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.post = torch.nn.ModuleList()
+        self.again = self.act
+        self.register_parameter("bias", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.again(x) * self.scale
+        for step in self.post:
+            y = step(y)
+        return y if self.bias is None else y + self.bias
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.post.append(torch.nn.ReLU()),
+        lambda layer: setattr(layer, "bias", torch.nn.Parameter(torch.ones(8))),
+        lambda layer: setattr(layer.act, "forward", torch.sin),
+        lambda layer: setattr(layer, "again", torch.nn.Tanh()),
+    ],
+    ids=["a module more", "a parameter more", "another forward inside", "the second name of a module"],
+)
+def test_what_is_added_after_apply_is_seen(package: Any, change: Any) -> None:
+    layer, x = Grown(), torch.randn(16, 8)
+    assert package.apply(layer) == [""]
+    with torch.no_grad():
+        layer(x)
+        assert package.stats()["program"] == 1
+        change(layer)
+        found = layer(x)
+        package.revert(layer)
+        torch.testing.assert_close(found, layer(x))
+    assert package.stats()["program"] == 1
+
+
+class Odd(Layer):
+    """Names that Python has a meaning for, an object that is copied, a number that equals nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.nothing = {"a": 1}, float("nan")
+        setattr(self, "lambda", 1.0)
+
+    def forward(self, id: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return super().forward(id) if not rest else super().forward(id) + rest[0]
+
+
+def test_odd_names_copies_and_further_arguments(package: Any) -> None:
+    layer, x = Odd(), torch.randn(16, 8)
+    assert package.apply(layer) == [""]
+    twin = copy.deepcopy(layer)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), leaky(x, layer.scale))
+        torch.testing.assert_close(twin(x), leaky(x, twin.scale))
+        assert package.stats()["program"] == 2
+        torch.testing.assert_close(layer(x, x), leaky(x, layer.scale) + x)
+    assert package.stats()["program"] == 2
+
+
+@pytest.mark.parametrize("where", ["forward", "__init__"])
+def test_a_program_that_fails_where_it_is_compiled_is_the_reference(package: Any, where: str) -> None:
+    source = package._package.program._file._source
+    place = "        return torch" if where == "forward" else "        self.slope"
+    package._package.program._file._source = source.replace(
+        place, f'        raise FileNotFoundError(2, "", "cc")\n{place}'
+    )
+    x, scale = torch.randn(16, 8), torch.rand(8)
+    for _ in range(2):
+        torch.testing.assert_close(package.thing(x, scale), leaky(x, scale))
+    assert package.stats()["program"] == 0
+    assert "there is no cc on this machine" in next(iter(package.stats()["reasons"]))
 
 
 def test_a_module_is_compared_at_several_sizes(make: Make) -> None:

@@ -35,8 +35,9 @@ def run(folder: Path, as_json: bool, tests: bool, selection: DeviceSelection = D
     if verdict.domain != package.claim.verdict.domain and verdict.outcome is Outcome.CORRECT:
         wrong.append("what it was verified for is not what its record says")
     if other:
-        count = f"{len(other)} file{'s' * (len(other) > 1)}"
-        reasons.append(f"{count} of its runtime are another version's, or were changed: export it with this version")
+        reasons.append(
+            f"its runtime is another version's, or was changed ({'; '.join(other)}): export it with this one"
+        )
         state = ClaimState.UNDECIDED if state is ClaimState.HOLDS else state
     state = ClaimState.FAILS if wrong else state
     reasons += wrong

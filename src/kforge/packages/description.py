@@ -32,7 +32,7 @@ FORMAT = 1
 _Mode: Any = TorchDispatchMode
 _MATCH = re.compile(r"(?P<source>\S+)(?: = (?P<name>\S+))?(?: with axes \((?P<axes>[\d, ]*)\))?")
 """A line of an evidence record that says which tensor of a program is which of the reference."""
-_LIVE = "reference_module.pkl"
+LIVE_FILE = "reference_module.pkl"
 _LIVE_TEXT = '''"""The captured module, as the reference of a problem."""
 
 import pickle
@@ -194,8 +194,8 @@ class _References:
         """The file with the reference at a call's constants."""
         problem = self._problem
         if problem.payload:
-            self.files[_LIVE] = live_module.read(problem.payload, problem.payload_hash)
-            text = _LIVE_TEXT.format(file=_LIVE)
+            self.files[LIVE_FILE] = live_module.read(problem.payload, problem.payload_hash)
+            text = _LIVE_TEXT.format(file=LIVE_FILE)
         else:
             sizes = {**self._sizes, **domain.constants}
             text = kernelbench.without_declarations(kernelbench.with_sizes(problem.source, sizes, problem.path))

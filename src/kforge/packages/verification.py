@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kforge import jsonable
 from kforge.errors import UsageError, WireError
-from kforge.packages.description import FORMAT, Winner
+from kforge.packages.description import FORMAT, LIVE_FILE, Winner
 from kforge.packages.hugging_face import kernel_files
 from kforge.packages.package_files import package_files
 from kforge.types import Candidate, Evidence, Problem, Report
@@ -59,6 +60,10 @@ def read_package(folder: Path) -> ReadPackage:
     evidence = claim.verdict.evidence
     if evidence is None or evidence.candidate.source != (home / "program.py").read_text(encoding="utf-8"):
         raise UsageError(f"{home / 'evidence.json'}: the record of another program than {home / 'program.py'}")
+    if evidence.problem.payload:
+        # The captured module lies in the package, and no longer where it was captured.
+        problem = replace(evidence.problem, payload=str((home / LIVE_FILE).absolute()))
+        evidence = replace(evidence, problem=problem)
     return ReadPackage(verified["name"], home, verified, claim, evidence)
 
 
@@ -88,15 +93,28 @@ def doubts(package: ReadPackage) -> tuple[list[str], list[str]]:
         if file == "verified.json":
             same = _without_versions(json.loads(data)) == _without_versions(verified)
         else:
-            same = found.is_file() and found.read_bytes() == data
+            same = found.is_file() and _without_namespace(found.read_bytes()) == _without_namespace(data)
+        if file == "verified.json" and _fixed(json.loads(data)) != _fixed(verified):
+            other.append("values that the program was written for come out otherwise here")
         if not same:
             (other if file.startswith("runtime/") else wrong).append(f"{file} is not what the record makes")
     return wrong, other
 
 
+def _fixed(verified: dict[str, Any]) -> list[Any]:
+    """Hashes of values that are computed: another processor may round them otherwise."""
+    return [call["fixed"] for call in verified["calls"]]
+
+
+def _without_namespace(data: bytes) -> bytes:
+    """A file without the part of a kernel's namespace that comes from its runtime."""
+    return re.sub(rb'"_(\w+)_[0-9a-f]{8}"', rb'"\1"', data)
+
+
 def _without_versions(verified: dict[str, Any]) -> dict[str, Any]:
     """What a package says of itself, but for what was built, and for the hashes of its runtime."""
-    kept = {name: value for name, value in verified.items() if name not in ("built", "files")}
+    kept = {name: value for name, value in verified.items() if name not in ("built", "files", "calls")}
+    kept["calls"] = [{name: value for name, value in call.items() if name != "fixed"} for call in verified["calls"]]
     files = {file: digest for file, digest in verified["files"].items() if not file.startswith("runtime/")}
     return {**kept, "files": files}
 

@@ -26,6 +26,8 @@ class BoundProgram:
 
     def __init__(self, module: torch.nn.Module, call: VerifiedCall, where: torch.device) -> None:
         self.forward = module.forward
+        self.is_proven = False
+        """Whether it has given a result: some programs are compiled in their first call."""
         self.places: list[tuple[dict[str, Any], str, int]] = []
         """Tensors that are the caller's own: the dictionary that holds one, its name there, its number."""
         self.turned: list[tuple[torch.Tensor, int, list[int]]] = []
@@ -96,9 +98,15 @@ class BoundPrograms:
 
     def _construct(self, call: VerifiedCall, device: torch.device) -> torch.nn.Module:
         kind = self._program.kind(device)
-        with quiet_random():
-            module = kind(*self._references[call.reference].init_arguments())
-        module = cast_module(module, self._dtype).to(device)
+        arguments = self._references[call.reference].init_arguments()
+        try:
+            with quiet_random():
+                module = kind(*arguments)
+            module = cast_module(module, self._dtype).to(device)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise self._program.fail(error) from error
         if self._training is not None:
             module.train(self._training)
         module.requires_grad_(False)

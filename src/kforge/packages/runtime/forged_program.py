@@ -108,14 +108,30 @@ class ForgedProgram:
         except (Unlike, Unavailable) as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
-        if self.guard.is_flat and same and not followed:
+        if self.guard.is_flat and same and not followed and bound.is_proven:
             ready = make_ready(bound, fitted, state, training, self.counts, bool(call.fixed or call.ties))
             if ready is not None:
                 self.ready.add(state, ready)
+        try:
+            output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
+        except Unavailable as difference:
+            return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         next(self.counts.program)
-        output = _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
         if followed:
             _refuse_second_derivatives(self.name, output)
+        return output
+
+    def _call_first(self, where: torch.device | None, bound: BoundProgram, arguments: Any, state: Any) -> Any:
+        """The program's result; Unavailable where its first call fails, as that of one does that compiles in it."""
+        try:
+            output = _call_on(where, bound, arguments, state)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if bound.is_proven:
+                raise
+            raise self._file.fail(error) from error
+        bound.is_proven = True
         return output
 
     def _fall_back(
@@ -190,11 +206,12 @@ class ForgedProgram:
         try:
             call, fitted, where = self.guard.fit(leaves, state, self.guard.training)
             bound = self._bound.find(call, state, where)
+            output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
         except (Unlike, Unavailable) as difference:
             arguments = unflatten(self.guard.tree, list(leaves))
             return self._tensors(self._fall_back(str(difference), arguments, state, None, strict, None))
         next(self.counts.program)
-        tensors = self._tensors(_call_on(where, bound, unflatten(call.tree, list(fitted)), state))
+        tensors = self._tensors(output)
         layouts = [item.stride for item in call.outputs]
         if call.ranges or not self.guard.is_exact:
             layouts = [item.stride() for item in self.run_fake(leaves, state)]

@@ -49,7 +49,7 @@ class ProgramFile:
         """The class `ModelNew` for a device; Unavailable where it cannot be compiled or imported."""
         key = str(device)
         module = self._loaded.get(key)
-        if module is not None:
+        if module is not None and not self._failed:
             return module.ModelNew
         with self._lock:
             if self._failed:
@@ -58,9 +58,13 @@ class ProgramFile:
                 try:
                     self._loaded[key] = self._load(device)
                 except Exception as error:
-                    self._failed = self._explain(error)
-                    raise Unavailable(self._failed) from error
+                    raise self.fail(error) from error
             return self._loaded[key].ModelNew
+
+    def fail(self, error: Exception) -> Unavailable:
+        """Take note that the program cannot be had here; what to raise instead."""
+        self._failed = self._explain(error)
+        return Unavailable(self._failed)
 
     def _load(self, device: torch.device) -> types.ModuleType:
         # One name for each device: what a GPU's driver has loaded belongs to that GPU.

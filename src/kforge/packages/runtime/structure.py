@@ -67,11 +67,23 @@ class _Functional(torch.nn.Module):
     def has_left_something(self) -> bool:
         """Whether a call has left something in the module, beside what it returned."""
         after = _own_values(self._inner[0])
-        return after.keys() != self._before.keys() or any(after[name] is not self._before[name] for name in after)
+        return after.keys() != self._before.keys() or not all(
+            _is_same(after[name], self._before[name]) for name in after
+        )
 
     def forward(self, state: list[torch.Tensor], *arguments: Any) -> Any:
         named = dict(zip(self._names, state))  # noqa: B905
         return torch.func.functional_call(self._inner[0], named, arguments, tie_weights=False)
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    """Whether a value is what it was; the exporter puts copies of containers in their place."""
+    if one is two:
+        return True
+    try:
+        return type(one) is type(two) and bool(one == two)
+    except (RuntimeError, ValueError):
+        return False
 
 
 def _own_values(module: torch.nn.Module) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import copyreg
 import inspect
+import keyword
 from typing import Any
 
 import torch
@@ -56,6 +57,9 @@ class Substitution:
         """
         if is_substituted(module) or isinstance(module, torch.jit.ScriptModule) or not self._has_like_tensors(module):
             return None
+        if "forward" in vars(module):
+            # Its class's forward is not what is called.
+            return None
         if any(part.__dict__[hooks] for part in module.modules() if part is not module for hooks in _HOOKS):
             # Somebody looks at a module inside of this one, which would no longer be called.
             return None
@@ -90,7 +94,8 @@ class Substitution:
             is_free = self._names(module, module.training) == names
             for part, mode in modes:
                 part.training = mode
-        if before != [_plain_values(part) for part in module.modules()]:
+        after = [_plain_values(part) for part in module.modules()]
+        if len(after) != len(before) or not all(map(_are_same, before, after)):
             # A forward that leaves something behind does more than compute.
             for part, values in zip(module.modules(), before):  # noqa: B905
                 part.__dict__.update(values)
@@ -176,7 +181,8 @@ def _make_kind(
             made = copy.deepcopy(self, memo)
         finally:
             self.__class__ = forged
-        made.__class__ = forged
+        # Objects in it are copies too, and what it is compared with from now on is them.
+        made.__class__ = _make_kind(made, program, names, is_free, strict)
         return made
 
     return type(
@@ -213,6 +219,9 @@ def _write_forward(
         "_own": program.run_own,
         "_strict": strict,
         "_bind": _bind,
+        "_id": id,
+        "_type": type,
+        "_len": len,
         "_signature": inspect.signature(original),
         "_defaults": {item.name: item.default for item in parameters},
     }
@@ -243,7 +252,7 @@ def _write_forward(
             "        arguments = given",
         ]
     tensors = "".join(f"t{number}, " for number in range(len(names)))
-    keys = "".join(f"id(t{number}), " for number in range(len(names)))
+    keys = "".join(f"_id(t{number}), " for number in range(len(names)))
     lines += [
         *(
             f"    if {test}:\n        return _own(self, 'it was changed after apply', _strict, arguments)"
@@ -265,21 +274,26 @@ def _write_forward(
 def _tests(module: torch.nn.Module, is_free: bool, known: dict[str, Any]) -> list[str]:
     """Expressions that are true where a module, or one inside of it, is no longer what was compared."""
     tests = []
-    for path, part in module.named_modules():
+    for path, part in module.named_modules(remove_duplicate=False):
         here, parts = _reach(path), []
         if path:
             known[f"_kind{len(known)}"] = type(part)
-            parts.append(f"type({here}) is not _kind{len(known) - 1}")
+            parts.append(f"_type({here}) is not _kind{len(known) - 1}")
+            parts.append(f"(not _is_compiling() and 'forward' in {here}.__dict__)")
             parts += [f"{here}.{hooks}" for hooks in _HOOKS]
             parts.append(f"{here}.training is not {'self.training' if is_free else part.training}")
         elif not is_free:
             parts.append(f"self.training is not {part.training}")
-        for name, value in vars(part).items():
-            if name in _OWN or not name.isidentifier():
-                continue
+        for held in ("_modules", "_parameters", "_buffers"):
+            values = part.__dict__[held]
+            parts.append(f"_len({here}.{held}) != {len(values)}")
+            parts += [f"{here}.{held}[{name!r}] is not None" for name, value in values.items() if value is None]
+        for name, value in _plain_values(part).items():
             known[f"_value{len(known)}"] = value
-            relation = "!=" if _is_simple(value) else "is not"
-            parts.append(f"{here}.{name} {relation} _value{len(known) - 1}")
+            relation = "!=" if _is_simple(value) and value == value else "is not"
+            plain = name.isidentifier() and not keyword.iskeyword(name)
+            read = f"{here}.{name}" if plain else f"getattr({here}, {name!r})"
+            parts.append(f"{read} {relation} _value{len(known) - 1}")
         tests += [" or ".join(parts)] if parts else []
     return tests
 
@@ -294,13 +308,21 @@ def _bind(signature: Any, module: Any, arguments: Any, named: Any, count: int) -
     given.apply_defaults()
     rest = given.args[count + 1 :]
     defaults = [item.default for item in signature.parameters.values()][count + 1 :]
-    if given.kwargs or any(one is not two for one, two in zip(rest, defaults)):  # noqa: B905
+    if given.kwargs or len(rest) > len(defaults) or any(one is not two for one, two in zip(rest, defaults)):  # noqa: B905
         return None
     return given.args[1 : count + 1]
 
 
 def _is_simple(value: Any) -> bool:
     return all(isinstance(item, _SIMPLE) for item in (value if isinstance(value, tuple) else (value,)))
+
+
+def _are_same(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    """Whether a module's attributes are what they were; numbers by their values, all else by what object it is."""
+    return one.keys() == two.keys() and all(
+        one[name] is two[name] or (_is_simple(one[name]) and _is_simple(two[name]) and one[name] == two[name])
+        for name in one
+    )
 
 
 def _plain_values(part: torch.nn.Module) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _Mode: Any = TorchDispatchMode
 _MATCH = re.compile(r"(?P<source>\S+)(?: = (?P<name>\S+))?(?: with axes \((?P<axes>[\d, ]*)\))?")
 """A line of an evidence record that says which tensor of a program is which of the reference."""
 LIVE_FILE = "reference_module.pkl"
+REFERENCE_FILE = "reference.py"
 _LIVE_TEXT = '''"""The captured module, as the reference of a problem."""
 
 import pickle
@@ -112,16 +113,15 @@ def describe(winner: Winner, name: str, op: str = "", gradients: str = "referenc
     package = check_name(name, "the package")
     function = check_name(op, "the operator") if op else function_name(problem.name)
     target = target_of(winner.platform, winner.executor, problem.form)
-    texts = _References(problem, target.device_class)
-    file = texts.file(domain)
-    reference = texts.load(file, package, problem.form.dtype, domain.training)
+    texts = _References(problem, target.device_class, domain)
+    reference = texts.load(domain, package)
     model = reference.construct()
     state = {key.lstrip("="): value for key, value in whole_state(model).items()}
     bindings = _bindings(verdict.evidence.parameters, state, domain)
     parameters = _forward_names(model, len(domain.arguments[1]))
     ties = _ties(model, list(state))
     shared = {
-        "reference": file,
+        "reference": REFERENCE_FILE,
         "ties": ties,
         "fixed": _fixed_tensors(reference, domain, state, bindings, ties),
         "bindings": bindings,
@@ -129,7 +129,7 @@ def describe(winner: Winner, name: str, op: str = "", gradients: str = "referenc
     described = []
     output: list[Any] = []
     for call in (domain, *_alike(domain, texts, reference, package)):
-        data = {**_describe_call(call, state, bindings), **shared}
+        data = {**_describe_call(call, state), **shared}
         output, data["outputs"] = _outputs(reference, data, list(state), domain)
         described.append(data)
     verified = {
@@ -158,8 +158,8 @@ def describe(winner: Winner, name: str, op: str = "", gradients: str = "referenc
         arguments=tuple(_argument_names(parameters, list(state))),
         verified=verified,
         program=candidate.source,
-        references=texts.texts,
-        loaded={file: texts.load(file, package, problem.form.dtype, domain.training) for file in texts.texts},
+        references={REFERENCE_FILE: texts.text},
+        loaded={REFERENCE_FILE: reference},
         files=texts.files,
         dependencies=_dependencies(candidate.source, problem),
     )
@@ -182,43 +182,28 @@ def function_name(problem: str) -> str:
 
 
 class _References:
-    """The reference's texts, one for each set of constants."""
+    """The reference as a package holds it, and at the constants of other workloads."""
 
-    def __init__(self, problem: Problem, device_class: str) -> None:
+    def __init__(self, problem: Problem, device_class: str, domain: Domain) -> None:
         self._problem = problem
         self._sizes = problem.sizes_for(device_class)
-        self.texts: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
-
-    def file(self, domain: Domain) -> str:
-        """The file with the reference at a call's constants."""
-        problem = self._problem
+        """What lies beside the text."""
         if problem.payload:
             self.files[LIVE_FILE] = live_module.read(problem.payload, problem.payload_hash)
-            text = _LIVE_TEXT.format(file=LIVE_FILE)
-        else:
-            sizes = {**self._sizes, **domain.constants}
-            text = kernelbench.without_declarations(kernelbench.with_sizes(problem.source, sizes, problem.path))
-        for name, known in self.texts.items():
-            if known == text:
-                return name
-        name = f"reference_{len(self.texts) + 1}.py" if self.texts else "reference.py"
-        self.texts[name] = text
-        return name
+        self.text = _LIVE_TEXT.format(file=LIVE_FILE) if problem.payload else self._text(domain)
 
-    def load_at(self, domain: Domain, package: str) -> ReferenceFile:
-        """The reference at another call's constants; it is no part of the package."""
+    def _text(self, domain: Domain) -> str:
+        sizes = {**self._sizes, **domain.constants}
+        return kernelbench.without_declarations(kernelbench.with_sizes(self._problem.source, sizes, self._problem.path))
+
+    def load(self, domain: Domain, package: str) -> ReferenceFile:
+        """The reference at a call's constants, ready to be run in this process."""
         problem = self._problem
         if problem.payload:
             return _LiveReference(problem, problem.form.dtype, domain.training)
-        text = kernelbench.with_sizes(problem.source, {**self._sizes, **domain.constants}, problem.path)
-        return ReferenceFile(f"kforge_export_{package}", text, problem.name, problem.form.dtype, domain.training)
-
-    def load(self, file: str, package: str, dtype: str, training: bool | None) -> ReferenceFile:
-        problem = self._problem
-        if problem.payload:
-            return _LiveReference(problem, dtype, training)
-        return ReferenceFile(f"kforge_export_{package}", self.texts[file], file, dtype, training)
+        name = f"kforge_export_{package}"
+        return ReferenceFile(name, self._text(domain), REFERENCE_FILE, problem.form.dtype, domain.training)
 
 
 class _LiveReference(ReferenceFile):
@@ -298,7 +283,7 @@ def _alike(domain: Domain, texts: _References, reference: ReferenceFile, package
     wanted = _structure(reference, domain, domain)
     alike = []
     for call in domain.others:
-        other = texts.load_at(call, package)
+        other = texts.load(call, package)
         found = _structure(other, domain, domain)
         same = wanted is not None and found is not None and (wanted.text, wanted.names) == (found.text, found.names)
         elsewhere = same and _structure(reference, call, domain)
@@ -321,7 +306,7 @@ def _structure(reference: ReferenceFile, call: Domain, domain: Domain) -> Struct
     return structure_of(module, tuple(trees.unpack(_with_values(call.arguments), tensors)))
 
 
-def _describe_call(call: Domain, state: dict[str, torch.Tensor], bindings: list[dict[str, Any]]) -> dict[str, Any]:
+def _describe_call(call: Domain, state: dict[str, torch.Tensor]) -> dict[str, Any]:
     places = {place: -1 - number for number, span in enumerate(call.ranges) for place in span.axes}
     moving = {number for number, _ in places}
     tensors = []

@@ -143,17 +143,19 @@ class ForgedProgram:
         strict: bool | None,
         fallback: Fallback | None,
     ) -> Any:
-        if self.is_strict if strict is None else strict:
-            raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+        self._refuse_if_strict(reason, strict)
         self.counts.fall_back(reason)
         if fallback is not None:
             return fallback._kforge_original.forward(fallback, *arguments)
         return self.run_reference(arguments, state, training)
 
-    def run_own(self, module: Any, reason: str, strict: bool | None, arguments: Any, named: Any = None) -> Any:
-        """A module's own forward, in a call that the program may not do."""
+    def _refuse_if_strict(self, reason: str, strict: bool | None) -> None:
         if self.is_strict if strict is None else strict:
             raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+
+    def run_own(self, module: Any, reason: str, strict: bool | None, arguments: Any, named: Any = None) -> Any:
+        """A module's own forward, in a call that the program may not do."""
+        self._refuse_if_strict(reason, strict)
         if not torch.compiler.is_compiling():
             self.counts.fall_back(reason)
         return module._kforge_original.forward(module, *arguments, **(named or {}))
@@ -177,7 +179,6 @@ class ForgedProgram:
         """
         if self.operator is None:
             raise RuntimeError(f"{self.name} is registered as no operator: it can be part of no graph")
-        is_strict = self.is_strict if strict is None else strict
         leaves: list[Any] = []
         reason = ""
         mode = self.guard.training
@@ -193,12 +194,11 @@ class ForgedProgram:
             if not reason and fallback is not None and not self.guard.has_shapes_of(leaves, state):
                 reason = "it has other shapes, dtypes or numbers"
         if reason:
-            if is_strict:
-                raise NotVerified(f"{self.name}: {reason}; the program was not verified for that, and strict=True")
+            self._refuse_if_strict(reason, strict)
             if fallback is not None:
                 return fallback._kforge_original.forward(fallback, *arguments)
             return self.run_reference(arguments, state, training)
-        outputs = self.operator(*leaves, *state, strict=is_strict)
+        outputs = self.operator(*leaves, *state, strict=self.is_strict if strict is None else strict)
         return unflatten(self._output, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs])
 
     def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:

@@ -99,7 +99,7 @@ class Guard:
                 if spec[0] == "T":
                     layout = call.tensors[spec[1]]
                     same = same and isinstance(value, torch.Tensor) and value.dtype == layout.dtype
-                    same = same and self._is_exact(tuple(value.shape), layout.shape, call, lengths)
+                    same = same and self._has_lengths(tuple(value.shape), layout.shape, call, lengths)
                 else:
                     same = same and _is_like(value, spec)
             for tensor, layout in zip(state, call.state):  # noqa: B905
@@ -108,7 +108,7 @@ class Guard:
                 return True
         return False
 
-    def _is_exact(
+    def _has_lengths(
         self, shape: tuple[int, ...], wanted: tuple[int, ...], call: VerifiedCall, lengths: dict[int, int]
     ) -> bool:
         return _is_within(shape, wanted, call.ranges, lengths) if self.is_exact else len(shape) == len(wanted)
@@ -183,7 +183,7 @@ class Guard:
             raise Unlike(f"{name} is {_shown(value)}, not a tensor")
         value = _resolved(value) if value.is_conj() or value.is_neg() else value
         shape = tuple(value.shape)
-        same = self._is_exact(shape, layout.shape, call, lengths)
+        same = self._has_lengths(shape, layout.shape, call, lengths)
         if value.dtype is not layout.dtype or not same:
             wanted = f"{_name(layout.dtype)} {_describe_shape(layout.shape, call.ranges)}"
             raise Unlike(f"{name} is {_name(value.dtype)} {shape}, not {wanted}")

@@ -14,6 +14,9 @@ import torch
 
 from .guard import tensor_digest
 
+_USUAL = frozenset((*vars(torch.nn.Module()), "_is_hf_initialized"))
+"""What every module has in its dictionary."""
+
 
 class Structure:
     """A module's graph as a text, and its tensors in the order in which the graph uses them."""
@@ -60,15 +63,15 @@ class _Functional(torch.nn.Module):
         # Hooks are no part of what a module computes: they are called before and after, whatever it does.
         for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
             plain.__dict__[hooks] = collections.OrderedDict()
-        self._before = _own_values(plain)
+        self._before = own_values(plain)
         # In a list, so that it is no part of this one: the exporter would take its tensors for constants.
         self._inner = [plain]
 
     def has_left_something(self) -> bool:
         """Whether a call has left something in the module, beside what it returned."""
-        after = _own_values(self._inner[0])
+        after = own_values(self._inner[0])
         return after.keys() != self._before.keys() or not all(
-            _is_same(after[name], self._before[name]) for name in after
+            is_same(after[name], self._before[name]) for name in after
         )
 
     def forward(self, state: list[torch.Tensor], *arguments: Any) -> Any:
@@ -76,7 +79,7 @@ class _Functional(torch.nn.Module):
         return torch.func.functional_call(self._inner[0], named, arguments, tie_weights=False)
 
 
-def _is_same(one: Any, two: Any) -> bool:
+def is_same(one: Any, two: Any) -> bool:
     """Whether a value is what it was; the exporter puts copies of containers in their place."""
     if one is two:
         return True
@@ -86,10 +89,9 @@ def _is_same(one: Any, two: Any) -> bool:
         return False
 
 
-def _own_values(module: torch.nn.Module) -> dict[str, Any]:
+def own_values(module: torch.nn.Module) -> dict[str, Any]:
     """A module's attributes, but for those that every module has."""
-    usual = vars(torch.nn.Module())
-    return {name: value for name, value in vars(module).items() if name not in usual}
+    return {name: value for name, value in vars(module).items() if name not in _USUAL}
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,12 +17,10 @@ import torch
 from .forged_program import ForgedProgram, examples_of
 from .guard import unflatten
 from .ready_call import ANOTHER
-from .structure import Structure, named_tensors, structure_of
+from .structure import Structure, is_same, named_tensors, own_values, structure_of
 
 _SIMPLE = (int, float, str, bool, type(None), torch.dtype, torch.device)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OWN = frozenset((*vars(torch.nn.Module()), "_is_hf_initialized"))
-"""What every module has in its dictionary."""
 
 
 class Substitution:
@@ -83,7 +81,7 @@ class Substitution:
         """(The module's tensors in the order of the reference's, whether both modes are alike), if it computes the
         same."""
         modes = [(part, part.training) for part in module.modules()]
-        before = [_plain_values(part) for part in module.modules()]
+        before = [own_values(part) for part in module.modules()]
         if any(isinstance(value, torch.Tensor) for part in module.modules() for value in vars(part).values()):
             # A tensor that is a plain attribute may change, and nothing would show it.
             return None
@@ -94,8 +92,8 @@ class Substitution:
             is_free = self._names(module, module.training) == names
             for part, mode in modes:
                 part.training = mode
-        after = [_plain_values(part) for part in module.modules()]
-        if len(after) != len(before) or not all(map(_are_same, before, after)):
+        after = [own_values(part) for part in module.modules()]
+        if len(after) != len(before) or not all(map(is_same, before, after)):
             # A forward that leaves something behind does more than compute.
             for part, values in zip(module.modules(), before):  # noqa: B905
                 part.__dict__.update(values)
@@ -288,7 +286,7 @@ def _tests(module: torch.nn.Module, is_free: bool, known: dict[str, Any]) -> lis
             values = part.__dict__[held]
             parts.append(f"_len({here}.{held}) != {len(values)}")
             parts += [f"{here}.{held}[{name!r}] is not None" for name, value in values.items() if value is None]
-        for name, value in _plain_values(part).items():
+        for name, value in own_values(part).items():
             known[f"_value{len(known)}"] = value
             relation = "!=" if _is_simple(value) and value == value else "is not"
             plain = name.isidentifier() and not keyword.iskeyword(name)
@@ -317,22 +315,9 @@ def _is_simple(value: Any) -> bool:
     return all(isinstance(item, _SIMPLE) for item in (value if isinstance(value, tuple) else (value,)))
 
 
-def _are_same(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    """Whether a module's attributes are what they were; numbers by their values, all else by what object it is."""
-    return one.keys() == two.keys() and all(
-        one[name] is two[name] or (_is_simple(one[name]) and _is_simple(two[name]) and one[name] == two[name])
-        for name in one
-    )
-
-
-def _plain_values(part: torch.nn.Module) -> dict[str, Any]:
-    """A module's own attributes, but for what every module has."""
-    return {name: value for name, value in vars(part).items() if name not in _OWN}
-
-
 def _key(module: torch.nn.Module) -> Any:
     """What tells apart modules that may compute something else; None where that cannot be told by looking."""
-    values = _plain_values(module)
+    values = own_values(module)
     if not all(map(_is_simple, values.values())):
         return None
     tensors: list[Any] = []

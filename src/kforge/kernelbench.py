@@ -28,7 +28,8 @@ from kforge.errors import ProblemError
 DISTRIBUTIONS = ("natural", "scaled", "small", "negated", "shifted", "extremes")
 """Every input distribution the judge knows, in the order it uses them."""
 
-_KEYS = ("sizes", "distributions", "tolerances", "backward", "workloads", "dynamic")
+_KEYS = ("sizes", "distributions", "tolerances", "backward", "workloads", "dynamic", "trace")
+"""`trace` is what a text was made of (trace_definition.py), and says nothing to the judge."""
 
 _WEIGHT = "weight"
 

@@ -235,6 +235,7 @@ class ExportForm(enum.StrEnum):
     file = "file"
     package = "package"
     hf_kernel = "hf-kernel"
+    flashinfer = "flashinfer"
 
 
 class GradientChoice(enum.StrEnum):
@@ -249,7 +250,8 @@ def export(
         typer.Option(
             "--as",
             help="file: one guarded Python file; package: a folder that pip installs and that needs no KForge; "
-            "hf-kernel: a repository for Hugging Face's kernels.",
+            "hf-kernel: a repository for Hugging Face's kernels; flashinfer: a Solution and its Traces, added to a "
+            "dataset of flashinfer-bench or SOL-ExecBench.",
         ),
     ] = ExportForm.file,
     to: Annotated[

@@ -165,7 +165,7 @@ class PackageChoice:
     """What a user chooses of a package."""
 
     form: str = "package"
-    """package, or hf-kernel: in the layout of Hugging Face's kernels."""
+    """package; hf-kernel: in the layout of Hugging Face's kernels; flashinfer: a Solution in a dataset."""
     op: str = ""
     """The operator's name; empty: the problem's."""
     gradients: str = "reference"
@@ -180,6 +180,7 @@ def export_package(store: str, name: str, to: Path | None, choice: PackageChoice
     from kforge.packages.description import Winner, check_name, function_name
     from kforge.packages.hugging_face import kernel_files
     from kforge.packages.package_files import package_files, write_package
+    from kforge.packages.trace_files import trace_files, write_traces
 
     result, _, _ = read(store, name)
     attempt = _attempt(result, step) if step else result.best
@@ -187,20 +188,24 @@ def export_package(store: str, name: str, to: Path | None, choice: PackageChoice
         raise UsageError(f"run {result.run} has no correct program ({len(result.history)} were tried): nothing to ship")
     folder = to or Path(choice.op or function_name(result.spec.problem.name))
     package = folder.resolve().name
-    make = {"package": package_files, "hf-kernel": kernel_files}[choice.form]
+    make = {"package": package_files, "hf-kernel": kernel_files, "flashinfer": trace_files}[choice.form]
     files = make(Winner.of(result, attempt), package, choice.op, choice.gradients, choice.licence)
     if choice.is_built:
         home = next(path for path in files if path.endswith("/verified.json")).removesuffix("verified.json")
         files = with_built(files, check_name(package, "the package"), home)
-    write_package(files, folder)
+    (write_traces if choice.form == "flashinfer" else write_package)(files, folder)
     console = Screen()
     console.print(f"written to {folder}", highlight=False, soft_wrap=True)
     _say_unless_faster(console, attempt.verdict)
     if attempt.verdict.emulated:
         line = "verified on an emulator only: the package says so, and claims no speed"
         console.print(line, style="yellow", highlight=False, soft_wrap=True)
-    use = f"pip install {folder}/" if choice.form == "package" else f'kernels.get_local_kernel(Path("{folder}"))'
-    for hint in (use, f"kforge verify {folder}/"):
+    hints = {
+        "package": (f"pip install {folder}/", f"kforge verify {folder}/"),
+        "hf-kernel": (f'kernels.get_local_kernel(Path("{folder}"))', f"kforge verify {folder}/"),
+        "flashinfer": (f'flashinfer_bench.TraceSet.from_path("{folder}")',),
+    }
+    for hint in hints[choice.form]:
         console.print(hint, style="dim", highlight=False, soft_wrap=True)
     return 0
 

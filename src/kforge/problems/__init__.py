@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kforge.errors import UsageError
+from kforge.problems.definition_files import DATASETS, definition_files
 from kforge.types import Problem
 from kforge.types.evaluation import no_problem
 
@@ -21,9 +22,12 @@ def find(place: str | Path) -> list[Problem]:
     """The problems of a file or a folder, ordered by level and number.
 
     "bundled" is the bundled suite, "bundled:level2/3_name" one of its problems (the name's number is enough);
-    "training" is the suite of problems with their gradients.
+    "training" is the suite of problems with their gradients; "flashinfer:PATH" and "sol:PATH" are Definitions.
     """
     check_place(place)
+    kind, _, rest = str(place).partition(":")
+    if kind in DATASETS:
+        return list(map(Problem.from_file, definition_files(kind, rest, Path())))
     if names_suite(place):
         suite, _, name = str(place).partition(":")
         return _suite_problems(suite, name)

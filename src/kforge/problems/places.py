@@ -1,4 +1,4 @@
-"""From what a user calls a place to the files in it: kernelbench:PATH, bundled, training, a folder, a file."""
+"""From what a user calls a place to the files in it: kernelbench:PATH, flashinfer:PATH, bundled, a folder, a file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kforge.errors import UsageError
 from kforge.problems import files_of, find, names_suite, order_files
+from kforge.problems.definition_files import DATASETS, definition_files
 from kforge.problems.selection import Selection
 
 _KERNELBENCH = "kernelbench"
@@ -32,6 +33,8 @@ def files_in(place: str, choice: Selection, folder: Path) -> list[File]:
     kind, _, rest = place.partition(":")
     if kind == _KERNELBENCH:
         return [File(path) for path in _checkout(rest, choice, folder)]
+    if kind in DATASETS:
+        return [File(path) for path in definition_files(kind, rest, folder)]
     if names_suite(place):
         return [File(Path(problem.path)) for problem in find(place)]
     path = folder / Path(place).expanduser()
@@ -39,8 +42,8 @@ def files_in(place: str, choice: Selection, folder: Path) -> list[File]:
         return [File(file) for file in files_of(path)]
     if not path.exists():
         raise UsageError(
-            f"{place}: there is no such file or folder; a suite is bundled, training, kernelbench:PATH, a folder or a "
-            "file"
+            f"{place}: there is no such file or folder; a suite is bundled, training, kernelbench:PATH, "
+            "flashinfer:PATH, sol:PATH, a folder or a file"
         )
     return [File(path, must=True)]
 

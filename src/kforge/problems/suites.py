@@ -17,6 +17,7 @@ from kforge.errors import ProblemError, UsageError
 from kforge.problems.checkout import commits_of
 from kforge.problems.places import File, files_in
 from kforge.problems.selection import Selection, SuiteEntry, choose
+from kforge.trace_definition import SOL_FILE
 from kforge.types import Problem
 
 _SHOWN = 3
@@ -41,9 +42,9 @@ def open_suite(
 ) -> Suite:
     """The problems of all places together, each file once.
 
-    A place is `kernelbench:PATH` (a checkout, its folder of levels, or one level), `bundled`, `bundled:level2`,
-    `bundled:level2/3`, `training` likewise, a folder, or a file. UsageError says what is wrong with a place, or that
-    nothing is left.
+    A place is `kernelbench:PATH` (a checkout, its folder of levels, or one level), `flashinfer:PATH` or `sol:PATH` (a
+    dataset of Definitions, or a part of one), `bundled`, `bundled:level2`, `bundled:level2/3`, `training` likewise, a
+    folder, or a file. UsageError says what is wrong with a place, or that nothing is left.
     Relative paths start in `folder`. `here`: problems run on this machine, so what they import must be installed.
     """
     files: dict[Path, File] = {}
@@ -79,7 +80,9 @@ def _keys(paths: Sequence[Path]) -> dict[Path, str]:
 
 def _key(path: Path, depth: int) -> str:
     """The last `depth` parts of a path, without the suffix unless only that tells it from others; always printable."""
-    whole = path if depth > len(path.parts) else path.with_suffix("")
+    # A Definition of SOL-ExecBench is called as its folder.
+    path = path.parent if path.name == SOL_FILE else path
+    whole = path if depth > len(path.parts) else path.with_suffix("") if path.suffix in (".py", ".json") else path
     return "/".join(whole.parts[-depth:]).encode("utf-8", "backslashreplace").decode()
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from kforge import kernelbench, live_module
+from kforge import kernelbench, live_module, trace_definition
 from kforge.errors import ProblemError
 from kforge.types.live_workloads import live_workloads
 from kforge.types.workload import DynamicSize, Workload
@@ -187,11 +187,17 @@ class Problem:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Problem:
-        """A problem from a KernelBench-format file; level and number come from its path if it has them."""
+        """A problem from a KernelBench-format file; level and number come from its path if it has them.
+
+        A file of JSON is a Definition of flashinfer-bench or SOL-ExecBench, which has its Workloads beside it.
+        """
         if not isinstance(path, (str, Path)):
             raise ProblemError(no_problem(path))
         file = Path(path)
         try:
+            if file.suffix == ".json":
+                name, source = trace_definition.read_definition(file)
+                return cls.from_source(source, name=name, path=str(path))
             source = file.read_text(encoding="utf-8")
         except OSError as error:
             raise ProblemError(f"cannot be read: {error.strerror}", path=str(path)) from None

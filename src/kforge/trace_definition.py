@@ -29,6 +29,7 @@ _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _SHORT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 _INTEGERS = {"int64": 1024, "int32": 1024, "int16": 1024, "int8": 128}
 """Integer dtypes, and below which magnitude random numbers of them lie."""
+_ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -196,7 +197,13 @@ def _names_of(reference: str) -> set[str]:
 
 
 def _quotable(text: str) -> str:
-    return text.replace("\\", " ").replace('"', " ")
+    return "".join(letter if letter.isprintable() and letter not in '\\"' else " " for letter in text)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 class _Maker:
@@ -211,11 +218,11 @@ class _Maker:
         self.names: dict[str, str] = {}
         """Axes and scalars, and the constants that stand for them."""
         for name in (*self.axes, *scalars):
-            constant = "".join(letter if letter.isalnum() else "_" for letter in name).upper()
-            constant = constant if constant.isidentifier() else f"AXIS_{constant}"
-            while constant in taken or constant in self.names.values():
-                constant += "_"
-            self.names[name] = constant
+            plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name).upper()
+            self.names[name] = _free_name(
+                plain if plain.isidentifier() else f"AXIS_{plain}", taken | set(self.names.values())
+            )
+        self._made = _free_name("made", taken | set(self.inputs))
         for name, axis in self.axes.items():
             if axis.get("type") not in ("const", "var", "expr"):
                 raise _Unusable(f"the axis {name!r} is {axis.get('type')!r}: it must be const, var or expr")
@@ -253,9 +260,8 @@ class _Maker:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and node.id in self.names:
                 node.id = self.names[node.id]
-            elif not isinstance(node, (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)):
-                if not (isinstance(node, ast.Constant) and isinstance(node.value, int)):
-                    raise _Unusable(f"{text!r} is no expression over axes")
+            elif not (isinstance(node, _ARITHMETIC) or (isinstance(node, ast.Constant) and type(node.value) is int)):
+                raise _Unusable(f"{text!r} is no expression over axes")
         return ast.unparse(tree)
 
     def input_lines(self, workload: dict[str, Any]) -> list[str]:
@@ -263,7 +269,7 @@ class _Maker:
         lines = []
         if self.entry:
             given = ", ".join(f"{name!r}: {constant}" for name, constant in self.names.items())
-            lines.append(f"made = {self.entry}({{{given}}}, torch.get_default_device())")
+            lines.append(f"{self._made} = {self.entry}({{{given}}}, torch.get_default_device())")
         values = [self._value(name, workload["inputs"].get(name, {}).get("type", "random")) for name in self.inputs]
         return [*lines, "return [", *(f"    {value}," for value in values), "]"]
 
@@ -272,7 +278,7 @@ class _Maker:
         if spec.get("shape", ()) is None:
             return self.names[name]
         if kind == "custom":
-            return f"made[{name!r}]"
+            return f"{self._made}[{name!r}]"
         sizes = ", ".join(self.expression(str(length)) for length in spec["shape"])
         shape = f"({sizes},)" if sizes else "()"
         dtype = spec.get("dtype")

@@ -165,6 +165,10 @@ def report(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Write every program, reply and evidence record into this folder, to be replayed."),
     ] = None,
+    kernelbench: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write the results into this folder as KernelBench's own scripts read them."),
+    ] = None,
     problem_texts: Annotated[
         bool,
         typer.Option(
@@ -175,11 +179,11 @@ def report(
 ) -> None:
     """What experiments came to: correctness, fast_p, speedups, costs, every problem with its kernel.
 
-    Without --html, --markdown, --csv or --records, the Markdown is printed.
+    Without --html, --markdown, --csv, --records or --kernelbench, the Markdown is printed.
     """
     from kforge.cli import report as command
 
-    raise typer.Exit(command.run(names, command.Files(html, markdown, csv, records, problem_texts), store))
+    raise typer.Exit(command.run(names, command.Files(html, markdown, csv, records, kernelbench, problem_texts), store))
 
 
 def compare(

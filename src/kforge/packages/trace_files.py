@@ -1,8 +1,8 @@
 """A verified program as flashinfer-bench and SOL-ExecBench keep programs: a Solution, and a Trace for each workload.
 
 The Solution's sources are the package that `--as package` writes, without its evidence, and a file whose `run` is the
-operator; it is strict: a call that was not verified is an error, and never the reference's time. A problem that was made
-of a Definition has its own Definition and Workloads beside it; for another, both are made of what was verified.
+operator; it is strict: a call that was not verified is an error, and never the reference's time. A problem that was
+made of a Definition has its own Definition and Workloads beside it; for another, both are made of what was verified.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ def trace_files(
     origin = origin_of(winner.problem.source) or _make_origin(winner, made)
     solution = _solution(winner, made, origin, licence)
     traces = [
-        {"definition": origin.definition["name"], "workload": workload, "solution": solution["name"], "evaluation": data}
+        {
+            "definition": origin.definition["name"],
+            "workload": workload,
+            "solution": solution["name"],
+            "evaluation": data,
+        }
         for workload, data in zip(origin.workloads, _evaluations(winner), strict=True)
     ]
     if origin.format == SOL:

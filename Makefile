@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DOCS_STAMP := $(VENV)/.docs-ready
 
-.PHONY: help setup demo judge-demo test accelerator check lint types contracts docs clean
+.PHONY: help setup interchange demo judge-demo test accelerator check lint types contracts docs clean
 
 help:
 	@echo "make demo    set up, then forge faster kernels for bundled problems, offline"
@@ -15,9 +15,14 @@ help:
 	@echo "make check   lint, types, import contracts, names"
 	@echo "make docs    set up, then build the documentation as a site, in site/"
 	@echo "make setup   only build $(VENV) (with $(BIN)/kforge in it)"
+	@echo "make interchange  set up, then install flashinfer-bench, for the tests of what is exported to it"
 	@echo "make clean   remove $(VENV) and what the demo left"
 
 setup: $(STAMP)
+
+interchange: $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps \
+		flashinfer-bench safetensors apache-tvm-ffi docstring-parser
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -12,6 +12,7 @@ import torch
 
 import kforge
 from kforge.types import ProblemForm
+from packages import shipped
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("packages"), pytest.mark.filterwarnings("ignore:forms_")]
 
@@ -305,3 +306,31 @@ def test_a_missing_package_is_a_sentence(make: Make, tmp_path: Path) -> None:
         warnings.simplefilter("always")
         torch.testing.assert_close(package.thing(x), x * 2)
     assert "needs the Python package no_such_module, which is not installed" in str(said[0].message)
+
+
+READS_ITSELF = """class ModelNew(nn.Module):
+    def forward(self, x):
+        return x * FACTOR
+
+
+def _half():
+    return 0.5
+
+
+import inspect
+
+FACTOR = 0.5 if "return 0.5" in inspect.getsource(_half) else 0.0
+"""
+
+
+def test_a_program_in_use_at_once_can_read_its_own_text(judge: Any, tmp_path: Path) -> None:
+    # As Triton does with the functions it compiles.
+    class Half(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 0.5
+
+    x = torch.randn(16, 8)
+    problem = kforge.Problem.from_module(Half(), [x])
+    result = shipped.forged(judge, problem, HEAD + READS_ITSELF, tmp_path, shipped.ANY)
+    with torch.no_grad():
+        torch.testing.assert_close(result.module(fallback=Half(), strict=True)(x), x * 0.5)

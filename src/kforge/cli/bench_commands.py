@@ -29,7 +29,10 @@ def bench(
         typer.Argument(help="An experiment file (TOML). Without one, the options say what to do."),
     ] = None,
     suite: Annotated[
-        list[str], typer.Option(help="Problems: bundled, kernelbench:PATH, folders, files. Several may be named.")
+        list[str],
+        typer.Option(
+            help="Problems: bundled, kernelbench:PATH, flashinfer:PATH, sol:PATH, folders, files. Several may be named."
+        ),
     ] = [],  # noqa: B006  typer copies it
     levels: Annotated[str, typer.Option(help="Only these levels, as in 1,2.")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many problems, in order.")] = None,

@@ -1,7 +1,7 @@
 """An experiment's results as KernelBench's own scripts read them: eval_results.json for each level, and the baseline.
 
-Sample 0 of a problem is the winner of its trial. Its runtime is the median of its times, in milliseconds, and what those
-scripts divide it into, the baseline's "mean", is chosen so that the ratio is the verdict's speedup.
+Sample 0 of a problem is the winner of its trial. Its runtime is the median of its times, in milliseconds; the "mean" of
+the baseline, which those scripts divide by it, is such that the ratio is the verdict's speedup.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import linecache
 import logging
 import os
 import platform
@@ -70,8 +71,11 @@ class ProgramFile:
         # One name for each device: what a GPU's driver has loaded belongs to that GPU.
         suffix = hashlib.sha256(self._source.encode()).hexdigest()[:12]
         module = types.ModuleType(f"{self._name}.program_{suffix}_{device.type}{device.index or 0}")
-        path = str(self._home / "program.py") if self._home is not None else f"<{self._name}>"
+        path = str(self._home / "program.py") if self._home is not None else f"<{self._name} {suffix}>"
         module.__file__ = path
+        if self._home is None:
+            # Triton reads the text of its functions where Python keeps the lines of files.
+            linecache.cache[path] = (len(self._source), None, self._source.splitlines(keepends=True), path)
         folder = cache_folder() / self._name / machine_key(self._source)
         with _importing, _on(device), self._building(folder), torch.enable_grad():
             # Classes that the program defines find their module by its name.

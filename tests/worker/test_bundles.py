@@ -553,6 +553,7 @@ FILES = (
     "registry",
     "kernelbench",
     "live_module",
+    "trace_definition",
     "whole_file",
     "visible_text",
     "cache_folder",

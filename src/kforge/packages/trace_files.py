@@ -36,10 +36,12 @@ def trace_files(
     # `name` is the folder's, which holds programs of many operators: each is called as its own.
     made = describe(winner, op or function_name(winner.problem.name), op, gradients)
     origin = origin_of(winner.problem.source) or _make_origin(winner, made)
-    solution = _solution(winner, made, origin, licence)
+    # SOL-ExecBench has Definitions that are called as their folders, and the problem is called so too.
+    definition = str(origin.definition.get("name") or winner.problem.name)
+    solution = _solution(winner, made, origin.format, definition, licence)
     traces = [
         {
-            "definition": origin.definition["name"],
+            "definition": definition,
             "workload": workload,
             "solution": solution["name"],
             "evaluation": data,
@@ -53,7 +55,7 @@ def trace_files(
             "solution.json": _json(solution),
             "trace.jsonl": _lines(traces),
         }
-    kind, definition = str(origin.definition["op_type"]), str(origin.definition["name"])
+    kind = str(origin.definition["op_type"])
     listed = [{"definition": definition, "workload": workload} for workload in origin.workloads]
     return {
         f"definitions/{kind}/{definition}.json": _json(origin.definition),
@@ -112,41 +114,37 @@ def _lines(records: Any) -> bytes:
 # -- the Solution ------------------------------------------------------------------------------------------------------
 
 
-def _solution(winner: Winner, made: Description, origin: TraceOrigin, licence: str) -> dict[str, Any]:
+def _solution(winner: Winner, made: Description, form: str, definition: str, licence: str) -> dict[str, Any]:
+    assert winner.verdict.evidence is not None
     source = module_files(winner, made)
     source.pop("evidence.json")
     digest = hashlib.sha256(b"".join(source[path] for path in sorted(source))).hexdigest()[:8]
     # Solutions of one operator are loaded side by side, and so each has a namespace of its own.
     words = {**words_of(winner, made, licence), "namespace": f"_{made.name}_{digest}"}
     source["__init__.py"] = fill("init", words)
-    main = fill("trace_entry", {**words, "inputs": ", ".join(made.arguments)})
+    main = fill("trace_entry", words)
     files = {_ENTRY: main, **{f"{made.name}/{path}": data for path, data in sorted(source.items())}}
     language = "triton" if winner.platform == "triton" else "python"
     figures = " ".join(line.lstrip("- ") for line in words["figures"].splitlines())
     spec: dict[str, Any] = {
         "language": language,
-        "target_hardware": [_hardware(winner)],
+        "target_hardware": [winner.verdict.evidence.hardware or winner.platform],
         "entry_point": f"{_ENTRY}::run",
         "dependencies": list(made.dependencies),
         "destination_passing_style": False,
     }
-    if origin.format == SOL:
+    if form == SOL:
         spec["languages"] = [spec.pop("language")]
         # Names of machines are a closed list there; this one is whichever it is run on.
         spec["target_hardware"] = ["LOCAL"]
     return {
         "name": f"{AUTHOR}_{made.op}_{digest}",
-        "definition": origin.definition["name"],
+        "definition": definition,
         "author": AUTHOR,
         "spec": spec,
         "sources": [{"path": path, "content": data.decode()} for path, data in files.items() if data.strip()],
         "description": f"Verified by KForge ({winner.where}). {words['summary']} {figures}".strip(),
     }
-
-
-def _hardware(winner: Winner) -> str:
-    facts = winner.verdict.evidence.device if winner.verdict.evidence else {}
-    return facts.get("gpu") or facts.get("processor") or facts.get("cpu") or winner.platform
 
 
 # -- Traces ------------------------------------------------------------------------------------------------------------
@@ -167,7 +165,7 @@ def _evaluations(winner: Winner) -> list[dict[str, Any]]:
         found.append(
             {
                 "status": "PASSED",
-                "environment": {"hardware": _hardware(winner), "libs": dict(evidence.versions)},
+                "environment": {"hardware": evidence.hardware or winner.platform, "libs": dict(evidence.versions)},
                 "timestamp": "{}-{}-{}T{}:{}:{}+00:00".format(*started.groups()) if started else winner.where,
                 "log": "",
                 "correctness": _correctness(winner, workload, timing),
@@ -216,7 +214,7 @@ def _make_origin(winner: Winner, made: Description) -> TraceOrigin:
             "a Definition made of a problem file has fixed lengths and no gradients: start from a Definition "
             "(flashinfer:PATH), or judge the problem without dynamic sizes and gradients"
         )
-    axes = _Axes(len(calls))
+    axes = _Axes()
     inputs: dict[str, Any] = {}
     scalars: dict[str, list[Any]] = {}
     count = len(verified["parameters"])
@@ -263,8 +261,7 @@ def _make_origin(winner: Winner, made: Description) -> TraceOrigin:
 class _Axes:
     """Axes by their lengths in each call: what is as long in all of them is one axis."""
 
-    def __init__(self, calls: int) -> None:
-        self._calls = calls
+    def __init__(self) -> None:
         self._found: dict[tuple[int, ...], str] = {}
 
     def add(self, lengths: tuple[int, ...]) -> str:

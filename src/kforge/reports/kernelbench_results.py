@@ -64,7 +64,7 @@ def _sample(trial: Trial) -> dict[str, Any]:
 def _metadata(trial: Trial, verdict: Verdict) -> dict[str, Any]:
     data: dict[str, Any] = {"outcome": verdict.outcome.value, "detail": verdict.detail, "run": trial.run}
     if verdict.evidence is not None:
-        data["hardware"] = _hardware(verdict)
+        data["hardware"] = verdict.evidence.hardware
     if verdict.timing is not None:
         data["speedup"] = verdict.timing.speedup
         data["speedup_interval_95"] = list(verdict.timing.interval)
@@ -77,10 +77,10 @@ def _metadata(trial: Trial, verdict: Verdict) -> dict[str, Any]:
 def _baselines(found: list[tuple[int, str, Trial]]) -> Iterable[tuple[str, dict[str, Any]]]:
     for _, name, trial in found:
         assert trial.verdict is not None
-        timing = trial.verdict.timing
+        timing, evidence = trial.verdict.timing, trial.verdict.evidence
         # Those scripts drop a problem without a baseline, and with it the trial that found no correct program.
         times = {"mean": 0.0, "num_trials": 0} if timing is None else _baseline_times(timing)
-        yield f"{name}.py", {**times, "hardware": _hardware(trial.verdict)}
+        yield f"{name}.py", {**times, "hardware": evidence.hardware if evidence is not None else ""}
 
 
 def _baseline_times(timing: Timing) -> dict[str, float]:
@@ -100,8 +100,3 @@ def _milliseconds(samples: tuple[float, ...]) -> dict[str, float]:
         "max": max(times),
         "num_trials": len(times),
     }
-
-
-def _hardware(verdict: Verdict) -> str:
-    facts = verdict.evidence.device if verdict.evidence is not None else {}
-    return facts.get("gpu") or facts.get("processor") or facts.get("cpu") or ""

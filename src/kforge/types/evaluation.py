@@ -617,6 +617,11 @@ class Evidence:
     """What re-runs it."""
     version: int = EVIDENCE_VERSION
 
+    @property
+    def hardware(self) -> str:
+        """The model of what it ran on: the GPU, or the processor; empty where that is not known."""
+        return self.device.get("gpu") or self.device.get("processor") or self.device.get("cpu") or ""
+
     def __repr__(self) -> str:
         return f"<Evidence on {self.candidate!r} against {self.problem!r}>"
 

@@ -531,7 +531,9 @@ def test_a_library_that_is_not_what_was_compiled_is_compiled_again(folder: Path,
 
 def test_a_package_that_carries_what_was_built_needs_no_compiler(result: kforge.ForgeResult, tmp_path: Path) -> None:
     assert result.best is not None
-    files = with_built(package_files(Winner.of(result, result.best), "built_scale"), "built_scale", "built_scale/")
+    made = package_files(Winner.of(result, result.best), "built_scale")
+    files, notes = with_built(made, "built_scale", "built_scale/")
+    assert not notes
     write_package(files, tmp_path / "built_scale")
     place = {"KFORGE_PACKAGE_CACHE": str(tmp_path / "cache"), "CXX": "no-such-compiler"}
     done = run_python(tmp_path / "built_scale", use("built_scale"), **place)

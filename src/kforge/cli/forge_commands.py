@@ -272,6 +272,13 @@ def export(
         bool,
         typer.Option("--with-built", help="package: carry what is compiled here, for machines without a compiler."),
     ] = False,
+    arch: Annotated[
+        str,
+        typer.Option(
+            help="--with-built: other NVIDIA GPUs to compile for too, of programs that use NVRTC (sm_80,sm_100).",
+            show_default=False,
+        ),
+    ] = "",
     evidence: Annotated[
         Path | None, typer.Option(help="Write the evidence record too, for kforge evaluate --replay.")
     ] = None,
@@ -285,7 +292,10 @@ def export(
         raise typer.Exit(command.export(store, run, to or Path("kernel.py"), evidence, step))
     if with_built and form is not ExportForm.package:
         raise typer.BadParameter("--with-built is for --as package")
-    choice = command.PackageChoice(form.value, op, gradients.value, licence, with_built)
+    if arch and not with_built:
+        raise typer.BadParameter("--arch is for --with-built")
+    architectures = tuple(part.strip() for part in arch.split(",") if part.strip())
+    choice = command.PackageChoice(form.value, op, gradients.value, licence, with_built, architectures)
     raise typer.Exit(command.export_package(store, run, to, choice, step))
 
 

@@ -172,6 +172,8 @@ class PackageChoice:
     licence: str = "Apache-2.0"
     is_built: bool = False
     """Whether it carries what its program compiles."""
+    architectures: tuple[str, ...] = ()
+    """GPUs that it is compiled for too, beside the one of this machine."""
 
 
 def export_package(store: str, name: str, to: Path | None, choice: PackageChoice, step: str) -> int:
@@ -190,12 +192,15 @@ def export_package(store: str, name: str, to: Path | None, choice: PackageChoice
     package = folder.resolve().name
     make = {"package": package_files, "hf-kernel": kernel_files, "flashinfer": trace_files}[choice.form]
     files = make(Winner.of(result, attempt), package, choice.op, choice.gradients, choice.licence)
+    notes: list[str] = []
     if choice.is_built:
         home = next(path for path in files if path.endswith("/verified.json")).removesuffix("verified.json")
-        files = with_built(files, check_name(package, "the package"), home)
+        files, notes = with_built(files, check_name(package, "the package"), home, choice.architectures)
     (write_traces if choice.form == "flashinfer" else write_package)(files, folder)
     console = Screen()
     console.print(f"written to {folder}", highlight=False, soft_wrap=True)
+    for note in notes:
+        console.print(note, style="yellow", highlight=False, soft_wrap=True)
     _say_unless_faster(console, attempt.verdict)
     if attempt.verdict.emulated:
         line = "verified on an emulator only: the package says so, and claims no speed"

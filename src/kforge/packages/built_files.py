@@ -1,58 +1,82 @@
 """What a package's program compiles, carried along: for servers that have no compiler.
 
-The package is used once on this machine, which compiles it; the libraries that it leaves are put into it, with their
-hashes, under the processor they are for.
+The package is used once on this machine, which compiles it; what that leaves is put into it, with its hashes and what
+each is for: libraries for this processor, NVRTC's kernels for this GPU and others that are named, with PTX for later
+ones, and what Triton keeps in its cache.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kforge.errors import UsageError
 from kforge.packages.package_files import write_package
 from kforge.packages.package_process import run_package
-from kforge.packages.runtime.program_file import built_key
+from kforge.packages.runtime.carried_files import LIBRARY, NVRTC, TRITON, library_key
+from kforge.packages.runtime.triton_kernels import read_kernels, triton_key
 
 _LONGEST = 900.0
 
 
-def with_built(files: dict[str, bytes], name: str, home: str) -> dict[str, bytes]:
-    """A package's files with what its program compiles; `home` is the folder in it that is imported.
+def with_built(
+    files: dict[str, bytes], name: str, home: str, architectures: tuple[str, ...] = ()
+) -> tuple[dict[str, bytes], list[str]]:
+    """(A package's files with what its program compiles, what could not be compiled that nobody asked for).
 
+    `home` is the folder in it that is imported, `architectures` are GPUs to compile for beside the one that is here.
     UsageError where nothing was compiled that a file could hold.
     """
+    for architecture in architectures:
+        if not re.fullmatch(r"sm_\d+[af]?", architecture):
+            raise UsageError(f"no GPU is called {architecture!r}: write for example --arch sm_80,sm_100")
     with tempfile.TemporaryDirectory(prefix="kforge-built-") as scratch:
-        root, cache = Path(scratch) / "package", Path(scratch) / "cache"
+        root, cache, triton = (Path(scratch) / part for part in ("package", "cache", "triton"))
         write_package(
             {f"{name}/{path.removeprefix(home)}": files[path] for path in files if path.startswith(home)}, root
         )
-        use = f"import {name} as package; package._package.program.warmup(); assert package.stats()['program']"
-        try:
-            done = run_package(["-c", use], root, _LONGEST, {"KFORGE_PACKAGE_CACHE": str(cache)})
-        except subprocess.TimeoutExpired:
-            raise UsageError(f"the program did not compile within {_LONGEST:.0f} s") from None
-        if done.returncode:
-            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
-            raise UsageError(f"the program cannot be compiled on this machine: {last[:300]}")
-        libraries = sorted(cache.rglob("*.so"))
-        if not libraries:
-            raise UsageError(
-                "the program leaves no library that a package could carry: what Triton and NVRTC compile is kept by "
-                "them, so leave out --with-built"
-            )
-        source = files[f"{home}program.py"].decode()
-        key = built_key(source)
-        verified = json.loads(files[f"{home}verified.json"])
-        added, listed = {}, []
-        for path in libraries:
-            data = path.read_bytes()
-            place = f"built/{key}/{path.name}"
-            added[f"{home}{place}"] = data
-            listed.append({"name": path.name, "path": place, "sha256": hashlib.sha256(data).hexdigest()})
-    verified["built"] = {key: listed}
+        failed = _use(name, root, {"KFORGE_PACKAGE_CACHE": str(cache), "TRITON_CACHE_DIR": str(triton)}, architectures)
+        asked = [reason for target, reason in failed if target == "cubin"]
+        if asked:
+            raise UsageError(f"the program cannot be compiled for every GPU that was named: {asked[0]}")
+        key = library_key(files[f"{home}program.py"].decode())
+        nvrtc = sorted(path for path in cache.rglob("nvrtc/*") if not path.name.startswith("."))
+        if architectures and not nvrtc:
+            raise UsageError("--arch is for programs that NVRTC compiles, and this one has no such kernel")
+        found = [(LIBRARY, key, path.name, path.read_bytes()) for path in sorted(cache.rglob("*.so"))]
+        found += [(NVRTC, "", path.name, path.read_bytes()) for path in nvrtc]
+        found += [(TRITON, triton_key(), path, data) for path, data in read_kernels(triton).items()]
+    if not found:
+        raise UsageError("the program leaves nothing compiled that a package could carry: leave out --with-built")
+    added: dict[str, bytes] = {}
+    listed: list[dict[str, Any]] = []
+    for kind, wanted, path, data in found:
+        place = "/".join(part for part in ("built", kind, wanted, path) if part)
+        added[f"{home}{place}"] = data
+        digest = hashlib.sha256(data).hexdigest()
+        listed.append({"kind": kind, "for": wanted, "name": path, "path": place, "sha256": digest})
+    verified = {**json.loads(files[f"{home}verified.json"]), "built": listed}
     text = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()
-    return {**files, **added, f"{home}verified.json": text}
+    return {**files, **added, f"{home}verified.json": text}, [reason for _, reason in failed]
+
+
+def _use(name: str, root: Path, places: dict[str, str], architectures: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Have the package compile and run; what NVRTC could not compile for other GPUs: (target, reason)."""
+    use = (
+        f"import json, {name} as package; program = package._package.program; program.warmup(); "
+        "assert package.stats()['program'], package.stats(); kernels = program._file.kernels; "
+        f"print(); print(json.dumps(kernels.compile_for({list(architectures)!r}) if kernels else []))"
+    )
+    try:
+        done = run_package(["-c", use], root, _LONGEST, places)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"the program did not compile within {_LONGEST:.0f} s") from None
+    if done.returncode:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+        raise UsageError(f"the program cannot be compiled on this machine: {last[:300]}")
+    return [(target, reason) for target, reason in json.loads(done.stdout.splitlines()[-1])]

@@ -97,7 +97,7 @@ def module_files(winner: Winner, made: Description) -> dict[str, bytes]:
         "machine": _machine(winner.verdict),
         "summary": _summary(winner.verdict),
         "files": {file: hashlib.sha256(data).hexdigest() for file, data in sorted(texts.items())},
-        "built": {},
+        "built": [],
     }
     files = dict(texts)
     files["verified.json"] = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()

@@ -52,7 +52,7 @@ class ForgedProgram:
         """Whether a call that was not verified is an error wherever nobody says otherwise."""
         self.operator: Callable[..., Any] | None = None
         """torch's operator, once it is registered."""
-        self._file = ProgramFile(name, program, verified.get("built", {}), home)
+        self._file = ProgramFile(name, program, verified.get("built", []), home)
         self._bound = BoundPrograms(self._file, self.references, verified)
         self.ready = ReadyCalls()
         """Calls that need not be looked at closely again."""

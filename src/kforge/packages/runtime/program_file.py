@@ -23,6 +23,9 @@ from typing import Any
 
 import torch
 
+from .carried_files import bring_files, processor_key
+from .nvrtc_kernels import KernelFolder, builtins_for
+
 _FOLDER = "KFORGE_BUILD_DIR"
 _LIBRARIES = "libraries.json"
 _importing = threading.RLock()
@@ -36,14 +39,16 @@ class Unavailable(Exception):
 class ProgramFile:
     """A program's text, and the module it becomes on each device."""
 
-    def __init__(self, name: str, source: str, built: dict[str, Any], folder: Path | None) -> None:
-        """`built` says which files of the package's folder were compiled for which machine, with their hashes."""
+    def __init__(self, name: str, source: str, built: list[dict[str, Any]], folder: Path | None) -> None:
+        """`built` lists the files of the package's folder that were compiled, for which machine, with their hashes."""
         self._name = name
         self._source = source
         self._built = built
         self._home = folder
         self._loaded: dict[str, types.ModuleType] = {}
         self._failed = ""
+        self.kernels: KernelFolder | None = None
+        """Where the kernels are that NVRTC compiled, once the program was loaded."""
         self._lock = threading.Lock()
 
     def kind(self, device: torch.device) -> Any:
@@ -77,7 +82,11 @@ class ProgramFile:
             # Triton reads the text of its functions where Python keeps the lines of files.
             linecache.cache[path] = (len(self._source), None, self._source.splitlines(keepends=True), path)
         folder = cache_folder() / self._name / machine_key(self._source)
-        with _importing, _on(device), self._building(folder), torch.enable_grad():
+        with _importing, _on(device), self._building(folder) as own, torch.enable_grad():
+            self.kernels = KernelFolder(own / "nvrtc")
+            imports = builtins_for(self._source, self.kernels)
+            if imports is not None:
+                module.__dict__["__builtins__"] = imports
             # Classes that the program defines find their module by its name.
             sys.modules[module.__name__] = module
             try:
@@ -88,7 +97,7 @@ class ProgramFile:
         return module
 
     @contextlib.contextmanager
-    def _building(self, folder: Path) -> Iterator[None]:
+    def _building(self, folder: Path) -> Iterator[Path]:
         """KFORGE_BUILD_DIR is a folder that is ours alone, with what came with the package; one process at a time."""
         try:
             own_folder(folder)
@@ -101,33 +110,20 @@ class ProgramFile:
             folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
         with _locked(folder / "lock"):
             _forget_others(folder)
-            self._bring(folder)
+            if self._home is not None and self._built:
+                bring_files(self._built, self._home, folder, self._source, self._name)
             before = os.environ.get(_FOLDER)
             os.environ[_FOLDER] = str(folder)
             if not any(folder.glob("*.so")) and "subprocess" in self._source:
                 logging.getLogger(self._name).warning("compiling its kernels for this machine, once, into %s", folder)
             try:
-                yield
+                yield folder
                 _note_libraries(folder)
             finally:
                 if before is None:
                     os.environ.pop(_FOLDER, None)
                 else:
                     os.environ[_FOLDER] = before
-
-    def _bring(self, folder: Path) -> None:
-        """Put what was compiled for such a machine where the program looks for it."""
-        if self._home is None:
-            return
-        for item in self._built.get(built_key(self._source), []):
-            target = folder / Path(item["name"]).name
-            data = (self._home / item["path"]).read_bytes()
-            if hashlib.sha256(data).hexdigest() != item["sha256"]:
-                raise RuntimeError(f"{item['path']} is damaged: it is not what was built; install the package again")
-            if not target.exists() or hashlib.sha256(target.read_bytes()).hexdigest() != item["sha256"]:
-                partial = folder / f".{item['name']}.{os.getpid()}"
-                partial.write_bytes(data)
-                os.replace(partial, target)
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError) and error.filename:
@@ -154,24 +150,6 @@ def machine_key(source: str) -> str:
     """What a compiled program is good for: its text, the processor, torch and Python."""
     parts = (source, processor_key(), torch.__version__, platform.python_version(), os.environ.get("CXX", ""))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
-
-
-def built_key(source: str) -> str:
-    """Which machines a compiled library is for: the processor, and torch where the library is linked with it."""
-    linked = "torch/extension.h" in source or "cpp_extension" in source
-    return processor_key() + (f"-torch{torch.__version__}" if linked else "")
-
-
-def processor_key() -> str:
-    """The processor, as far as compiled code depends on it: its architecture and the instructions it has."""
-    instructions = ""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.split(":")[0].strip() in ("flags", "Features"):
-                instructions = " ".join(sorted(line.split(":", 1)[1].split()))
-                break
-    digest = hashlib.sha256((platform.system() + instructions).encode()).hexdigest()[:12]
-    return f"{platform.machine()}-{digest}"
 
 
 def own_folder(folder: Path) -> None:

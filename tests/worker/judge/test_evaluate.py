@@ -272,7 +272,13 @@ def test_problems_that_cannot_be_judged_are_said_to_be(judge, honest, change):
         judge.evaluate(Problem.from_source(source), same(Problem.from_source(source)), UNTIMED)
 
 
-def test_tied_weights_follow_together(judge):
+@pytest.fixture
+def any_time(monkeypatch):
+    """No call is too small to time, however fast this machine is."""
+    monkeypatch.setattr(audit, "SMALLEST_SECONDS", 0.0)
+
+
+def test_tied_weights_follow_together(judge, any_time):
     body = (
         "import torch\nimport torch.nn as nn\n"
         "class {name}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -390,7 +396,7 @@ def test_a_problems_module_is_constructed_once(judge):
     assert len(cases.reference._namespace.MADE) == 1
 
 
-def test_a_parameter_without_influence_is_named(judge):
+def test_a_parameter_without_influence_is_named(judge, any_time):
     problem = Problem.from_source(
         "import torch\nimport torch.nn as nn\n"
         "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

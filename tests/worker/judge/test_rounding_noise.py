@@ -20,7 +20,8 @@ NAN, INFINITY = float("nan"), float("inf")
 def test_every_element_stays_within_its_own_share(seed: int, size: float) -> None:
     values = torch.randn(512, dtype=torch.float64) * 1e3
     moved = RoundingNoise(seed).add_to(values, size)
-    assert ((moved - values).abs() <= size * values.abs()).all()
+    last_place = torch.finfo(torch.float64).eps  # the sum is rounded too
+    assert ((moved - values).abs() <= (size + last_place) * values.abs()).all()
     assert (moved != values).float().mean() > 0.5
 
 

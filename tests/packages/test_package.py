@@ -595,6 +595,62 @@ def test_it_installs_with_pip(folder: Path, tmp_path: Path) -> None:
     assert "'program': 1" in run_python(tmp_path / "site", use()).stdout
 
 
+# -- CUDA graphs and warming up ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def capturing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As while a CUDA graph is captured, once it is switched on; that a real one is captured is tested on a GPU."""
+    state = {"on": False}
+    for name in ("bound_program", "guard"):
+        monkeypatch.setattr(sys.modules[f"fast_scale.runtime.{name}"], "is_capturing", lambda device: state["on"])
+    return state
+
+
+def test_what_is_captured_was_called_before(counted: Any, capturing: Any) -> None:
+    x, scale = inputs()
+    capturing["on"] = True
+    with pytest.warns(counted.FallbackWarning, match="a CUDA graph is being captured"):
+        torch.testing.assert_close(counted.leaky_scale(x, scale), expected(x, scale))
+    with pytest.raises(counted.NotVerified, match="before the capture"):
+        counted.leaky_scale(x, scale, strict=True)
+    capturing["on"] = False
+    counted.leaky_scale(x, scale)
+    capturing["on"] = True
+    other, _ = inputs()
+    torch.testing.assert_close(counted.leaky_scale(other, scale, strict=True), expected(other, scale))
+    assert counted.stats()["program"] == 2
+
+
+def test_warming_up_a_model_has_its_modules_call_the_program(counted: Any, capturing: Any) -> None:
+    references = counted._package.program.references
+    model = torch.nn.Sequential(*(references["reference.py"].construct() for _ in range(2))).requires_grad_(False)
+    with pytest.raises(ValueError, match=r"apply\(model\) comes first"):
+        counted.warmup(model=model)
+    counted.apply(model)
+    seen = []
+    model[0].register_forward_hook(lambda *_: seen.append(1))
+    counted.warmup(model=model)
+    assert counted.stats()["program"] == 2
+    assert not seen, "a hook saw random numbers"
+    capturing["on"] = True
+    model(inputs()[0])
+    assert counted.stats() == {"program": 4, "reference": 0, "reasons": {}}
+
+
+def test_a_compiled_model_keeps_one_program_for_each_module(counted: Any) -> None:
+    module = counted._package.program.references["reference.py"].construct().requires_grad_(False)
+    counted.apply(module)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    kept = counted._package.program._bound._mine._modules
+    x = inputs()[0]
+    compiled(x)
+    before = len(kept)
+    for _ in range(3):
+        compiled(x)
+    assert len(kept) == before
+
+
 # -- the command line --------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .guard import VerifiedCall
+from .guard import CAPTURED, Unlike, VerifiedCall, is_capturing
 from .program_file import ProgramFile
 from .reference_file import ReferenceFile, cast_module, quiet_random
 
@@ -74,10 +74,16 @@ class BoundPrograms:
         self._lock = threading.Lock()
 
     def find(self, call: VerifiedCall, state: list[torch.Tensor], where: torch.device | None) -> BoundProgram:
-        """The module for a verified call with these tensors; Unavailable where the program cannot be had."""
+        """The module for a verified call with these tensors; Unavailable where the program cannot be had.
+
+        Unlike while a CUDA graph is captured, for tensors that are new: what a program keeps of its first call would be
+        written into the graph, and not be there before that is replayed.
+        """
         device = where if where is not None else torch.device(self._device)
         key = (call.number, str(device), *map(id, state))
         bound = self._mine.get(key)
+        if (bound is None or not bound.is_proven) and is_capturing(device):
+            raise Unlike(CAPTURED)
         if bound is None:
             bound = BoundProgram(self._copy(call, device), call, device)
             self._mine.keep(key, state, bound)

@@ -107,11 +107,8 @@ class ForgedProgram:
             bound = self._bound.find(call, state, where)
         except (Unlike, Unavailable) as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
-        same = all(one is two for one, two in zip(fitted, leaves))  # noqa: B905
-        if self.guard.is_flat and same and not followed and bound.is_proven:
-            ready = make_ready(bound, fitted, state, training, self.counts, bool(call.fixed or call.ties))
-            if ready is not None:
-                self.ready.add(state, ready)
+        if not followed:
+            self._keep_ready(bound, call, (leaves, fitted), state, training, self._known_layouts(call))
         try:
             output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
         except Unavailable as difference:
@@ -120,6 +117,31 @@ class ForgedProgram:
         if followed:
             _refuse_second_derivatives(self.name, output)
         return output
+
+    def _keep_ready(
+        self,
+        bound: BoundProgram,
+        call: VerifiedCall,
+        arguments: tuple[list[Any], list[Any]],
+        state: list[torch.Tensor],
+        training: bool | None,
+        layouts: list[Any] | None,
+    ) -> None:
+        """Have the next call like this one found at once. `arguments` are as they were given, and as they fitted.
+
+        `layouts` are the strides of what comes out; a graph's node needs them.
+        """
+        given, fitted = arguments
+        same = all(one is two for one, two in zip(fitted, given))  # noqa: B905
+        if not (self.guard.is_flat and same and bound.is_proven):
+            return
+        ready = make_ready(bound, fitted, state, training, self.counts, bool(call.fixed or call.ties))
+        if ready is not None:
+            self.ready.add(state, ready, layouts)
+
+    def _known_layouts(self, call: VerifiedCall) -> list[Any] | None:
+        """The strides of what the reference gives in such a call; None where its lengths decide."""
+        return None if call.ranges or not self.guard.is_exact else [item.stride for item in call.outputs]
 
     def _call_first(self, where: torch.device | None, bound: BoundProgram, arguments: Any, state: Any) -> Any:
         """The program's result; Unavailable where its first call fails, as that of one does that compiles in it."""
@@ -203,19 +225,24 @@ class ForgedProgram:
 
     def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:
         """What the operator does when it is run: the output's tensors, laid out as the reference lays them out."""
+        training = self.guard.training
+        for ready, layouts in self.ready.for_nodes.get(tuple(map(id, state)), ()):
+            output = ANOTHER if layouts is None else ready(leaves, state, training)
+            if layouts is not None and output is not ANOTHER:
+                return [_laid_out(one, stride) for one, stride in zip(self._tensors(output), layouts)]  # noqa: B905
         try:
-            call, fitted, where = self.guard.fit(leaves, state, self.guard.training)
+            call, fitted, where = self.guard.fit(leaves, state, training)
             bound = self._bound.find(call, state, where)
+            layouts = self._known_layouts(call)
+            if layouts is None:
+                layouts = [item.stride() for item in self.run_fake(leaves, state)]
+            self._keep_ready(bound, call, (leaves, fitted), state, training, layouts)
             output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
         except (Unlike, Unavailable) as difference:
             arguments = unflatten(self.guard.tree, list(leaves))
             return self._tensors(self._fall_back(str(difference), arguments, state, None, strict, None))
         next(self.counts.program)
-        tensors = self._tensors(output)
-        layouts = [item.stride for item in call.outputs]
-        if call.ranges or not self.guard.is_exact:
-            layouts = [item.stride() for item in self.run_fake(leaves, state)]
-        return [_laid_out(tensor, stride) for tensor, stride in zip(tensors, layouts)]  # noqa: B905
+        return [_laid_out(one, stride) for one, stride in zip(self._tensors(output), layouts)]  # noqa: B905
 
     def run_fake(self, leaves: list[Any], state: list[torch.Tensor]) -> list[torch.Tensor]:
         """What comes out, without values: shapes, dtypes and strides, from tensors that have none or are real."""
@@ -276,6 +303,15 @@ class ForgedProgram:
             with torch.no_grad():
                 self.run_node(leaves, state, True)
 
+    def warmup_with(self, state: list[torch.Tensor], training: bool, module: Fallback) -> None:
+        """The same with a module's own tensors, as its forward hands them over; NotVerified where they do not fit."""
+        where = state[0].device if state else torch.empty(0, device=self.guard.device).device
+        fits = [call for call in self.guard.calls if has_lengths_of(state, call)] or self.guard.calls[:1]
+        for call in fits:
+            arguments = unflatten(call.tree, example_of(call, where)[0])
+            with torch.no_grad():
+                self.call(arguments, state, training, True, module)
+
 
 _NUMBERS: dict[str, list[Any]] = {"b": [False, True], "i": [1, 3, 2, 7], "f": [1.0, 0.37, -2.5, 3.0], "s": [""]}
 """Values for arguments that may have any."""
@@ -284,6 +320,11 @@ _NUMBERS: dict[str, list[Any]] = {"b": [False, True], "i": [1, 3, 2, 7], "f": [1
 def example_of(call: VerifiedCall, where: torch.device) -> tuple[list[Any], list[torch.Tensor]]:
     """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0."""
     return _leaves(call, where, 0), [_tensor(layout, call, where, 0) for layout in call.state]
+
+
+def has_lengths_of(state: list[torch.Tensor], call: VerifiedCall) -> bool:
+    """Whether a module's tensors are as long as in a verified call."""
+    return all(tuple(tensor.shape) == layout.shape for tensor, layout in zip(state, call.state))  # noqa: B905
 
 
 def examples_of(call: VerifiedCall) -> list[list[Any]]:

@@ -21,6 +21,12 @@ _ALIGNMENT = 16
 """Bytes: what a vector load needs, and what torch's own allocations have."""
 
 
+CAPTURED = (
+    "a CUDA graph is being captured, and the program was not called with these tensors before, in this thread: call it "
+    "once, or use warmup(model=model), before the capture"
+)
+
+
 class Unlike(Exception):
     """A call that was not verified; its text is a clause that says how it differs."""
 
@@ -221,11 +227,18 @@ class Guard:
         key = (tensor.data_ptr(), None if tensor.is_inference() else tensor._version)
         if known is not None and known[0]() is tensor and known[1] == key and key[1] is not None:
             return str(known[2])
+        if is_capturing(tensor.device):
+            raise Unlike(CAPTURED)
         digest = tensor_digest(tensor)
         if len(self._digests) > _MOST_DIGESTS:
             self._digests.clear()
         self._digests[id(tensor)] = (weakref.ref(tensor), key, digest)
         return digest
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether what is launched now is written into a CUDA graph and not run."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def tensor_digest(tensor: torch.Tensor) -> str:

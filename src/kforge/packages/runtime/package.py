@@ -72,9 +72,16 @@ class Package:
         """How often the program ran, how often the reference ran in its place, and why."""
         return self.program.counts.stats()
 
-    def warmup(self, device: str | torch.device | None = None) -> None:
-        """Compile what has to be compiled, now and not in the first call; needed before a CUDA graph is captured."""
-        self.program.warmup(device)
+    def warmup(self, device: str | torch.device | None = None, model: torch.nn.Module | None = None) -> None:
+        """Compile what has to be compiled, now and not in the first call.
+
+        With a model, every module of it that `apply` changed calls the program once, with random numbers and its own
+        tensors: a CUDA graph that is captured afterwards holds the program.
+        """
+        if model is None:
+            self.program.warmup(device)
+            return
+        substitution.warmup(model, self.program)
 
     def about(self) -> str:
         """What was verified, on what machine, and in what this one differs."""

@@ -38,26 +38,30 @@ class ReadyCalls(threading.local):
     def __init__(self) -> None:
         self.by_state: dict[tuple[int, ...], list[ReadyCall]] = {}
         """By the identities of the parameters and buffers; an entry goes when one of them does."""
+        self.for_nodes: dict[tuple[int, ...], list[tuple[ReadyCall, list[Any] | None]]] = {}
+        """The same, with the strides of what a graph's node gives; None where they are not known."""
         self._watched: dict[int, Any] = {}
 
-    def add(self, state: list[torch.Tensor], ready: ReadyCall) -> None:
+    def add(self, state: list[torch.Tensor], ready: ReadyCall, layouts: list[Any] | None) -> None:
         """Keep a call for its parameters; the newest is tried first."""
         key = tuple(map(id, state))
         if key not in self.by_state and len(self.by_state) >= _MOST_SETS:
-            self.by_state.clear()
-            self._watched.clear()
+            for kept in (self.by_state, self.for_nodes, self._watched):
+                kept.clear()
         self.by_state[key] = [ready, *self.by_state.get(key, [])[: _MOST_KINDS - 1]]
+        self.for_nodes[key] = [(ready, layouts), *self.for_nodes.get(key, [])[: _MOST_KINDS - 1]]
         for tensor in state:
             if id(tensor) not in self._watched:
-                forget = functools.partial(_forget, self.by_state, self._watched, id(tensor))
+                forget = functools.partial(_forget, (self.by_state, self.for_nodes), self._watched, id(tensor))
                 self._watched[id(tensor)] = weakref.ref(tensor, forget)
 
 
-def _forget(by_state: dict[tuple[int, ...], Any], watched: dict[int, Any], identity: int, _: Any) -> None:
+def _forget(kept: tuple[dict[tuple[int, ...], Any], ...], watched: dict[int, Any], identity: int, _: Any) -> None:
     """Drop what was kept for a tensor that is gone: another may get its identity."""
     watched.pop(identity, None)
-    for key in [key for key in by_state if identity in key]:
-        by_state.pop(key, None)
+    for by_state in kept:
+        for key in [key for key in by_state if identity in key]:
+            by_state.pop(key, None)
 
 
 def make_ready(

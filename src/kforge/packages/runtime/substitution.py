@@ -158,6 +158,20 @@ def revert(model: torch.nn.Module, program: ForgedProgram | None = None) -> list
     return changed
 
 
+def warmup(model: torch.nn.Module, program: ForgedProgram) -> None:
+    """Have every module that calls a program do so once; ValueError where none does."""
+    changed = [part for part in model.modules() if getattr(type(part), "_kforge_program", None) is program]
+    if not changed:
+        raise ValueError(f"no module of the model calls {program.name}: apply(model) comes first")
+    for part in changed:
+        kind: Any = type(part)
+        tensors = {
+            **dict(part.named_parameters(remove_duplicate=False)),
+            **dict(part.named_buffers(remove_duplicate=False)),
+        }
+        program.warmup_with([tensors[name] for name in kind._kforge_tensors], part.training, part)
+
+
 def _make_kind(
     module: torch.nn.Module, program: ForgedProgram, names: tuple[str, ...], is_free: bool, strict: bool | None
 ) -> type:
@@ -193,6 +207,7 @@ def _make_kind(
             "__module__": kind.__module__,
             "_kforge_original": kind,
             "_kforge_program": program,
+            "_kforge_tensors": names,
         },
     )
 

@@ -50,7 +50,7 @@ accelerator: setup
 		$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cuda]' || true
 	@$(BIN)/python -m pytest -m accelerator \
 		tests/platforms/test_gpu_stopwatch.py tests/worker/judge/test_gpu_judge.py tests/run/test_gpu_guard.py tests/profilers/test_gpu_profilers.py \
-		tests/agents/test_lift_triton.py tests/testing/test_contract.py tests/worker/judge/test_catalogue_cuda.py
+		tests/agents/test_lift_triton.py tests/packages/test_gpu_packages.py tests/testing/test_contract.py tests/worker/judge/test_catalogue_cuda.py
 
 lint: setup
 	$(BIN)/ruff check .

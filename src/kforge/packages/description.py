@@ -112,8 +112,9 @@ def describe(winner: Winner, name: str, op: str = "", gradients: str = "referenc
         raise UsageError("what the program was verified for is not on record: judge it again with this version first")
     package = check_name(name, "the package")
     function = check_name(op, "the operator") if op else function_name(problem.name)
-    target = target_of(winner.platform, winner.executor, problem.form)
-    texts = _References(problem, target.device_class, domain)
+    # At the sizes that were judged, wherever that was.
+    sizes = "emulator" if verdict.emulated else target_of(winner.platform, winner.executor, problem.form).device_class
+    texts = _References(problem, sizes, domain)
     reference = texts.load(domain, package)
     model = reference.construct()
     state = {key.lstrip("="): value for key, value in whole_state(model).items()}

@@ -15,6 +15,7 @@ module, compiled by torch.compile, is as fast as the verdict on the bare program
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -53,6 +54,12 @@ def kforge_torch() -> str:
     return str(torch.__version__).split("+")[0]
 
 
+def program_file(folder: Path | None, problem: kforge.Problem) -> Path | None:
+    """The program that a folder has for a problem."""
+    file = None if folder is None else folder / f"{problem.key.replace('/', '_')}.py"
+    return file if file is not None and file.exists() else None
+
+
 class Suite:
     """The packages of a suite, in a folder that keeps what was done."""
 
@@ -89,15 +96,15 @@ class Suite:
 
     def _winner(self, problem: kforge.Problem, name: str) -> Winner | None:
         """The program with its verdict: as it was judged before, a file that is judged, or one that is forged."""
-        kept, platform = self.to / f"{name}.winner.json", self.options.platform
+        platform, file = self.options.platform, program_file(self.options.programs, problem)
+        text = file.read_text() if file is not None else ""
+        made_of = hashlib.sha256(f"{platform} {problem.id} {text}".encode()).hexdigest()[:12]
+        kept = self.to / f"{name}.{made_of}.winner.json"
         if kept.exists():
             return jsonable.decode(Winner, json.loads(kept.read_text()))
         seconds = 1.0 if self.options.speed else 0.0
-        if self.options.programs is not None:
-            file = self.options.programs / f"{problem.key.replace('/', '_')}.py"
-            if not file.exists():
-                return None
-            program = kforge.Candidate(file.read_text(), platform, name=file.stem)
+        if file is not None:
+            program = kforge.Candidate(text, platform, name=file.stem)
             verdict = kforge.evaluate(problem, program, platform, timing_seconds=seconds, compile_baseline=False)
             winner = Winner(problem, program, platform, verdict, file.stem)
         else:
@@ -172,7 +179,7 @@ def main() -> None:
     suite = Suite(options, (options.python or environment(options.to / "environment")).absolute())
     problems = list(find(options.suite))
     if options.programs is not None:
-        problems = [item for item in problems if (options.programs / f"{item.key.replace('/', '_')}.py").exists()]
+        problems = [item for item in problems if program_file(options.programs, item) is not None]
     for problem in problems[: options.limit or None]:
         if problem.key in done and not options.again:
             continue

@@ -74,7 +74,7 @@ class Nvrtc:
                     raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
                 self.code, self.options = code, options
 
-            def compile(self, target_type: str, name_expressions: Any = ()) -> Object:
+            def compile(self, target_type: str, name_expressions: Any = (), logs: Any = None) -> Object:
                 if "no such" in self.code:
                     raise RuntimeError("error: identifier is undefined")
                 nvrtc.compiled.append(f"{target_type} {self.options.arch}")
@@ -106,7 +106,7 @@ def loaded(folder: Path, text: str = "template<class T> void k(T*)", source: str
 
 def test_a_kernel_is_compiled_once_for_all_processes(nvrtc: Nvrtc, tmp_path: Path) -> None:
     first = loaded(tmp_path)[0]("sm_90a")
-    again = loaded(tmp_path)[0]("sm_90a", include_path="/another/machine's")
+    again = loaded(tmp_path)[0]("sm_90a", include_path="/usr/local/cuda-13.1/include")
     assert nvrtc.compiled == ["cubin sm_90a"]
     assert (again.code, again.target) == (first.code, "cubin")
     assert again.symbol_mapping == {"k<float>": b"_Zk<float>"}
@@ -156,6 +156,54 @@ def test_nobody_else_in_the_process_is_given_another_class(nvrtc: Nvrtc, tmp_pat
     assert len(nvrtc.compiled) == 2
     assert not hasattr(cuda.core.Program, "compile_anew")
     assert builtins_for("import torch", KernelFolder(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ('#include "own.h"\nvoid k();', {}),
+        ("#include <config.h>\nvoid k();", {"include_path": "/home/me/generated"}),
+        ("#include <config.h>\nvoid k();", {"include_path": ["/usr/local/cuda/include", "generated"]}),
+    ],
+)
+def test_what_takes_headers_of_its_own_is_compiled_each_time(
+    nvrtc: Nvrtc, tmp_path: Path, text: str, more: dict[str, Any]
+) -> None:
+    for _ in range(2):
+        loaded(tmp_path, text)[0]("sm_90a", **more)
+    assert len(nvrtc.compiled) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("told", ["[]", "null", "{}", '{"sha256": 3, "symbols": 4}', "{"])
+def test_a_description_that_is_none_is_as_good_as_no_kernel(nvrtc: Nvrtc, tmp_path: Path, told: str) -> None:
+    whole = loaded(tmp_path)[0]("sm_90a").code
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(told)
+    assert loaded(tmp_path)[0]("sm_90a").code == whole
+
+
+def test_names_are_part_of_what_is_checked(nvrtc: Nvrtc, tmp_path: Path) -> None:
+    loaded(tmp_path)[0]("sm_90a")
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(file.read_text().replace("_Zk", "_Zanother"))
+    assert loaded(tmp_path)[0]("sm_90a").symbol_mapping == {"k<float>": b"_Zk<float>"}
+
+
+def test_text_for_one_gpu_alone_is_compiled_for_no_other(nvrtc: Nvrtc, tmp_path: Path) -> None:
+    compiled, kernels = loaded(tmp_path, "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\nvoid k();\n#endif")
+    compiled("sm_90a")
+    reasons = [reason for _, reason in kernels.compile_for(["sm_100"])]
+    assert len(reasons) == 2
+    assert all("features of one GPU alone" in reason for reason in reasons)
+
+
+def test_a_gpu_whose_own_features_are_asked_for_has_what_was_built_without_them(nvrtc: Nvrtc, tmp_path: Path) -> None:
+    compiled, kernels = loaded(tmp_path)
+    compiled("sm_90a")
+    kernels.compile_for(["sm_100"])
+    nvrtc.is_there = False
+    assert loaded(tmp_path)[0]("sm_100a").code.startswith(b"cubin sm_100 ")
 
 
 def test_what_does_not_compile_says_so_each_time(nvrtc: Nvrtc, tmp_path: Path) -> None:
@@ -218,12 +266,26 @@ def test_tritons_kernels_are_found_where_they_were_put(tmp_path: Path) -> None:
     assert all(Path(path).parent == here / "ABC" and Path(path).is_file() for path in listed.values())
 
 
-def test_what_triton_has_already_stays(tmp_path: Path) -> None:
-    kernels = triton_kernels.read_kernels(triton_cache(tmp_path / "there"))
-    (tmp_path / "here" / "ABC").mkdir(parents=True)
-    (tmp_path / "here" / "ABC" / "k.cubin").write_bytes(b"its own")
-    triton_kernels.add_kernels(kernels, tmp_path / "here")
-    assert (tmp_path / "here" / "ABC" / "k.cubin").read_bytes() == b"its own"
+def test_what_triton_has_whole_stays(tmp_path: Path) -> None:
+    here = triton_cache(tmp_path / "here")
+    (here / "ABC" / "k.cubin").write_bytes(b"its own")
+    triton_kernels.add_kernels(triton_kernels.read_kernels(triton_cache(tmp_path / "there")), here)
+    assert (here / "ABC" / "k.cubin").read_bytes() == b"its own"
+
+
+@pytest.mark.parametrize("damage", ["empty", "moved", "no group"])
+def test_what_triton_has_in_part_is_made_whole(tmp_path: Path, damage: str) -> None:
+    here, place = triton_cache(tmp_path / "here"), tmp_path / "here" / "ABC"
+    if damage == "empty":
+        (place / "k.cubin").write_bytes(b"")
+    elif damage == "moved":
+        text = (place / "__grp__k.json").read_text()
+        (place / "__grp__k.json").write_text(text.replace("/here/", "/elsewhere/"))
+    else:
+        (place / "__grp__k.json").unlink()
+    triton_kernels.add_kernels(triton_kernels.read_kernels(triton_cache(tmp_path / "there")), here)
+    listed = json.loads((place / "__grp__k.json").read_text())["child_paths"]
+    assert Path(listed["k.cubin"]).read_bytes() == b"\x7fELF"
 
 
 # -- what a package carries --------------------------------------------------------------------------------------------
@@ -243,6 +305,8 @@ def test_each_kind_is_put_where_it_is_looked_for(tmp_path: Path, monkeypatch: py
     folder.mkdir()
     built = [
         carried(home, "library", carried_files.library_key(""), "own.so", b"own"),
+        carried(home, "library", carried_files.library_key(""), "kernels/own.so", b"another"),
+        carried(home, "library", carried_files.library_key(""), "newer.so", b"newer") | {"libc": "99.1"},
         carried(home, "library", "another-processor", "other.so", b"other"),
         carried(home, "nvrtc", "", "key.sm_90.cubin", b"kernel"),
         carried(home, "triton", "3.6.0-here", "ABC/k.cubin", b"kernel"),
@@ -251,7 +315,7 @@ def test_each_kind_is_put_where_it_is_looked_for(tmp_path: Path, monkeypatch: py
     carried_files.bring_files(built, home, folder, "", "name")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()
                   and not path.is_relative_to(home)) == [
-        "folder/nvrtc/key.sm_90.cubin", "folder/own.so", "triton/ABC/k.cubin",
+        "folder/kernels/own.so", "folder/nvrtc/key.sm_90.cubin", "folder/own.so", "triton/ABC/k.cubin",
     ]  # fmt: skip
 
 
@@ -267,6 +331,13 @@ def test_what_was_changed_is_not_brought(tmp_path: Path, monkeypatch: pytest.Mon
         carried_files.bring_files([item], tmp_path / "home", tmp_path / "folder", "", "name")
     assert not (tmp_path / "triton").exists()
     assert not list((tmp_path / "folder").iterdir())
+
+
+def test_what_is_missing_says_so(tmp_path: Path) -> None:
+    item = carried(tmp_path / "home", "nvrtc", "", "key.sm_90.cubin", b"whole")
+    (tmp_path / "home" / item["path"]).unlink()
+    with pytest.raises(RuntimeError, match=r"cannot be read .*: install the package again"):
+        carried_files.bring_files([item], tmp_path / "home", tmp_path, "", "name")
 
 
 def test_a_cache_of_tritons_that_cannot_be_written_is_said(

@@ -18,7 +18,7 @@ from typing import Any
 from kforge.errors import UsageError
 from kforge.packages.package_files import write_package
 from kforge.packages.package_process import run_package
-from kforge.packages.runtime.carried_files import LIBRARY, NVRTC, TRITON, library_key
+from kforge.packages.runtime.carried_files import LIBRARY, NVRTC, TRITON, libc_version, library_key
 from kforge.packages.runtime.triton_kernels import read_kernels, triton_key
 
 _LONGEST = 900.0
@@ -48,7 +48,11 @@ def with_built(
         nvrtc = sorted(path for path in cache.rglob("nvrtc/*") if not path.name.startswith("."))
         if architectures and not nvrtc:
             raise UsageError("--arch is for programs that NVRTC compiles, and this one has no such kernel")
-        found = [(LIBRARY, key, path.name, path.read_bytes()) for path in sorted(cache.rglob("*.so"))]
+        found = [
+            (LIBRARY, key, path.relative_to(place).as_posix(), path.read_bytes())
+            for place in cache.glob("*/*")
+            for path in sorted(place.rglob("*.so"))
+        ]
         found += [(NVRTC, "", path.name, path.read_bytes()) for path in nvrtc]
         found += [(TRITON, triton_key(), path, data) for path, data in read_kernels(triton).items()]
     if not found:
@@ -59,10 +63,31 @@ def with_built(
         place = "/".join(part for part in ("built", kind, wanted, path) if part)
         added[f"{home}{place}"] = data
         digest = hashlib.sha256(data).hexdigest()
-        listed.append({"kind": kind, "for": wanted, "name": path, "path": place, "sha256": digest})
+        item = {"kind": kind, "for": wanted, "name": path, "path": place, "sha256": digest}
+        listed.append({**item, "libc": libc_version()} if kind == LIBRARY else item)
     verified = {**json.loads(files[f"{home}verified.json"]), "built": listed}
     text = (json.dumps(verified, indent=1, sort_keys=True) + "\n").encode()
-    return {**files, **added, f"{home}verified.json": text}, [reason for _, reason in failed]
+    whole = {**files, **added, f"{home}verified.json": text}
+    _check(whole, name, home)
+    return whole, [reason for _, reason in failed]
+
+
+def _check(files: dict[str, bytes], name: str, home: str) -> None:
+    """UsageError where the package does not work without a compiler on this very machine."""
+    with tempfile.TemporaryDirectory(prefix="kforge-built-") as scratch:
+        root, empty = Path(scratch) / "package", Path(scratch) / "bin"
+        empty.mkdir()
+        write_package(
+            {f"{name}/{path.removeprefix(home)}": files[path] for path in files if path.startswith(home)}, root
+        )
+        places = {
+            "KFORGE_PACKAGE_CACHE": str(Path(scratch) / "cache"),
+            "TRITON_CACHE_DIR": str(Path(scratch) / "triton"),
+        }
+        try:
+            _use(name, root, {**places, "PATH": str(empty), "CXX": "", "CC": ""}, ())
+        except UsageError as error:
+            raise UsageError(f"what the program compiles cannot be carried: without a compiler, {error}") from None
 
 
 def _use(name: str, root: Path, places: dict[str, str], architectures: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -185,7 +185,7 @@ def _correctness(winner: Winner, workload: str, timing: Timing) -> dict[str, Any
     assert evidence is not None
     errors = [item for item in verdict.errors if item.workload == workload] or list(verdict.errors)
     return {
-        "max_relative_error": max((item.norm for item in errors if math.isfinite(item.norm)), default=0.0),
+        "max_relative_error": max((item.norm for item in errors if math.isfinite(item.norm)), default="NaN"),
         # No record has it.
         "max_absolute_error": "NaN",
         "extra": {

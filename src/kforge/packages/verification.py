@@ -51,6 +51,7 @@ def read_package(folder: Path) -> ReadPackage:
             raise UsageError(f"{home / file}: {error.strerror}: the package is damaged") from None
         if found != wanted:
             raise UsageError(f"{home / file}: not the file that was exported: export what you changed anew")
+    _check_built(home, verified["built"])
     record = _json(home / "evidence.json")
     record.pop("kforge_evidence", None)
     try:
@@ -65,6 +66,19 @@ def read_package(folder: Path) -> ReadPackage:
         problem = replace(evidence.problem, payload=str((home / LIVE_FILE).absolute()))
         evidence = replace(evidence, problem=problem)
     return ReadPackage(verified["name"], home, verified, claim, evidence)
+
+
+def _check_built(home: Path, built: list[dict[str, Any]]) -> None:
+    """What is carried compiled is what was listed, and nothing besides; that its source makes it is not seen."""
+    listed = {item["path"]: item["sha256"] for item in built}
+    there = {path.relative_to(home).as_posix() for path in (home / "built").rglob("*") if path.is_file()}
+    for file in sorted(there ^ set(listed)):
+        raise UsageError(
+            f"{home / file}: {'missing' if file in listed else 'nothing lists it'}: the package is damaged"
+        )
+    for file, wanted in listed.items():
+        if hashlib.sha256((home / file).read_bytes()).hexdigest() != wanted:
+            raise UsageError(f"{home / file}: not the file that was exported: the package is damaged")
 
 
 def doubts(package: ReadPackage) -> tuple[list[str], list[str]]:

@@ -26,8 +26,10 @@ class BoundProgram:
 
     def __init__(self, module: torch.nn.Module, call: VerifiedCall, where: torch.device) -> None:
         self.forward = module.forward
-        self.is_proven = False
-        """Whether it has given a result: some programs are compiled in their first call."""
+        self.done: set[Any] = set()
+        """The shapes of calls that gave a result: some programs compile, or keep something, in the first of each."""
+        self.versions: tuple[Any, ...] = ()
+        """The states that the caller's tensors had in the last call: a program may keep what it made of them."""
         self.places: list[tuple[dict[str, Any], str, int]] = []
         """Tensors that are the caller's own: the dictionary that holds one, its name there, its number."""
         self.turned: list[tuple[torch.Tensor, int, list[int]]] = []
@@ -73,16 +75,18 @@ class BoundPrograms:
         self._fresh: dict[tuple[int, str], torch.nn.Module] = {}
         self._lock = threading.Lock()
 
-    def find(self, call: VerifiedCall, state: list[torch.Tensor], where: torch.device | None) -> BoundProgram:
+    def find(
+        self, call: VerifiedCall, state: list[torch.Tensor], where: torch.device | None, shapes: Any
+    ) -> BoundProgram:
         """The module for a verified call with these tensors; Unavailable where the program cannot be had.
 
-        Unlike while a CUDA graph is captured, for tensors that are new: what a program keeps of its first call would be
-        written into the graph, and not be there before that is replayed.
+        Unlike while a CUDA graph is captured, for tensors and shapes that are new, and tensors that were changed since:
+        what a program keeps of such a call would be written into the graph, and not be there before that is replayed.
         """
         device = where if where is not None else torch.device(self._device)
         key = (call.number, str(device), *map(id, state))
         bound = self._mine.get(key)
-        if (bound is None or not bound.is_proven) and is_capturing(device):
+        if is_capturing(device) and (bound is None or shapes not in bound.done or bound.versions != versions_of(state)):
             raise Unlike(CAPTURED)
         if bound is None:
             bound = BoundProgram(self._copy(call, device), call, device)
@@ -146,6 +150,11 @@ class _Kept(threading.local):
         while len(self._modules) > _MOST_KEPT:
             oldest, _ = self._modules.popitem(last=False)
             self._watched.pop(oldest, None)
+
+
+def versions_of(state: list[torch.Tensor]) -> tuple[Any, ...]:
+    """Which states tensors are in; of those that are made for inference nobody can tell."""
+    return tuple(None if tensor.is_inference() else tensor._version for tensor in state)
 
 
 def holder_of(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

@@ -9,6 +9,7 @@ operator; all others go straight to the program, which saves the dispatcher's ti
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from .bound_program import BoundProgram, BoundPrograms
+from .bound_program import BoundProgram, BoundPrograms, versions_of
 from .call_counts import CallCounts
 from .guard import Guard, Unlike, VerifiedCall, flatten, unflatten
 from .program_file import ProgramFile, Unavailable
 from .ready_call import ANOTHER, ReadyCalls, make_ready
 from .reference_file import ReferenceFile
+
+_MOST_SHAPES = 4096
 
 Fallback = Any
 """A module whose class was changed (`substitution.py`)."""
@@ -104,15 +107,13 @@ class ForgedProgram:
             followed = torch.is_grad_enabled() and any(_is_followed(item) for item in (*fitted, *state))
             if followed and not self._has_backward:
                 return self._call_operator(arguments, state, training, strict, fallback)
-            bound = self._bound.find(call, state, where)
+            shapes = _shapes_of(call, fitted, followed)
+            bound = self._bound.find(call, state, where, shapes)
+            output = self._call(where, bound, unflatten(call.tree, list(fitted)), state, shapes)
         except (Unlike, Unavailable) as difference:
             return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         if not followed:
             self._keep_ready(bound, call, (leaves, fitted), state, training, self._known_layouts(call))
-        try:
-            output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
-        except Unavailable as difference:
-            return self._fall_back(str(difference), arguments, state, training, strict, fallback)
         next(self.counts.program)
         if followed:
             _refuse_second_derivatives(self.name, output)
@@ -133,7 +134,7 @@ class ForgedProgram:
         """
         given, fitted = arguments
         same = all(one is two for one, two in zip(fitted, given))  # noqa: B905
-        if not (self.guard.is_flat and same and bound.is_proven):
+        if not (self.guard.is_flat and same):
             return
         ready = make_ready(bound, fitted, state, training, self.counts, bool(call.fixed or call.ties))
         if ready is not None:
@@ -143,17 +144,30 @@ class ForgedProgram:
         """The strides of what the reference gives in such a call; None where its lengths decide."""
         return None if call.ranges or not self.guard.is_exact else [item.stride for item in call.outputs]
 
-    def _call_first(self, where: torch.device | None, bound: BoundProgram, arguments: Any, state: Any) -> Any:
-        """The program's result; Unavailable where its first call fails, as that of one does that compiles in it."""
+    def _call(
+        self, where: torch.device | None, bound: BoundProgram, arguments: Any, state: list[torch.Tensor], shapes: Any
+    ) -> Any:
+        """The program's result; Unavailable where a first call fails, as that of one does that compiles in it."""
+        known, kind = shapes in bound.done, (str(where), shapes)
+        compiling = contextlib.nullcontext() if kind in self._file.done else self._file.at_first_call()
         try:
-            output = _call_on(where, bound, arguments, state)
+            with compiling:
+                output = _call_on(where, bound, arguments, state)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            if bound.is_proven:
+            if known:
                 raise
+            if self._file.done:
+                # It works, but not for such calls.
+                raise Unavailable(self._file.explain(error)) from error
             raise self._file.fail(error) from error
-        bound.is_proven = True
+        for done in (bound.done, self._file.done):
+            if len(done) >= _MOST_SHAPES:
+                done.clear()
+        bound.done.add(shapes)
+        self._file.done.add(kind)
+        bound.versions = versions_of(state)
         return output
 
     def _fall_back(
@@ -232,15 +246,16 @@ class ForgedProgram:
                 return [_laid_out(one, stride) for one, stride in zip(self._tensors(output), layouts)]  # noqa: B905
         try:
             call, fitted, where = self.guard.fit(leaves, state, training)
-            bound = self._bound.find(call, state, where)
-            layouts = self._known_layouts(call)
-            if layouts is None:
-                layouts = [item.stride() for item in self.run_fake(leaves, state)]
-            self._keep_ready(bound, call, (leaves, fitted), state, training, layouts)
-            output = self._call_first(where, bound, unflatten(call.tree, list(fitted)), state)
+            shapes = _shapes_of(call, fitted, False)
+            bound = self._bound.find(call, state, where, shapes)
+            output = self._call(where, bound, unflatten(call.tree, list(fitted)), state, shapes)
         except (Unlike, Unavailable) as difference:
             arguments = unflatten(self.guard.tree, list(leaves))
             return self._tensors(self._fall_back(str(difference), arguments, state, None, strict, None))
+        layouts = self._known_layouts(call)
+        if layouts is None:
+            layouts = [item.stride() for item in self.run_fake(leaves, state)]
+        self._keep_ready(bound, call, (leaves, fitted), state, training, layouts)
         next(self.counts.program)
         return [_laid_out(one, stride) for one, stride in zip(self._tensors(output), layouts)]  # noqa: B905
 
@@ -283,8 +298,9 @@ class ForgedProgram:
         if self._has_backward:
             try:
                 call, fitted, where = self.guard.fit(leaves, state, self.guard.training)
-                bound = self._bound.find(call, state, where)
-                return _call_on(where, bound, unflatten(call.tree, list(fitted)), state)
+                shapes = _shapes_of(call, fitted, True)
+                bound = self._bound.find(call, state, where, shapes)
+                return self._call(where, bound, unflatten(call.tree, list(fitted)), state, shapes)
             except (Unlike, Unavailable):
                 pass
         return self.run_reference(unflatten(self.guard.tree, list(leaves)), state, self.guard.training)
@@ -295,31 +311,41 @@ class ForgedProgram:
         return leaves
 
     def warmup(self, device: str | torch.device | None = None) -> None:
-        """Compile what has to be, by one call of each kind that was verified, with random numbers."""
+        """Compile what has to be, by calls of each kind that was verified, with random numbers."""
         # The device that such a tensor is really on: of a GPU without a number, the current one.
         where = torch.empty(0, device=device if device is not None else self.guard.device).device
         for call in self.guard.calls:
-            leaves, state = example_of(call, where)
-            with torch.no_grad():
-                self.run_node(leaves, state, True)
+            for pick in range(_picks(call)):
+                leaves, state = example_of(call, where, pick)
+                with torch.no_grad():
+                    self.run_node(leaves, state, True)
 
     def warmup_with(self, state: list[torch.Tensor], training: bool, module: Fallback) -> None:
         """The same with a module's own tensors, as its forward hands them over; NotVerified where they do not fit."""
         where = state[0].device if state else torch.empty(0, device=self.guard.device).device
         fits = [call for call in self.guard.calls if has_lengths_of(state, call)] or self.guard.calls[:1]
         for call in fits:
-            arguments = unflatten(call.tree, example_of(call, where)[0])
-            with torch.no_grad():
-                self.call(arguments, state, training, True, module)
+            for pick in range(_picks(call)):
+                arguments = unflatten(call.tree, example_of(call, where, pick)[0])
+                with torch.no_grad():
+                    self.call(arguments, state, training, True, module)
 
 
 _NUMBERS: dict[str, list[Any]] = {"b": [False, True], "i": [1, 3, 2, 7], "f": [1.0, 0.37, -2.5, 3.0], "s": [""]}
 """Values for arguments that may have any."""
 
 
-def example_of(call: VerifiedCall, where: torch.device) -> tuple[list[Any], list[torch.Tensor]]:
-    """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0."""
-    return _leaves(call, where, 0), [_tensor(layout, call, where, 0) for layout in call.state]
+def example_of(call: VerifiedCall, where: torch.device, pick: int = 0) -> tuple[list[Any], list[torch.Tensor]]:
+    """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0.
+
+    `pick` is one of the lengths of its ranges.
+    """
+    return _leaves(call, where, pick), [_tensor(layout, call, where, pick) for layout in call.state]
+
+
+def _picks(call: VerifiedCall) -> int:
+    """How many examples show what may vary in a call."""
+    return 4 if call.ranges or any(spec[0] == "*" for spec in call.leaves) else 1
 
 
 def has_lengths_of(state: list[torch.Tensor], call: VerifiedCall) -> bool:
@@ -329,8 +355,7 @@ def has_lengths_of(state: list[torch.Tensor], call: VerifiedCall) -> bool:
 
 def examples_of(call: VerifiedCall) -> list[list[Any]]:
     """Leaves without values, as in a verified call: at both ends of its ranges, and at lengths between."""
-    varies = bool(call.ranges) or any(spec[0] == "*" for spec in call.leaves)
-    return [_leaves(call, torch.device("meta"), pick) for pick in range(4 if varies else 1)]
+    return [_leaves(call, torch.device("meta"), pick) for pick in range(_picks(call))]
 
 
 def _leaves(call: VerifiedCall, where: torch.device, pick: int) -> list[Any]:
@@ -380,6 +405,11 @@ def _call_there(where: torch.device | None, bound: BoundProgram, arguments: Any,
         return bound(arguments, state)
     with torch.cuda.device(where):
         return bound(arguments, state)
+
+
+def _shapes_of(call: VerifiedCall, leaves: list[Any], followed: bool) -> Any:
+    """What a program may compile, or keep something, anew for."""
+    return call.number, followed, *(tuple(item.shape) for item in leaves if isinstance(item, torch.Tensor))
 
 
 def _is_followed(item: Any) -> bool:

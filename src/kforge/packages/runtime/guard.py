@@ -22,8 +22,8 @@ _ALIGNMENT = 16
 
 
 CAPTURED = (
-    "a CUDA graph is being captured, and the program was not called with these tensors before, in this thread: call it "
-    "once, or use warmup(model=model), before the capture"
+    "a CUDA graph is being captured, and the program was not called with these shapes and tensors as they are now, in "
+    "this thread: call it once, or use warmup(model=model), before the capture"
 )
 
 

@@ -14,8 +14,8 @@ import json
 import logging
 import os
 import re
-import threading
 import types
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ from typing import Any
 _KEPT = ("cubin", "ptx")
 _NOT_PART = (b"-arch=", b"--gpu-architecture=", b"--include-path=", b"-I")
 """Options that are no part of a kernel's name: the GPU has a place of its own in it, folders are each machine's."""
+
+
+_OWN_HEADER = re.compile(r"^\s*#\s*include\s*\"", re.M)
+_FOR_ONE_GPU = re.compile(r"__CUDA_ARCH_(?:FEAT|SPECIFIC|FAMILY_SPECIFIC)_")
 
 
 class KernelFolder:
@@ -40,19 +44,19 @@ class KernelFolder:
             told = json.loads(file.with_name(f"{name}.json").read_text(encoding="utf-8"))
             own = not hasattr(os, "getuid") or file.lstat().st_uid == os.getuid()
             code = file.read_bytes()
-        except (OSError, ValueError):
+            if not own or file.is_symlink() or told["sha256"] != _hash(code, told["symbols"]):
+                return None
+            return code, {key: value.encode() for key, value in told["symbols"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        if not own or file.is_symlink() or hashlib.sha256(code).hexdigest() != told.get("sha256"):
-            return None
-        return code, {key: value.encode() for key, value in told["symbols"].items()}
 
     def keep(self, name: str, code: bytes, symbols: dict[str, Any]) -> None:
         """Put a kernel into the folder; where that cannot be written, it is compiled again next time."""
-        told = {"sha256": hashlib.sha256(code).hexdigest(), "symbols": symbols}
+        told = {"sha256": _hash(code, symbols), "symbols": symbols}
         with contextlib.suppress(OSError):
             self.path.mkdir(mode=0o700, exist_ok=True)
             for file, data in ((name, code), (f"{name}.json", json.dumps(told).encode())):
-                partial = self.path / f".{file}.{os.getpid()}.{threading.get_ident()}"
+                partial = self.path / f".{uuid.uuid4().hex}"
                 partial.write_bytes(data)
                 os.replace(partial, self.path / file)
 
@@ -99,11 +103,11 @@ class KeptProgram:
             return self._object(target_type, *kept)
         try:
             made = self._compiler().compile(target_type, names)
-        except Exception:
-            later = self._later_kernel(key) if target_type == "cubin" else None
-            if later is None:
+        except Exception as error:
+            other = self._other_kernel(key, error) if target_type == "cubin" else None
+            if other is None:
                 raise
-            return later
+            return other
         symbols = {_text(one): _text(two) for one, two in dict(made.symbol_mapping).items()}
         self._folder.keep(name, bytes(made.code), symbols)
         if target_type == "cubin":
@@ -117,7 +121,11 @@ class KeptProgram:
         return str(self._options.arch).rstrip("af")
 
     def compile_anew(self, architecture: str, target: str) -> None:
-        """Compile it for another GPU, into the folder."""
+        """Compile it for another GPU, into the folder; ValueError where its text is for one GPU alone."""
+        if _FOR_ONE_GPU.search(self._code):
+            raise ValueError(
+                "the program's text asks for features of one GPU alone, and leaves out what others would run"
+            )
         options = copy.copy(self._options)
         options.arch = architecture
         other = KeptProgram(self._core, KernelFolder(self._folder.path), self._code, self._code_type, options)
@@ -136,8 +144,15 @@ class KeptProgram:
         """What the text and its options come to, whatever the GPU; empty where that cannot be told."""
         if target not in _KEPT or self._code_type != "c++" or not isinstance(self._code, str):
             return ""
+        if _OWN_HEADER.search(self._code) or not all(isinstance(name, str) for name in names):
+            # What a header of the program's own says may change while the text does not.
+            return ""
         try:
             options = [item for item in self._options.as_bytes("nvrtc") if not item.startswith(_NOT_PART)]
+            if any(re.match(rb"-+(pre-include|include=|pch|create-pch|use-pch)", item) for item in options):
+                return ""
+            if not all(map(_is_toolkits, _folders(self._options.include_path))):
+                return ""
             if not isinstance(self._options.arch, str) or not re.fullmatch(r"\w+", self._options.arch):
                 return ""
         except Exception:
@@ -146,15 +161,23 @@ class KeptProgram:
         parts = [self._code, *(item.decode() for item in sorted(options)), *map(_text, names)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
-    def _later_kernel(self, key: str) -> Any:
-        """PTX that the driver makes code for this GPU of, if there is some that it can."""
-        for name in self._folder.names(key, "ptx"):
-            made_for = name.split(".")[1]
+    def _other_kernel(self, key: str, error: Exception) -> Any:
+        """What was built for this GPU without its own features, or PTX that the driver makes code for it of, if any."""
+        wanted = str(self._options.arch)
+        names = [f"{key}.{self.plain_architecture}.cubin", *self._folder.names(key, "ptx")]
+        for name in names:
+            made_for, target = name.split(".")[1:]
             kept = self._folder.read(name)
-            if kept is not None and _runs_on(made_for, str(self._options.arch)):
-                message = "there is no compiler here for %s: the driver makes its code of what was built for %s"
-                logging.getLogger(__name__.split(".")[0]).warning(message, self._options.arch, made_for)
-                return self._object("ptx", *kept)
+            if kept is not None and (target == "cubin" or _runs_on(made_for, wanted)):
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                logging.getLogger(__name__.split(".")[0]).warning(
+                    "its kernels cannot be compiled for %s here (%s): what was built for %s is used%s",
+                    wanted,
+                    reason[:200],
+                    made_for,
+                    "" if target == "cubin" else ", and the driver makes its code of that",
+                )
+                return self._object(target, *kept)
         return None
 
     def _object(self, target: str, code: bytes, symbols: dict[str, Any]) -> Any:
@@ -167,7 +190,7 @@ def builtins_for(source: str, folder: KernelFolder) -> dict[str, Any] | None:
 
     None for any other program, and where cuda.core is not installed.
     """
-    if not re.search(r"\bcuda\.core\b", source):
+    if not re.search(r"\bcuda\.core\b|\bfrom\s+cuda\s+import\b", source):
         return None
     try:
         import cuda.core as core
@@ -206,6 +229,24 @@ def _runs_on(made_for: str, architecture: str) -> bool:
     if one is None or other is None:
         return False
     return int(other[1]) == int(one[1]) if one[2] else int(other[1]) >= int(one[1])
+
+
+def _folders(include_path: Any) -> list[str]:
+    """The folders that headers are looked for in."""
+    if not include_path:
+        return []
+    return [str(item) for item in ([include_path] if isinstance(include_path, str) else include_path)]
+
+
+def _is_toolkits(folder: str) -> bool:
+    """Whether a folder of headers is CUDA's own, whose contents are those of the compiler's version."""
+    return bool(re.search(r"/(cuda[^/]*|nvidia)/", f"{folder}/")) or any(
+        os.environ.get(name) and folder.startswith(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH")
+    )
+
+
+def _hash(code: bytes, symbols: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(symbols, sort_keys=True).encode() + b"\0" + code).hexdigest()
 
 
 def _text(name: Any) -> str:

@@ -81,6 +81,8 @@ class Package:
         if model is None:
             self.program.warmup(device)
             return
+        if device is not None:
+            raise ValueError("name a device or a model: a model's modules are on devices already")
         substitution.warmup(model, self.program)
 
     def about(self) -> str:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import types
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ from .nvrtc_kernels import KernelFolder, builtins_for
 
 _FOLDER = "KFORGE_BUILD_DIR"
 _LIBRARIES = "libraries.json"
-_importing = threading.RLock()
-"""The folder is told by a variable of the whole process."""
+_importing: Any = sys.__dict__.setdefault("_kforge_importing", threading.RLock())
+"""The folder is told by a variable of the whole process: one lock for all packages in it."""
 
 
 class Unavailable(Exception):
@@ -47,8 +48,12 @@ class ProgramFile:
         self._home = folder
         self._loaded: dict[str, types.ModuleType] = {}
         self._failed = ""
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        """Where the cache cannot be used."""
         self.kernels: KernelFolder | None = None
         """Where the kernels are that NVRTC compiled, once the program was loaded."""
+        self.done: set[Any] = set()
+        """Calls that gave a result: on which device, of which shapes. In any other it may compile something."""
         self._lock = threading.Lock()
 
     def kind(self, device: torch.device) -> Any:
@@ -69,8 +74,14 @@ class ProgramFile:
 
     def fail(self, error: Exception) -> Unavailable:
         """Take note that the program cannot be had here; what to raise instead."""
-        self._failed = self._explain(error)
+        self._failed = self.explain(error)
         return Unavailable(self._failed)
+
+    @contextlib.contextmanager
+    def at_first_call(self) -> Iterator[None]:
+        """For calls in which the program may compile: where it puts that is told, and what it made is noted."""
+        with _importing, self._building():
+            yield
 
     def _load(self, device: torch.device) -> types.ModuleType:
         # One name for each device: what a GPU's driver has loaded belongs to that GPU.
@@ -81,8 +92,7 @@ class ProgramFile:
         if self._home is None:
             # Triton reads the text of its functions where Python keeps the lines of files.
             linecache.cache[path] = (len(self._source), None, self._source.splitlines(keepends=True), path)
-        folder = cache_folder() / self._name / machine_key(self._source)
-        with _importing, _on(device), self._building(folder) as own, torch.enable_grad():
+        with _importing, _on(device), self._building() as own, torch.enable_grad():
             self.kernels = KernelFolder(own / "nvrtc")
             imports = builtins_for(self._source, self.kernels)
             if imports is not None:
@@ -97,24 +107,16 @@ class ProgramFile:
         return module
 
     @contextlib.contextmanager
-    def _building(self, folder: Path) -> Iterator[Path]:
+    def _building(self) -> Iterator[Path]:
         """KFORGE_BUILD_DIR is a folder that is ours alone, with what came with the package; one process at a time."""
-        try:
-            own_folder(folder)
-        except OSError as error:
-            logging.getLogger(self._name).warning(
-                "%s cannot be used (%s): kernels are compiled into a temporary folder, for this process alone",
-                folder,
-                error.strerror or error,
-            )
-            folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
+        folder = self._folder()
         with _locked(folder / "lock"):
             _forget_others(folder)
             if self._home is not None and self._built:
                 bring_files(self._built, self._home, folder, self._source, self._name)
             before = os.environ.get(_FOLDER)
             os.environ[_FOLDER] = str(folder)
-            if not any(folder.glob("*.so")) and "subprocess" in self._source:
+            if not self._loaded and not any(folder.rglob("*.so")) and "subprocess" in self._source:
                 logging.getLogger(self._name).warning("compiling its kernels for this machine, once, into %s", folder)
             try:
                 yield folder
@@ -125,7 +127,25 @@ class ProgramFile:
                 else:
                     os.environ[_FOLDER] = before
 
-    def _explain(self, error: Exception) -> str:
+    def _folder(self) -> Path:
+        if self._temporary is not None:
+            return Path(self._temporary.name)
+        folder = cache_folder() / self._name / machine_key(self._source)
+        try:
+            own_folder(folder.parent)
+            own_folder(folder)
+        except OSError as error:
+            logging.getLogger(self._name).warning(
+                "%s cannot be used (%s): kernels are compiled into a temporary folder, for this process alone",
+                folder,
+                error.strerror or error,
+            )
+            self._temporary = tempfile.TemporaryDirectory(prefix=f"{self._name}-")
+            return Path(self._temporary.name)
+        return folder
+
+    def explain(self, error: Exception) -> str:
+        """Why the program cannot be had, as a clause."""
         if isinstance(error, FileNotFoundError) and error.filename:
             return (
                 f"there is no {Path(str(error.filename)).name} on this machine to compile the kernels with (install "
@@ -166,8 +186,11 @@ def own_folder(folder: Path) -> None:
 
 def _note_libraries(folder: Path) -> None:
     """Write down what was compiled, so that the next process can tell whether it is still that."""
-    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.so"))}
-    partial = folder / f".libraries.{os.getpid()}"
+    hashes = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*.so"))
+    }
+    partial = folder / f".libraries.{uuid.uuid4().hex}"
     partial.write_text(json.dumps(hashes), encoding="utf-8")
     os.replace(partial, folder / _LIBRARIES)
 
@@ -178,9 +201,10 @@ def _forget_others(folder: Path) -> None:
         known = json.loads((folder / _LIBRARIES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = {}
-    for path in folder.glob("*.so"):
+    for path in folder.rglob("*.so"):
         own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
-        whole = own and not path.is_symlink() and hashlib.sha256(path.read_bytes()).hexdigest() == known.get(path.name)
+        name = path.relative_to(folder).as_posix()
+        whole = own and not path.is_symlink() and hashlib.sha256(path.read_bytes()).hexdigest() == known.get(name)
         if not whole:
             path.unlink()
 

@@ -96,14 +96,15 @@ def make_ready(
         tuple(number for _, _, number in bound.places),
         any(tensor.requires_grad for tensor in tensors),
         where.index if where.type == "cuda" else None,
+        not any(tensor.is_inference() for tensor in state),
     )
     names = [(held, key) for held, key, _ in bound.places]
-    return make(guards.check, training, bound.forward, count, names, guards)
+    return make(guards.check, training, bound, bound.forward, count, names, guards)
 
 
 @functools.cache
 def _compiled(
-    arguments: int, state: int, places: tuple[int, ...], is_followed: bool, device: int | None
+    arguments: int, state: int, places: tuple[int, ...], is_followed: bool, device: int | None, has_versions: bool
 ) -> Callable[..., ReadyCall]:
     """What makes such functions for a number of arguments, a number of tensors and where those go."""
     given = [f"a{number}" for number in range(arguments)]
@@ -119,10 +120,12 @@ def _compiled(
         "default_dtype() is float32",
     ]
     conditions += ["not is_grad_enabled()"] if is_followed else []
-    conditions += [f"current_device() == {device}"] if device is not None else []
+    # What is captured in a CUDA graph is looked at closely, and held against the states of its tensors.
+    conditions += [f"current_device() == {device}", "not is_capturing()"] if device is not None else []
+    versions = f"({''.join(f'{name}._version, ' for name in held)})"
     numbers = range(len(places))
     lines = [
-        "def make(check, wanted, forward, count, names, guards):",
+        "def make(check, wanted, bound, forward, count, names, guards):",
         *(f"    h{number}, k{number} = names[{number}]" for number in numbers),
         "    def call(arguments, state, training):",
         f"        if len(arguments) != {arguments}:",
@@ -135,6 +138,7 @@ def _compiled(
         "            try:",
         f"                return forward({', '.join(given)})",
         "            finally:",
+        *([f"                bound.versions = {versions}"] if device is not None and has_versions else []),
         *(f"                h{number}[k{number}] = None" for number in numbers),
         "                pass",
         "        return ANOTHER",
@@ -150,6 +154,7 @@ def _compiled(
         "dispatch_modes": torch._C._len_torch_dispatch_stack,
         "function_modes": torch._C._len_torch_function_stack,
         "current_device": torch.cuda.current_device,
+        "is_capturing": torch.cuda.is_current_stream_capturing,
     }
     exec(compile("\n".join(lines), f"<a ready call of {arguments} and {state} tensors>", "exec"), names)
     make: Callable[..., ReadyCall] = names["make"]

@@ -73,7 +73,8 @@ class ReferenceFile:
         """A module of this thread without values of its own: those of parameters and buffers come with each call."""
         module: torch.nn.Module | None = getattr(self._mine, "shell", None)
         if module is None:
-            with torch.utils._python_dispatch._disable_current_modes():
+            # Whatever looks into the call that needs it first does not see how it is made.
+            with torch.utils._python_dispatch._disable_current_modes(), _no_transforms():
                 module = self.construct()
                 for part in module.modules():
                     both: tuple[Any, ...] = (part._parameters, part._buffers)
@@ -102,6 +103,15 @@ def cast_module(module: torch.nn.Module, dtype: str) -> torch.nn.Module:
         change: Any = module._apply
         change(lambda tensor: tensor.to(named) if tensor.is_floating_point() else tensor)
     return module
+
+
+def _no_transforms() -> contextlib.AbstractContextManager[Any]:
+    """Outside of every transform of torch.func."""
+    from torch._functorch import pyfunctorch
+
+    clear: Any = getattr(pyfunctorch, "temporarily_clear_interpreter_stack", contextlib.nullcontext)
+    found: contextlib.AbstractContextManager[Any] = clear()
+    return found
 
 
 @contextlib.contextmanager

@@ -165,10 +165,12 @@ def warmup(model: torch.nn.Module, program: ForgedProgram) -> None:
         raise ValueError(f"no module of the model calls {program.name}: apply(model) comes first")
     for part in changed:
         kind: Any = type(part)
-        tensors = {
-            **dict(part.named_parameters(remove_duplicate=False)),
-            **dict(part.named_buffers(remove_duplicate=False)),
-        }
+        own = (*part.named_parameters(remove_duplicate=False), *part.named_buffers(remove_duplicate=False))
+        tensors: dict[str, torch.Tensor] = dict(own)
+        lost = [name for name in kind._kforge_tensors if name not in tensors]
+        if lost or kind._kforge_changed(part):
+            what = f"has no {lost[0]} any more" if lost else "was changed"
+            raise ValueError(f"a {kind._kforge_original.__name__} {what} after apply, and calls the program no longer")
         program.warmup_with([tensors[name] for name in kind._kforge_tensors], part.training, part)
 
 
@@ -177,7 +179,7 @@ def _make_kind(
 ) -> type:
     """A subclass of a module's class, whose forward calls the program."""
     kind: Any = type(module)
-    forward = _write_forward(module, names, is_free, program, strict)
+    forward, was_changed = _write_forward(module, names, is_free, program, strict)
     forward.__doc__ = f"What {kind.__name__} computes, by the program of {program.name} where that was verified."
     forward.__wrapped__ = kind.forward
 
@@ -208,14 +210,16 @@ def _make_kind(
             "_kforge_original": kind,
             "_kforge_program": program,
             "_kforge_tensors": names,
+            "_kforge_changed": was_changed,
         },
     )
 
 
 def _write_forward(
     module: torch.nn.Module, names: tuple[str, ...], is_free: bool, program: ForgedProgram, strict: bool | None
-) -> Any:
-    """A forward with the original's own arguments, which hands them and the module's tensors to the program.
+) -> tuple[Any, Any]:
+    """(A forward with the original's own arguments, which hands them and the module's tensors to the program; whether
+    a module is no longer what was compared.)
 
     It is written out, the values that the module had when it was compared included: every one that is looked for at run
     time would cost as much as a comparison, and a compiler sees what it reads.
@@ -266,10 +270,11 @@ def _write_forward(
         ]
     tensors = "".join(f"t{number}, " for number in range(len(names)))
     keys = "".join(f"_id(t{number}), " for number in range(len(names)))
+    tests = _tests(module, is_free, known)
     lines += [
         *(
             f"    if {test}:\n        return _own(self, 'it was changed after apply', _strict, arguments)"
-            for test in _tests(module, is_free, known)
+            for test in tests
         ),
         *(f"    {short} = {part}" for part, short in holders.items()),
         *reads,
@@ -280,8 +285,9 @@ def _write_forward(
         "                return output",
         f"    return _program(arguments, ({tensors}), self.training, _strict, self)",
     ]
+    lines += ["def was_changed(self):", f"    return bool({' or '.join(f'({test})' for test in tests) or False})"]
     exec(compile("\n".join(lines), f"<forward of a module that calls {program.name}>", "exec"), known)
-    return known["forward"]
+    return known["forward"], known["was_changed"]
 
 
 def _tests(module: torch.nn.Module, is_free: bool, known: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import uuid
 from pathlib import Path
 
 _GROUP = "__grp__"
@@ -47,16 +48,40 @@ def read_kernels(folder: Path) -> dict[str, bytes]:
 
 
 def add_kernels(kernels: dict[str, bytes], folder: Path) -> None:
-    """Put kernels into a cache; what is there already stays. Raises OSError."""
-    # What says that a kernel is whole comes last.
-    for path, data in sorted(kernels.items(), key=lambda item: Path(item[0]).name.startswith(_GROUP)):
-        target = folder / path
-        if target.exists():
+    """Put kernels into a cache; an entry that is whole there already stays. Raises OSError."""
+    entries: dict[str, dict[str, bytes]] = {}
+    for path, data in kernels.items():
+        entry, name = Path(path).parts
+        entries.setdefault(entry, {})[name] = data
+    for entry, files in entries.items():
+        place = folder / entry
+        if _is_whole(place, files):
             continue
-        if target.name.startswith(_GROUP):
-            listed = {name: str(target.parent / name) for name in json.loads(data)["child_paths"]}
-            data = json.dumps({"child_paths": listed}).encode()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        partial.write_bytes(data)
-        os.replace(partial, target)
+        place.mkdir(parents=True, exist_ok=True)
+        # What says that a kernel is whole comes last.
+        for name in sorted(files, key=lambda name: name.startswith(_GROUP)):
+            data = files[name]
+            if name.startswith(_GROUP):
+                listed = {child: str(place / child) for child in json.loads(data)["child_paths"]}
+                data = json.dumps({"child_paths": listed}).encode()
+            partial = place / f".{uuid.uuid4().hex}"
+            partial.write_bytes(data)
+            os.replace(partial, place / name)
+
+
+def _is_whole(place: Path, files: dict[str, bytes]) -> bool:
+    """Whether an entry of the cache has all that it should have, from us or from Triton."""
+    for name, data in files.items():
+        try:
+            found = (place / name).read_bytes()
+            if name.startswith(_GROUP):
+                listed = json.loads(found)["child_paths"]
+                if any(
+                    child not in listed or not Path(listed[child]).exists() for child in json.loads(data)["child_paths"]
+                ):
+                    return False
+            elif len(found) < len(data):
+                return False
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+    return True

@@ -74,8 +74,8 @@ def parse_address(text: str, tls: Path | None = None, insecure: bool = False) ->
     if not is_loopback(host.strip("[]")) and not insecure:
         raise UsageError(
             f"tcp://{host}:{port} is plain TCP beyond this machine: whoever is on the way reads programs and reports, "
-            "and whoever reaches it may run code on every worker. Use tls:// (kforge cluster certificates DIR makes what "
-            "it takes). Where the network is yours alone: --insecure, and for an executor "
+            "and whoever reaches it may run code on every worker. Use tls:// (kforge cluster certificates DIR makes "
+            "what it takes). Where the network is yours alone: --insecure, and for an executor "
             f"dask:tcp://{host}:{port}?{_INSECURE}"
         )
     return ClusterAddress(scheme, host, port, insecure)

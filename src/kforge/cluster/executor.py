@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kforge import registry
 from kforge.cluster.address import ClusterAddress
 from kforge.cluster.job_message import answering_host, check_request, judge_request, read_check, read_report_on
 from kforge.cluster.local_cluster import LocalCluster
-from kforge.errors import KForgeError, ProblemError
+from kforge.errors import HarnessError, KForgeError, ProblemError
 from kforge.execution.base import Tell
 from kforge.types import Job, Problem, Report, Settings
 
 if TYPE_CHECKING:
     from kforge.cluster.link import Link
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.5
 
 
 class ClusterExecutor:
@@ -89,12 +93,24 @@ class LocalClusterExecutor:
     async def run(self, job: Job, tell: Tell) -> Report:
         executor = await self._started(tell)
         async with self._turn():
-            return await executor.run(job, tell)
+            return await self._while_it_lives(executor.run(job, _without_advice(tell)))
 
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         executor = await self._started(lambda _: None)
         async with self._turn():
-            await executor.check_problem(problem, settings)
+            await self._while_it_lives(executor.check_problem(problem, settings))
+
+    async def _while_it_lives(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; HarnessError where a process of the cluster ended meanwhile."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+                reason = self._cluster.ended_reason()
+                if reason:
+                    raise HarnessError(reason)
+            return await task
+        finally:
+            task.cancel()
 
     async def close(self) -> None:
         if self._executor is not None:
@@ -120,3 +136,8 @@ class LocalClusterExecutor:
         if self._of_loop is None or self._of_loop[0] is not loop:
             self._of_loop = (loop, asyncio.Lock(), asyncio.Lock())
         return self._of_loop[1:]
+
+
+def _without_advice(tell: Tell) -> Tell:
+    """The worker of a cluster for a try is about to be there: nobody has to start one."""
+    return lambda words: tell("waiting for the worker to start" if words.startswith("waiting: no worker") else words)

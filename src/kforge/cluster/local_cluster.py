@@ -33,6 +33,13 @@ class LocalCluster:
         self._run("worker", "--scheduler", address.url, "--platforms", self._platform)
         return address
 
+    def ended_reason(self) -> str:
+        """Why it judges no more, without anybody having closed it; empty while it does."""
+        for process in self._processes:
+            if process.poll() is not None:
+                return f"a process of the cluster on this machine ended by itself (exit status {process.returncode})"
+        return ""
+
     def close(self) -> None:
         """End both, the worker first."""
         for process in reversed(self._processes):

@@ -78,7 +78,8 @@ def end_with_input() -> None:
     """End this process when its standard input does: whoever started it is gone."""
 
     def watch() -> None:
-        while sys.stdin.buffer.read(1 << 16):
+        # Not through sys.stdin, whose lock would be held when the interpreter ends.
+        while os.read(0, 1 << 16):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(_HARD_END_SECONDS)

@@ -20,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bundle_maker
 from kforge.cluster.__main__ import end_with_input
-from kforge.cluster.address import parse_address
+from kforge.cluster.address import ClusterAddress, parse_address
+from kforge.cluster.dask_settings import configure_process
 from kforge.cluster.description import DeviceGroup, describe_process
 from kforge.cluster.device_host import DeviceHost
-from kforge.cluster.worker_process import serve
+from kforge.cluster.tasks import set_host
+from kforge.cluster.worker_process import WorkerProcess, serve
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Job, Problem, Report, Settings
 
@@ -72,6 +74,7 @@ def main() -> int:
     parser.add_argument("--tls", type=Path)
     parser.add_argument("--log", type=Path)
     parser.add_argument("--environment", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--fault", default="")
     parser.add_argument("--host", default="")
     parser.add_argument("--kforge", default="")
@@ -85,7 +88,19 @@ def main() -> int:
         object.__setattr__(description, "kforge", options.kforge)
     judge = NullJudge(options)
     host = DeviceHost(description, lambda _: judge)
-    return serve(parse_address(options.address, options.tls), host, say=lambda words: print(words, flush=True))
+    address = parse_address(options.address, options.tls)
+    if options.workers > 1:
+        return asyncio.run(serve_many(address, host, options.workers))
+    return serve(address, host, say=lambda words: print(words, flush=True))
+
+
+async def serve_many(address: ClusterAddress, host: DeviceHost, count: int) -> int:
+    """So many Dask workers in one process, for more of them than there is memory for."""
+    configure_process()
+    set_host(host)
+    serving = [WorkerProcess(address, host, f"{os.getpid()}-{number}") for number in range(count)]
+    await asyncio.gather(*(each._stay_connected() for each in serving))
+    return 0
 
 
 if __name__ == "__main__":

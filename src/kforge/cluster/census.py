@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -75,15 +76,23 @@ class Census:
             if group.platform == platform
         ]
 
+    @functools.cached_property
+    def _slots(self) -> Counter[tuple[str, str]]:
+        """By platform and model. Asked for every job, and of hundreds of workers."""
+        slots: Counter[tuple[str, str]] = Counter()
+        for worker in self.workers:
+            if worker.takes_jobs and worker.description is not None:
+                for group in worker.description.groups:
+                    slots[group.platform, group.model] += group.slots
+        return slots
+
     def slots(self, platform: str, model: str) -> int:
         """How many jobs for a model can be in hand at once."""
-        return sum(group.slots for group in self.groups(platform) if group.model == model)
+        return self._slots[platform, model]
 
     def largest_model(self, platform: str) -> str:
         """The model that has the most places; empty where there is none. Of equals the first by name."""
-        slots: Counter[str] = Counter()
-        for group in self.groups(platform):
-            slots[group.model] += group.slots
+        slots = {model: count for (name, model), count in self._slots.items() if name == platform}
         return min(slots, key=lambda model: (-slots[model], model), default="")
 
     def facts(self, platform: str, model: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kforge import live_module, registry
 from kforge.cluster.description import DeviceGroup, JobInHand, WorkerActivity, WorkerDescription
@@ -26,10 +27,12 @@ from kforge.cluster.job_message import (
 from kforge.cluster.processor_turn import ProcessorTurn
 from kforge.errors import HarnessError, PluginAbsent, WireError
 from kforge.execution.base import Executor, ProblemCheck, Tell
-from kforge.execution.local import LocalExecutor
 from kforge.types import Job, Problem, Report, Settings
 from kforge.visible_text import visible
 from kforge.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from kforge.execution.local import LocalExecutor
 
 OpenGroup = Callable[[DeviceGroup], Executor]
 Say = Callable[[str, str], None]
@@ -41,6 +44,9 @@ _KEPT_ANSWERS = 256
 
 def open_judges(group: DeviceGroup) -> Executor:
     """The judges of a group of devices, in threads of their own; they start with the first job."""
+    # It imports torch.
+    from kforge.execution.local import LocalExecutor
+
     executor = LocalExecutor(group.platform, group.devices, max(1, group.slots // max(1, len(group.devices))))
     if registry.load("platforms", group.platform).device_name(group.devices[0] if group.devices else 0) == "cpu":
         return _InTurn(executor, ProcessorTurn())

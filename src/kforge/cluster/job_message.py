@@ -10,6 +10,7 @@ a program came from) stays with him. A live module's file travels beside the req
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -67,6 +68,7 @@ class ReceivedJob:
     """The version it was packed with."""
 
 
+@functools.cache
 def own_version() -> str:
     """KForge's version, as both sides name it."""
     try:

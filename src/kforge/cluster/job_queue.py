@@ -30,6 +30,8 @@ class QueuedJob:
     """A worker that could not carry it out."""
     begun_on: dict[str, str] = field(default_factory=dict)
     """Worker processes that have begun it -> their hosts; one that handed it back is taken out again."""
+    losses: int = 0
+    """How often its answer was lost on the way."""
     handed_out: bool = False
 
     def tell(self, words: str) -> None:

@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, KilledWorker
 from distributed.client import FutureCancelledError
 
 from kforge.cluster.address import ClusterAddress
 from kforge.cluster.census import Census, read_census
 from kforge.cluster.dask_settings import dask_security, quiet_client
 from kforge.cluster.description import job_resources
+from kforge.cluster.exchange import Exchange
 from kforge.cluster.job_message import JobRequest
 from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.reachability import check_reachable
-from kforge.cluster.tasks import TOPIC, carry_out, describe_cluster
+from kforge.cluster.tasks import TOPIC, describe_cluster
 from kforge.errors import HarnessError, KForgeError
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ _LONGEST_BACKOFF = 10.0
 _SETTLE_SECONDS = 20.0
 """After a new connection, until all workers that live have come back too."""
 _CLOSE_SECONDS = 10.0
+_MOST_LOSSES = 5
+"""How often an answer may be lost on its way, by a scheduler that is there, before that is an error."""
 
 
 class Link:
@@ -54,6 +57,7 @@ class Link:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._models: dict[str, str] = {}
         self._client: Client | None = None
+        self._exchange: Exchange | None = None
         self._census = Census()
         self._census_at = self._connected_at = -1e9
         self._trouble = "connecting to the cluster"
@@ -191,41 +195,28 @@ class Link:
             self._following[job.key] = asyncio.create_task(self._follow(job, priority, self._client))
 
     async def _follow(self, job: QueuedJob, priority: int, client: Client) -> None:
-        future: Future | None = None
+        """Hand a job to the scheduler, and have its answer."""
+        exchange = self._exchange
+        assert exchange is not None
         try:
             if len(job.begun_on) >= MOST_DEATHS and await self._is_poison(job):
                 self._settle(job, _poison_error(job))
                 return
-            future = client.submit(
-                carry_out,
-                job.key,
-                job.request.message,
-                job.request.payload,
-                job.model,
-                key=job.key,
-                resources=job_resources(job.request.platform, job.model),
-                priority=priority,
-                pure=False,
-                workers=self._others(job) or None,
-            )
-            answer = await future
-            self._settle(job, answer if isinstance(answer, bytes) else HarnessError("a worker gave no answer"))
-        except FutureCancelledError:
-            # The scheduler is gone, or was restarted: the job is not.
-            self._queue.take_back(job)
-            await asyncio.sleep(_LOOK_SECONDS)
-        except asyncio.CancelledError:
-            if future is not None and client.status == "running":
-                with contextlib.suppress(Exception):
-                    await asyncio.shield(client.cancel([future]))
-            raise
+            resources = job_resources(job.request.platform, job.model)
+            self._settle(job, await exchange.answer(job, resources, priority, self._others(job)))
         except KilledWorker:
             self._settle(job, _poison_error(job))
+        except (FutureCancelledError, OSError, TimeoutError) as error:
+            # The scheduler is gone or was restarted, or the answer with a worker's host: the job is not.
+            job.losses += client.status == "running"
+            if job.losses < _MOST_LOSSES:
+                self._queue.take_back(job)
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                self._settle(job, _carrying_error(error))
         except Exception as error:
-            self._settle(job, HarnessError(f"the cluster could not carry it out: {type(error).__name__}: {error}"))
+            self._settle(job, _carrying_error(error))
         finally:
-            if future is not None:
-                future.release()
             self._following.pop(job.key, None)
             self._hand_out()
 
@@ -290,6 +281,7 @@ class Link:
     async def _watch(self, client: Client) -> None:
         """Until the scheduler is lost."""
         client.subscribe_topic(TOPIC, self._hear)
+        self._exchange = Exchange(client)
         self._client, self._connected_at, self._census_at = client, time.monotonic(), -1e9
         while client.status == "running":
             lonely = len(self._queue) > self._queue.in_hand and not self._queue.in_hand
@@ -345,8 +337,9 @@ class Link:
         return f"waiting: {self._census.missing_reason(platform, model)}. Start one: {start}"
 
     def _remind_all(self) -> None:
+        missing = {item: self._missing(*item) for item in self._models.items()}
         for job in self._queue:
-            words = self._missing(job.request.platform, job.model)
+            words = missing[job.request.platform, job.model]
             for listener in list(job.listeners):
                 self._remind(listener, words)
 
@@ -384,6 +377,10 @@ class Link:
         if client is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(client.close(timeout=3), 5)
+
+
+def _carrying_error(error: BaseException) -> HarnessError:
+    return HarnessError(f"the cluster could not carry it out: {type(error).__name__}: {error}")
 
 
 def _poison_error(job: QueuedJob) -> HarnessError:

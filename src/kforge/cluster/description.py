@@ -154,5 +154,4 @@ def _groups(name: str, devices: tuple[int, ...], builders: int) -> list[DeviceGr
 
 def device_model(platform: Platform, number: int) -> str:
     """The model of a device, as evidence names it."""
-    model = hardware_name(platform.facts(number)) or platform.name
-    return f"{model}, emulated" if platform.emulated and "emulated" not in model else model
+    return hardware_name(platform.facts(number)) or platform.name

@@ -228,7 +228,8 @@ class Saboteur:
                 self._cluster.add_worker(*_KILLED_WORKER, wait=False)
 
 
-_KILLED_WORKER = ("--seconds", "0.5", "--slots", "2")
+_KILLED_WORKER = ("--seconds", "0.5", "--slots", "2", "--model", "elsewhere")
+"""Of the model that its reports name, so that a resumed run finds it again."""
 _TEMPLATE = """import torch
 import torch.nn as nn
 N = {n}

@@ -247,27 +247,35 @@ class Link:
         backoff = _LOOK_SECONDS
         while True:
             try:
-                client = await self._connect()
-            except (KForgeError, OSError, TimeoutError) as error:
-                self._trouble = f"{error}; trying again"
-                self._remind_all()
-                await asyncio.sleep(backoff)
-                backoff = min(_LONGEST_BACKOFF, 2 * backoff)
-                continue
-            backoff = _LOOK_SECONDS
-            try:
-                await self._watch(client)
-            finally:
-                self._client = None
-                with contextlib.suppress(Exception):
-                    await client._close(fast=True)
-            self._trouble = f"the scheduler at {self._address.url} is gone; trying again"
+                await self._serve_connected()
+                self._trouble = f"the scheduler at {self._address.url} is gone; trying again"
+                backoff = _LOOK_SECONDS
+            except (Exception, asyncio.CancelledError) as error:
+                # Whatever Dask makes of a scheduler that ends in the middle of something: it is asked again.
+                if self._closed:
+                    raise
+                what = str(error) if isinstance(error, KForgeError) else f"{type(error).__name__}: {error}"
+                self._trouble = f"{what}; trying again"
+            self._remind_all()
+            await asyncio.sleep(backoff)
+            backoff = min(_LONGEST_BACKOFF, 2 * backoff)
 
-    async def _connect(self) -> Client:
-        quiet_client()
+    async def _serve_connected(self) -> None:
+        """One connection, until it is lost."""
         await asyncio.to_thread(check_reachable, self._address)
+        client = self._make_client()
+        try:
+            await asyncio.wait_for(_started(client), 2 * _CONNECT_SECONDS)
+            await self._watch(client)
+        finally:
+            self._client = None
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(client._close(fast=True), _CLOSE_SECONDS)
+
+    def _make_client(self) -> Client:
+        quiet_client()
         name = f"kforge-{getpass.getuser()}@{socket.gethostname()}-{os.getpid()}"
-        client = Client(
+        return Client(
             self._address.url,
             asynchronous=True,
             security=dask_security(self._address),
@@ -276,7 +284,6 @@ class Link:
             set_as_default=False,
             direct_to_workers=False,
         )
-        return await client
 
     async def _watch(self, client: Client) -> None:
         """Until the scheduler is lost."""
@@ -287,10 +294,7 @@ class Link:
             lonely = len(self._queue) > self._queue.in_hand and not self._queue.in_hand
             seconds = _CENSUS_SECONDS_ALONE if lonely or not self._models else _CENSUS_SECONDS
             if time.monotonic() - self._census_at >= seconds:
-                try:
-                    await self._look()
-                except (KForgeError, OSError, TimeoutError) as error:
-                    self._trouble = str(error)
+                await self._look()
                 self._hand_out()
                 self._remind_all()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -300,7 +304,8 @@ class Link:
         client = self._client
         if client is None:
             return
-        self._census = read_census(await client.run_on_scheduler(describe_cluster))
+        told = await asyncio.wait_for(client.run_on_scheduler(describe_cluster), _CONNECT_SECONDS)
+        self._census = read_census(told)
         self._census_at = time.monotonic()
         self._signal()
 
@@ -377,6 +382,10 @@ class Link:
         if client is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(client.close(timeout=3), 5)
+
+
+async def _started(client: Client) -> None:
+    await client
 
 
 def _carrying_error(error: BaseException) -> HarnessError:

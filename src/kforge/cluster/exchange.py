@@ -19,7 +19,7 @@ _RELEASE_SECONDS = 0.25
 """Answers that were fetched are given up together: what is said in between would keep the next job waiting."""
 
 
-class Exchange:
+class SchedulerExchange:
     """Of one connection, and gone with it."""
 
     def __init__(self, client: Client) -> None:

@@ -20,7 +20,7 @@ from kforge.cluster.address import ClusterAddress
 from kforge.cluster.census import Census, read_census
 from kforge.cluster.dask_settings import dask_security, quiet_client
 from kforge.cluster.description import job_resources
-from kforge.cluster.exchange import Exchange
+from kforge.cluster.exchange import SchedulerExchange
 from kforge.cluster.job_message import JobRequest
 from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.reachability import check_reachable
@@ -57,7 +57,7 @@ class Link:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._models: dict[str, str] = {}
         self._client: Client | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: SchedulerExchange | None = None
         self._census = Census()
         self._census_at = self._connected_at = -1e9
         self._trouble = "connecting to the cluster"
@@ -288,7 +288,7 @@ class Link:
     async def _watch(self, client: Client) -> None:
         """Until the scheduler is lost."""
         client.subscribe_topic(TOPIC, self._hear)
-        self._exchange = Exchange(client)
+        self._exchange = SchedulerExchange(client)
         self._client, self._connected_at, self._census_at = client, time.monotonic(), -1e9
         while client.status == "running":
             lonely = len(self._queue) > self._queue.in_hand and not self._queue.in_hand

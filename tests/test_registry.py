@@ -23,7 +23,7 @@ def test_built_in_names_are_file_names():
     assert "cpu" in registry.names("platforms")
     assert {"torch_profiler", "perf", "ncu"} <= set(registry.names("profilers"))
     assert set(registry.names("models")) == {"command", "mailbox", "replay"}
-    assert set(registry.names("executors")) == {"bundle", "local"}
+    assert set(registry.names("executors")) == {"bundle", "dask", "local"}
 
 
 def test_every_built_in_plugin_carries_its_own_name():

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from kforge.cli import bench_commands, forge_commands, platform_commands, profile_command
+from kforge.cli import bench_commands, cluster_commands, forge_commands, platform_commands, profile_command
 from kforge.cli.completion import platform_names
 from kforge.cli.option_groups import GroupedCommand
 from kforge.cli.shared_options import BACKWARD, DTYPE
@@ -180,6 +180,8 @@ for _command in (
     bench_commands.report,
     bench_commands.compare,
     profile_command.profile,
+    cluster_commands.worker,
+    cluster_commands.cluster,
 ):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(platform_commands.app, name="platform")

@@ -78,7 +78,9 @@ def bench(
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="What the experiment is called. Default: from what it does.")] = "",
-    executor: Annotated[str, typer.Option(help="Who judges: local (local:0,1 names devices), or bundle:DIR.")] = "",
+    executor: Annotated[
+        str, typer.Option(help="Who judges: local (local:0,1 names devices), bundle:DIR, dask:ADDRESS.")
+    ] = "",
     parallel: Annotated[int, typer.Option(min=0, help="Cells in hand at once; 0: what suits.")] = 0,
     cache: Annotated[str, CACHE] = "",
     concurrency: Annotated[int, CONCURRENCY] = 8,

@@ -14,8 +14,8 @@ from kforge.cli.shared_options import BACKWARD, CACHE, CONCURRENCY, DTYPE, PER_M
 _JSON = typer.Option("--json", help="Print one JSON object.")
 _RUN = typer.Argument(help="A run's name, the beginning of it, or 'last'.")
 _EXECUTOR_HELP = (
-    "Who judges: local (this machine; local:0,1 names its devices), or bundle:DIR (jobs in a folder, for a machine "
-    "without a network)."
+    "Who judges: local (this machine; local:0,1 names its devices), bundle:DIR (jobs in a folder, for a machine "
+    "without a network), or dask:tls://HOST:PORT (the workers of a cluster)."
 )
 _REFERENCE_HELP = (
     "A reference implementation from elsewhere: a file, a platform (its best correct program for this problem in the "

@@ -46,6 +46,15 @@ class ProblemCheck(Protocol):
         ...
 
 
+@runtime_checkable
+class HardwareChoice(Protocol):
+    """What an executor may offer that has devices of several models: programs of one run are judged on one of them."""
+
+    def keep_to_hardware(self, model: str) -> None:
+        """From the first job on: devices that evidence calls so (`Evidence.hardware`). The first choice stays."""
+        ...
+
+
 class ExecutorPlugin:
     """Opens the executors of one name. Subclass it in `execution/plugins/<name>.py`, or in a package of your own.
 

@@ -61,12 +61,16 @@ def variable_named_in(message: str) -> str:
     return match.group(1) if match else ""
 
 
+def is_secret(variable: str) -> bool:
+    """Whether a key may be in that environment variable: a provider's, or one whose name says so."""
+    known = {SERVER_KEY, *(name for group in _VARIABLES.values() for name in group)}
+    return variable in known or variable.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))
+
+
 def secrets() -> tuple[str, ...]:
     """The values of all keys that are set, for keeping them out of messages."""
-    names = {SERVER_KEY, *(name for group in _VARIABLES.values() for name in group)}
-    # Any other provider's key is in a variable that says so.
-    names.update(name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")))
-    return tuple(value for name in sorted(names) if len(value := os.environ.get(name, "")) >= 8)
+    names = sorted(filter(is_secret, os.environ))
+    return tuple(value for name in names if len(value := os.environ.get(name, "")) >= 8)
 
 
 def server_key() -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kforge.execution.base import Executor, HardwareChoice
 from kforge.run.context import RunEnvironment, prepare
 from kforge.run.loop import Loop
 from kforge.run.result import RunResult
-from kforge.types import RunSpec
+from kforge.types import Attempt, RunSpec
 
 
 async def drive_run(spec: RunSpec, environment: RunEnvironment, run: str = "") -> RunResult:
@@ -16,8 +17,17 @@ async def drive_run(spec: RunSpec, environment: RunEnvironment, run: str = "") -
     """
     async with prepare(spec, environment, run) as context:
         store, run = context.store, context.run
-        loop = Loop(context, store.history(run))
+        history = store.history(run)
+        _keep_to_hardware(context.executor, history)
+        loop = Loop(context, history)
         stops = await loop.run()
         context.journal.forget()
         context.finish(stops)
         return RunResult(run, context.spec, loop.history, stops, store.spent(run))
+
+
+def _keep_to_hardware(executor: Executor, history: tuple[Attempt, ...]) -> None:
+    """Programs of one run are compared with each other: what is judged from now on is judged on the same model."""
+    models = [item.verdict.evidence.hardware for item in history if item.verdict.evidence is not None]
+    if isinstance(executor, HardwareChoice) and models and models[0]:
+        executor.keep_to_hardware(models[0])

@@ -585,6 +585,11 @@ class WorkloadResult:
     """Share of time in the candidate's own code; None if it never ran."""
 
 
+def hardware_name(facts: dict[str, str]) -> str:
+    """The model of the hardware that a machine's facts are of: the GPU, or the processor; empty where not known."""
+    return facts.get("gpu") or facts.get("processor") or facts.get("cpu") or ""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Everything needed to believe a verdict, or to run it again and disagree."""
@@ -620,7 +625,7 @@ class Evidence:
     @property
     def hardware(self) -> str:
         """The model of what it ran on: the GPU, or the processor; empty where that is not known."""
-        return self.device.get("gpu") or self.device.get("processor") or self.device.get("cpu") or ""
+        return hardware_name(self.device)
 
     def __repr__(self) -> str:
         return f"<Evidence on {self.candidate!r} against {self.problem!r}>"

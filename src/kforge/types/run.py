@@ -114,7 +114,7 @@ class RunSpec:
     keep_prompts: bool = False
     """Whether the text of prompts is kept in the store; otherwise only its hash."""
     executor: str = "local"
-    """Who judges: local, this machine; bundle:DIR, a folder that is carried to another."""
+    """Who judges: local, this machine; bundle:DIR, a folder that is carried to another; dask:ADDRESS, a cluster."""
 
     def __repr__(self) -> str:
         return f"<RunSpec for {self.problem!r} on {self.platform} by {', '.join(self.models)}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kforge import jsonable
 from kforge.errors import WireError
@@ -22,13 +23,18 @@ def read_report(path: Path, job: Job) -> Report | None:
         raise WireError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise WireError(f"{path} is damaged: it is not whole JSON text") from None
+    return check_report(data, job, str(path))
+
+
+def check_report(data: Any, job: Job, name: str) -> Report:
+    """The report in a JSON value; WireError, with what it is called, where it does not answer this very job."""
     try:
         report = jsonable.decode(Report, data)
     except WireError as error:
-        raise WireError(f"{path} is damaged, or of another version of KForge: {error}") from None
+        raise WireError(f"{name} is damaged, or of another version of KForge: {error}") from None
     reason = _mismatch(report, job)
     if reason:
-        raise WireError(f"{path} does not answer the job: {reason}")
+        raise WireError(f"{name} does not answer the job: {reason}")
     return _without_more(report, job)
 
 

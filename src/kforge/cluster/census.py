@@ -1,0 +1,161 @@
+"""Who is on a cluster, as its scheduler tells: read as hostile data, like everything from the wire."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from kforge import jsonable
+from kforge.cluster.description import DeviceGroup, WorkerActivity, WorkerDescription
+from kforge.errors import WireError
+from kforge.visible_text import visible
+
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class WorkerStanding:
+    """A worker process, as the scheduler knows it."""
+
+    address: str
+    name: str
+    status: str
+    """Dask's word for it: running, paused, closing_gracefully."""
+    silent_seconds: float
+    """Since it was last heard of."""
+    description: WorkerDescription | None
+    """None for one that is not KForge's, or of a version that cannot be read."""
+    activity: WorkerActivity
+
+    @property
+    def process(self) -> str:
+        """What no other worker process is called."""
+        return f"{self.description.host}/{self.description.pid}" if self.description else self.address
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it is handed jobs of this KForge."""
+        return self.status == "running" and self.description is not None and self.description.is_current
+
+
+@dataclass(frozen=True)
+class QueuedCount:
+    """How many jobs of a controller ask for something, in one state."""
+
+    resource: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True)
+class ControllerStanding:
+    """Who asks for reports."""
+
+    name: str
+    jobs: tuple[QueuedCount, ...]
+
+
+@dataclass(frozen=True)
+class Census:
+    """Everybody."""
+
+    workers: tuple[WorkerStanding, ...] = ()
+    controllers: tuple[ControllerStanding, ...] = ()
+    deaths_allowed: int = 0
+
+    def groups(self, platform: str) -> list[DeviceGroup]:
+        """The devices for a platform whose workers take jobs of this KForge."""
+        return [
+            group
+            for worker in self.workers
+            if worker.takes_jobs and worker.description is not None
+            for group in worker.description.groups
+            if group.platform == platform
+        ]
+
+    @functools.cached_property
+    def _slots(self) -> Counter[tuple[str, str]]:
+        """By platform and model. Asked for every job, and of hundreds of workers."""
+        slots: Counter[tuple[str, str]] = Counter()
+        for worker in self.workers:
+            if worker.takes_jobs and worker.description is not None:
+                for group in worker.description.groups:
+                    slots[group.platform, group.model] += group.slots
+        return slots
+
+    def slots(self, platform: str, model: str) -> int:
+        """How many jobs for a model can be in hand at once."""
+        return self._slots[platform, model]
+
+    def largest_model(self, platform: str) -> str:
+        """The model that has the most places; empty where there is none. Of equals the first by name."""
+        slots = {model: count for (name, model), count in self._slots.items() if name == platform}
+        return min(slots, key=lambda model: (-slots[model], model), default="")
+
+    def facts(self, platform: str, model: str) -> dict[str, str]:
+        """What is known of a model, for prompts."""
+        return next((dict(group.facts) for group in self.groups(platform) if group.model == model), {})
+
+    def has_process(self, process: str) -> bool:
+        """Whether a worker process is still there."""
+        return any(worker.process == process for worker in self.workers)
+
+    def missing_reason(self, platform: str, model: str = "") -> str:
+        """Why nobody can carry out a job, and who is there instead."""
+        wanted = f"{platform} on {model}" if model else platform
+        there = Counter(
+            group.platform
+            for worker in self.workers
+            if worker.takes_jobs and worker.description is not None
+            for group in worker.description.groups
+        )
+        others = ", ".join(f"{count} for {name}" for name, count in sorted(there.items()))
+        versions = sorted(
+            {
+                worker.description.kforge
+                for worker in self.workers
+                if worker.description is not None and not worker.description.is_current
+            }
+        )
+        sentence = f"no worker judges for {wanted}; there are: {others or 'none'}"
+        if versions:
+            sentence += f" (and workers of KForge {', '.join(versions)}: install one version on both sides)"
+        return sentence
+
+
+def read_census(data: bytes) -> Census:
+    """What `tasks.describe_cluster` told; WireError for what is no such thing."""
+    try:
+        told = json.loads(data)
+        workers = tuple(_worker(item) for item in told["workers"])
+        controllers = tuple(jsonable.decode(ControllerStanding, item) for item in told["controllers"])
+        deaths = int(told["deaths_allowed"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WireError(f"what the scheduler tells of its cluster cannot be read: {type(error).__name__}") from None
+    return Census(workers, controllers, deaths)
+
+
+def _worker(item: dict[str, Any]) -> WorkerStanding:
+    try:
+        description = jsonable.decode(WorkerDescription, item["description"], ignore_unknown=True)
+    except WireError:
+        description = None
+    try:
+        activity = jsonable.decode(WorkerActivity, item["activity"], ignore_unknown=True)
+    except WireError:
+        activity = WorkerActivity()
+    return WorkerStanding(
+        _short(item["address"]),
+        _short(item["name"]),
+        _short(item["status"]),
+        float(item["silent_seconds"]),
+        description,
+        activity,
+    )
+
+
+def _short(text: Any) -> str:
+    return visible(str(text))[:_LONGEST_NAME]

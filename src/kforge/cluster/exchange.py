@@ -1,0 +1,116 @@
+"""What goes to a scheduler and comes back by way of one client of Dask's: jobs one by one, answers together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from distributed import Client, Future
+from distributed.client import FutureCancelledError
+
+from kforge.cluster.job_queue import QueuedJob
+from kforge.cluster.tasks import carry_out
+
+_FETCHES = 4
+"""Requests for answers at once: each is a connection, and one may have to wait for a worker."""
+_TOGETHER = 64
+"""Answers in one of them at most."""
+_RELEASE_SECONDS = 0.25
+"""Answers that were fetched are given up together: what is said in between would keep the next job waiting."""
+
+
+class SchedulerExchange:
+    """Of one connection, and gone with it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._ready: list[tuple[Future, asyncio.Future[bytes]]] = []
+        self._fetches: set[asyncio.Task[None]] = set()
+        self._done: list[Future] = []
+
+    async def answer(self, job: QueuedJob, resources: dict[str, float], priority: int, workers: list[str]) -> bytes:
+        """A job's answer. Raises what Dask does where there is none; given up, the job is cancelled there too."""
+        await self._make_sure_released(job.key)
+        future = self._client.submit(
+            carry_out,
+            job.key,
+            job.request.message,
+            job.request.payload,
+            job.model,
+            key=job.key,
+            resources=resources,
+            priority=priority,
+            pure=False,
+            workers=workers or None,
+        )
+        try:
+            await _finished(future)
+            if future.status == "error":
+                raise await future.exception()
+            if future.status != "finished":
+                raise FutureCancelledError(job.key, "lost")
+            return await self._fetch(future)
+        except asyncio.CancelledError as error:
+            if not isinstance(error, FutureCancelledError) and self._client.status == "running":
+                with contextlib.suppress(Exception):
+                    await asyncio.shield(self._client.cancel([future]))
+            raise
+        finally:
+            self._release_later(future)
+
+    async def _fetch(self, future: Future) -> bytes:
+        """Beside others that are there: a request for each would be a connection for each."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._ready.append((future, answer))
+        if len(self._fetches) < _FETCHES:
+            task = asyncio.create_task(self._fetch_all())
+            self._fetches.add(task)
+            task.add_done_callback(self._fetches.discard)
+        return await answer
+
+    async def _fetch_all(self) -> None:
+        while self._ready:
+            batch, self._ready = self._ready[:_TOGETHER], self._ready[_TOGETHER:]
+            try:
+                values = await self._client.gather([future for future, _ in batch], direct=False)
+            except (Exception, asyncio.CancelledError) as error:
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(OSError(f"an answer was lost on its way: {error}"))
+                if isinstance(error, asyncio.CancelledError) and not isinstance(error, FutureCancelledError):
+                    raise
+                continue
+            for (_, answer), value in zip(batch, values, strict=True):
+                if not answer.done():
+                    answer.set_result(value if isinstance(value, bytes) else b"")
+
+    def _release_later(self, future: Future) -> None:
+        if not self._done:
+            asyncio.get_running_loop().call_later(_RELEASE_SECONDS, self._release_all)
+        self._done.append(future)
+
+    def _release_all(self) -> None:
+        done, self._done = self._done, []
+        for future in done:
+            with contextlib.suppress(Exception):
+                future.release()
+
+    async def _make_sure_released(self, key: str) -> None:
+        """An answer of a moment ago must not be taken for one to what is asked now."""
+        if any(future.key == key for future in self._done):
+            self._release_all()
+        while key in self._client.futures and self._client.status == "running":
+            await asyncio.sleep(0.001)
+
+
+async def _finished(future: Future) -> None:
+    """Until a future has an end of some kind."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def note(_: Future) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(ended.set)
+
+    future.add_done_callback(note)
+    await ended.wait()

@@ -1,0 +1,143 @@
+"""The executors of clusters: each job is carried out by whichever worker has the device, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kforge import registry
+from kforge.cluster.address import ClusterAddress
+from kforge.cluster.job_message import answering_host, check_request, judge_request, read_check, read_report_on
+from kforge.cluster.local_cluster import LocalCluster
+from kforge.errors import HarnessError, KForgeError, ProblemError
+from kforge.execution.base import Tell
+from kforge.types import Job, Problem, Report, Settings
+
+if TYPE_CHECKING:
+    from kforge.cluster.link import Link
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.5
+
+
+class ClusterExecutor:
+    """Judges for one platform, on one model of device. The connection is made with the first job."""
+
+    def __init__(self, address: ClusterAddress, platform: str) -> None:
+        self._address = address
+        self._platform = platform
+        self._link: Link | None = None
+        self._model = ""
+
+    @property
+    def machine(self) -> asyncio.Lock:
+        """Nothing is timed here: nobody has to wait."""
+        return asyncio.Lock()
+
+    def keep_to_hardware(self, model: str) -> None:
+        """Programs of a run that goes on are compared with those it has: they are judged on the same model."""
+        if self._link is not None:
+            self._link.keep_to(self._platform, model)
+        self._model = self._model or model
+
+    async def run(self, job: Job, tell: Tell) -> Report:
+        request = await asyncio.to_thread(judge_request, job)
+        answer = await self._connection().ask(request, tell)
+        try:
+            return read_report_on(job, answer)
+        except ProblemError:
+            # It is the same everywhere.
+            raise
+        except KForgeError:
+            elsewhere = await self._connection().ask(request, tell, answering_host(answer))
+            if not elsewhere:
+                raise
+        return read_report_on(job, elsewhere)
+
+    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+        """Have a worker run the reference once, before a model is paid for a program."""
+        request = await asyncio.to_thread(check_request, problem, settings, self._platform)
+        read_check(await self._connection().ask(request, lambda _: None))
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.close()
+
+    def _connection(self) -> Link:
+        if self._link is None:
+            # It imports Dask, which naming an executor does without.
+            from kforge.cluster.link import Link
+
+            self._link = Link(self._address)
+            if self._model:
+                self._link.keep_to(self._platform, self._model)
+        return self._link
+
+
+class LocalClusterExecutor:
+    """A cluster of this machine alone, for a try: its processes start with the first job, and end with the executor."""
+
+    def __init__(self, platform: str) -> None:
+        self._platform = platform
+        self._cluster = LocalCluster(platform)
+        self._executor: ClusterExecutor | None = None
+        self._of_loop: tuple[asyncio.AbstractEventLoop, asyncio.Lock, asyncio.Lock] | None = None
+
+    @property
+    def machine(self) -> asyncio.Lock:
+        """Held while this machine's processors judge."""
+        return self._locks()[0]
+
+    async def run(self, job: Job, tell: Tell) -> Report:
+        executor = await self._started(tell)
+        async with self._turn():
+            return await self._while_it_lives(executor.run(job, _without_advice(tell)))
+
+    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+        executor = await self._started(lambda _: None)
+        async with self._turn():
+            await self._while_it_lives(executor.check_problem(problem, settings))
+
+    async def _while_it_lives(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; HarnessError where a process of the cluster ended meanwhile."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+                reason = self._cluster.ended_reason()
+                if reason:
+                    raise HarnessError(reason)
+            return await task
+        finally:
+            task.cancel()
+
+    async def close(self) -> None:
+        if self._executor is not None:
+            await self._executor.close()
+        await asyncio.to_thread(self._cluster.close)
+
+    async def _started(self, tell: Tell) -> ClusterExecutor:
+        async with self._locks()[1]:
+            if self._executor is None:
+                tell("starting a cluster on this machine")
+                address = await asyncio.to_thread(self._cluster.start)
+                self._executor = ClusterExecutor(address, self._platform)
+            return self._executor
+
+    def _turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Where building would disturb the timing, nothing else of this process works beside a judgement."""
+        apart = registry.load("platforms", self._platform).builds_apart
+        return contextlib.nullcontext() if apart else self.machine
+
+    def _locks(self) -> tuple[asyncio.Lock, asyncio.Lock]:
+        """For judging, and for starting: one pair for each event loop, as runs may follow one another in their own."""
+        loop = asyncio.get_running_loop()
+        if self._of_loop is None or self._of_loop[0] is not loop:
+            self._of_loop = (loop, asyncio.Lock(), asyncio.Lock())
+        return self._of_loop[1:]
+
+
+def _without_advice(tell: Tell) -> Tell:
+    """The worker of a cluster for a try is about to be there: nobody has to start one."""
+    return lambda words: tell("waiting for the worker to start" if words.startswith("waiting: no worker") else words)

@@ -1,0 +1,107 @@
+"""A worker whose judge is a function: for tests of everything but the judge. Run as a script, never imported by KForge.
+
+python null_worker.py ADDRESS [--seconds 0] [--slots 1] [--platform cpu] [--model NAME] [--tls DIR] [--log FILE] ...
+
+A program that says POISON ends its worker, FAULT is the machine's fault here, BROKEN a broken problem's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import bundle_maker
+from kforge.cluster.__main__ import end_with_input
+from kforge.cluster.address import ClusterAddress, parse_address
+from kforge.cluster.dask_settings import configure_process
+from kforge.cluster.description import DeviceGroup, describe_process
+from kforge.cluster.device_host import DeviceHost
+from kforge.cluster.tasks import set_host
+from kforge.cluster.worker_process import WorkerProcess, serve
+from kforge.errors import HarnessError, ProblemError
+from kforge.types import Job, Problem, Report, Settings
+
+
+class NullJudge:
+    """Takes so long for each job, and finds every program 1.5 times as fast."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.machine = asyncio.Lock()
+        self._seconds, self._log, self._fault = options.seconds, options.log, options.fault
+        self._environment = options.environment
+
+    async def run(self, job: Job, tell: Any) -> Report:
+        if self._environment is not None:
+            # What a program that is started here finds.
+            self._environment.write_bytes(subprocess.run(["env"], capture_output=True, check=True).stdout)
+        if self._log is not None:
+            with self._log.open("a") as file:
+                file.write(f"{os.getpid()} {job.candidate.id} {job.candidate.source.splitlines()[0]}\n")
+        tell("at it")
+        await asyncio.sleep(self._seconds)
+        source = job.candidate.source
+        if "POISON" in source:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "BROKEN" in source:
+            raise ProblemError("the reference raises")
+        if self._fault or "FAULT" in source:
+            raise HarnessError(self._fault or "the device fell off the bus")
+        return bundle_maker.report_on(job, 1.5)
+
+    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+        if "BROKEN" in problem.source:
+            raise ProblemError("the reference raises")
+
+    async def close(self) -> None:
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--platform", default="cpu")
+    parser.add_argument("--model", default="a null device")
+    parser.add_argument("--tls", type=Path)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--environment", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--host", default="")
+    parser.add_argument("--kforge", default="")
+    options = parser.parse_args()
+    end_with_input()
+    group = DeviceGroup(options.platform, options.model, (0,), options.slots, facts={"processor": options.model})
+    description = describe_process((group,), "process")
+    if options.host:
+        object.__setattr__(description, "host", options.host)
+    if options.kforge:
+        object.__setattr__(description, "kforge", options.kforge)
+    judge = NullJudge(options)
+    host = DeviceHost(description, lambda _: judge)
+    address = parse_address(options.address, options.tls)
+    if options.workers > 1:
+        return asyncio.run(serve_many(address, host, options.workers))
+    return serve(address, host, say=lambda words: print(words, flush=True))
+
+
+async def serve_many(address: ClusterAddress, host: DeviceHost, count: int) -> int:
+    """So many Dask workers in one process, for more of them than there is memory for."""
+    configure_process()
+    set_host(host)
+    serving = [WorkerProcess(address, host, f"{os.getpid()}-{number}") for number in range(count)]
+    await asyncio.gather(*(each._stay_connected() for each in serving))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Who may speak to a cluster, and what those are told who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
+pytest.importorskip("cryptography", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
+
+from cluster_processes import PATIENCE, ClusterProcesses, free_port
+
+from kforge.cluster.address import parse_address
+from kforge.cluster.certificates import make_certificates
+from kforge.cluster.executor import ClusterExecutor
+from kforge.cluster.inquiry import take_census
+from kforge.cluster.reachability import SchedulerUnreachable, check_reachable
+from kforge.types import Candidate, Job, Problem, Report
+
+pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
+
+JOB = Job("one", Problem("sample", "class Model: ..."), Candidate("class ModelNew: ..."))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "own").path
+
+
+@pytest.fixture(scope="module")
+def strange_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "strange").path
+
+
+def test_with_the_clusters_certificates_jobs_are_carried_out(certificates: Path, strange_certificates: Path) -> None:
+    with ClusterProcesses(certificates) as cluster:
+        cluster.add_worker()
+        address = parse_address(cluster.url, certificates)
+        assert len(take_census(address, fresh=True).workers) == 1
+
+        async def work() -> Report:
+            executor = ClusterExecutor(address, "cpu")
+            try:
+                return await asyncio.wait_for(executor.run(JOB, lambda _: None), PATIENCE)
+            finally:
+                await executor.close()
+
+        assert asyncio.run(work()).job == "one"
+        _refuses_strangers(cluster, strange_certificates)
+
+
+def _refuses_strangers(cluster: ClusterProcesses, strange: Path) -> None:
+    """Neither side speaks to one whose certificate another authority signed, nor to one that has none."""
+    with pytest.raises(SchedulerUnreachable, match="do not agree on certificates: its certificate is not of"):
+        check_reachable(parse_address(cluster.url, strange))
+    mixed = strange.parent / "mixed"
+    mixed.mkdir(exist_ok=True)
+    assert cluster.tls is not None
+    for name, source in (("ca.pem", cluster.tls), ("node.pem", strange), ("node.key", strange)):
+        (mixed / name).write_bytes((source / name).read_bytes())
+        (mixed / name).chmod(0o600)
+    with pytest.raises(SchedulerUnreachable, match="do not agree on certificates: it refuses the one in"):
+        check_reachable(parse_address(cluster.url, mixed))
+    with pytest.raises(SchedulerUnreachable, match="is no scheduler without encryption: try tls://"):
+        check_reachable(parse_address(cluster.url.replace("tls", "tcp")), seconds=2)
+    worker = cluster.add_worker("--tls", str(strange), wait=False)
+    worker.wait_for_line("do not agree on certificates")
+    assert len(take_census(parse_address(cluster.url, cluster.tls), fresh=True).workers) == 1
+
+
+def test_a_scheduler_without_encryption_is_not_spoken_to_with_it(certificates: Path) -> None:
+    with ClusterProcesses() as cluster, pytest.raises(SchedulerUnreachable, match="do not agree on certificates"):
+        check_reachable(parse_address(cluster.url.replace("tcp", "tls"), certificates), seconds=5)
+
+
+def test_no_scheduler_and_no_dask_are_told_apart() -> None:
+    port = free_port()
+    with pytest.raises(SchedulerUnreachable, match=r"no scheduler answers at .*Start one there: kforge cluster start"):
+        check_reachable(parse_address(f"tcp://127.0.0.1:{port}"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ending = threading.Thread(target=lambda: listener.accept()[0].close())
+        ending.start()
+        with pytest.raises(SchedulerUnreachable, match="see what else uses that port"):
+            check_reachable(parse_address(f"tcp://127.0.0.1:{listener.getsockname()[1]}"))
+        ending.join()

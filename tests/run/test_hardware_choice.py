@@ -1,0 +1,55 @@
+"""Programs of one run are compared with each other: a run that goes on is judged on the hardware that it began on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import bundle_maker
+import makers
+from kforge.execution.null import NullExecutor
+from kforge.models.scripted import Scripted
+from kforge.run.context import RunEnvironment
+from kforge.run.lifecycle import drive_run
+from kforge.run.model_pool import ModelAccess
+from kforge.spec.run_spec import ResumeOptions
+from kforge.types import Job, Plan, Problem, RunSpec, Verdict
+
+pytestmark = pytest.mark.cpu
+
+
+class SeveralModels(NullExecutor):
+    """Has devices of several models, and notes which was asked for."""
+
+    chosen: list[str]
+
+    def keep_to_hardware(self, model: str) -> None:
+        self.chosen.append(model)
+
+
+def judge(job: Job) -> Verdict:
+    return replace(makers.verdict(1.5), evidence=bundle_maker.report_on(job, 1.0).verdict.evidence)
+
+
+async def _twice(problem: Problem, store: Path) -> list[list[str]]:
+    chosen: list[list[str]] = []
+    run, spec = "", RunSpec(problem, models=("scripted",), plan=Plan(iterations=1))
+    for iterations in (1, 2):
+        executor = SeveralModels(judge)
+        object.__setattr__(executor, "chosen", [])
+        model = Scripted(lambda prompt: makers.reply(f"x + {len(prompt.text)}"))
+        environment = RunEnvironment(store, ModelAccess(models={"scripted": model}), executor=executor)
+        result = await drive_run(ResumeOptions(iterations=iterations).apply_to(spec), environment, run)
+        run, spec = result.run, result.spec
+        assert len(result.history) == iterations
+        chosen.append(executor.chosen)
+    return chosen
+
+
+def test_a_resumed_run_keeps_to_its_hardware(scale_relu: Problem, tmp_path: Path) -> None:
+    first, second = asyncio.run(_twice(scale_relu, tmp_path / "store"))
+    assert first == [], "whichever the executor likes"
+    assert second == ["elsewhere"], "what the evidence of its first program names"

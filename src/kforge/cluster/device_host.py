@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections import deque
@@ -212,6 +213,9 @@ def _with_payload(job: Job, payload: bytes) -> Job:
         raise WireError("the live module's file was damaged on its way")
     folder = Path(tempfile.gettempdir()) / f"kforge-live-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    held = folder.lstat()
+    if not stat.S_ISDIR(held.st_mode) or held.st_uid != os.getuid() or held.st_mode & 0o022:
+        raise HarnessError(f"{folder} on the worker is not its own folder: remove it there")
     path = folder / live_module.file_name(problem.payload_hash)
     if not path.exists():
         write_whole(path, payload)

@@ -5,6 +5,8 @@
     python benchmarks/cluster.py many              200 workers and 20,000 jobs (null judges)
     python benchmarks/cluster.py kills             30 kills of workers and scheduler in an experiment of 300 cells
     python benchmarks/cluster.py judges            two real CPU judges with a core each, against one
+    python benchmarks/cluster.py same              verdicts of a worker beside those of the local executor
+                                                   (--platform cuda: on a GPU)
 
 Ratios are of one run on one machine; the figures are in docs/results/cluster-figures.md.
 """
@@ -34,6 +36,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from cluster_processes import ClusterProcesses
 
 import bundle_maker
+from kforge import registry
 from kforge.cluster.address import parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
@@ -42,6 +45,7 @@ from kforge.experiments.progress import News
 from kforge.experiments.resume_plan import begin
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.models.scripted import Scripted
+from kforge.problems import find
 from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
 from kforge.types import Candidate, Configuration, Experiment, Job, Problem, Prompt, Report, Settings
@@ -337,9 +341,67 @@ def judges(jobs: int) -> None:
     print(f"two judges against one: {rates[2] / rates[1]:.2f} times (bar: 1.7)")
 
 
+def same(platform: str) -> int:
+    """The example kernels of a platform and a program that is wrong, judged here and by a worker; 0 if they agree."""
+    settings = Settings(compile_baseline=False, timing_seconds=0.5)
+    jobs = []
+    for kernel in sorted((ROOT / "examples/kernels" / platform).glob("level*.py")):
+        level, number, _ = kernel.stem.split("_", 2)
+        (problem,) = find(f"bundled:{level}/{number}")
+        text = kernel.read_text()
+        jobs.append(Job(kernel.stem, problem, Candidate(text, platform), settings))
+    reference, example = registry.load("platforms", platform).example()
+    problem = Problem.from_source(reference, "example")
+    wrong = example.replace("class ModelNew", "class Right", 1) + "\n\nclass ModelNew(Right):\n"
+    wrong += "    def forward(self, x):\n        return super().forward(x) + 1\n"
+    jobs += [
+        Job("example", problem, Candidate(example, platform), settings),
+        Job("wrong", problem, Candidate(wrong, platform), settings),
+    ]
+
+    async def here() -> list[Report]:
+        executor = LocalExecutor(platform)
+        try:
+            return await run_jobs_in_turn(executor, jobs)
+        finally:
+            await executor.close()
+
+    async def there(cluster: ClusterProcesses) -> list[Report]:
+        executor = ClusterExecutor(address(cluster), platform)
+        try:
+            return await run_jobs_in_turn(executor, jobs)
+        finally:
+            await executor.close()
+
+    with ClusterProcesses() as cluster:
+        cluster.add_judging_worker("--platforms", platform)
+        theirs = asyncio.run(there(cluster))
+    agree = True
+    for job, mine, other in zip(jobs, asyncio.run(here()), theirs, strict=True):
+        outcomes = mine.verdict.outcome, other.verdict.outcome
+        hardware = {item.verdict.evidence.hardware for item in (mine, other) if item.verdict.evidence is not None}
+        agree &= outcomes[0] is outcomes[1] and len(hardware) <= 1
+        print(f"{job.id:<28} local {shown(mine):<34} cluster {shown(other)}", flush=True)
+    print(f"outcomes {'agree' if agree else 'DIFFER'} on {', '.join(sorted(hardware))}")
+    return 0 if agree else 1
+
+
+async def run_jobs_in_turn(executor: Any, jobs: list[Job]) -> list[Report]:
+    """One after another, so that no two are in hand at once on either side."""
+    return [await executor.run(job, silent) for job in jobs]
+
+
+def shown(report: Report) -> str:
+    verdict = report.verdict
+    if verdict.speedup is None or verdict.interval is None:
+        return verdict.outcome.value
+    return f"{verdict.outcome.value} {verdict.speedup:.2f} ({verdict.interval[0]:.2f} to {verdict.interval[1]:.2f})"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overhead", "workers", "many", "kills", "judges"])
+    parser.add_argument("what", choices=["overhead", "workers", "many", "kills", "judges", "same"])
+    parser.add_argument("--platform", default="cpu", help="for same")
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--kills", type=int, default=30)
@@ -353,6 +415,8 @@ def main() -> int:
         many(given.workers, given.jobs or 20_000)
     elif given.what == "kills":
         return kills(given.jobs or 300, given.kills, given.seed)
+    elif given.what == "same":
+        return same(given.platform)
     else:
         judges(given.jobs or 20)
     return 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kforge import registry
 from kforge.cluster.job_message import FORMAT, own_version
-from kforge.errors import PluginAbsent, UsageError
+from kforge.errors import UsageError
 from kforge.platforms.base import Platform
 from kforge.types.evaluation import hardware_name
 from kforge.worker.bundle_folder import EMULATED, PYTHON
@@ -124,19 +124,11 @@ def describe_process(groups: tuple[DeviceGroup, ...], sandbox: str) -> WorkerDes
 
 def _groups(name: str, devices: tuple[int, ...], builders: int) -> list[DeviceGroup]:
     # It imports torch, which a controller does without.
-    from kforge.worker.judges import usual_builders
+    from kforge.worker.judges import usable_devices, usual_builders
 
     plugin: Platform = registry.load("platforms", name)
-    reason = plugin.unavailable_reason()
-    if reason:
-        raise PluginAbsent(f"platform {name}: {reason}")
-    there = plugin.devices()
-    strange = [number for number in devices if number not in there]
-    if strange:
-        known = ", ".join(map(str, there))
-        raise PluginAbsent(f"platform {name}: no device {strange[0]}; there are: {known}")
     models: dict[str, list[int]] = {}
-    for number in devices or there:
+    for number in usable_devices(plugin, devices):
         models.setdefault(device_model(plugin, number), []).append(number)
     at_once = builders or usual_builders(name)
     return [

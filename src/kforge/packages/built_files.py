@@ -37,9 +37,7 @@ def with_built(
             raise UsageError(f"no GPU is called {architecture!r}: write for example --arch sm_80,sm_100")
     with tempfile.TemporaryDirectory(prefix="kforge-built-") as scratch:
         root, cache, triton = (Path(scratch) / part for part in ("package", "cache", "triton"))
-        write_package(
-            {f"{name}/{path.removeprefix(home)}": files[path] for path in files if path.startswith(home)}, root
-        )
+        _write_module(files, name, home, root)
         failed = _use(name, root, {"KFORGE_PACKAGE_CACHE": str(cache), "TRITON_CACHE_DIR": str(triton)}, architectures)
         asked = [reason for target, reason in failed if target == "cubin"]
         if asked:
@@ -72,14 +70,17 @@ def with_built(
     return whole, [reason for _, reason in failed]
 
 
+def _write_module(files: dict[str, bytes], name: str, home: str, root: Path) -> None:
+    """Write what is imported of a package, so that it can be from this folder."""
+    write_package({f"{name}/{path.removeprefix(home)}": files[path] for path in files if path.startswith(home)}, root)
+
+
 def _check(files: dict[str, bytes], name: str, home: str) -> None:
     """UsageError where the package does not work without a compiler on this very machine."""
     with tempfile.TemporaryDirectory(prefix="kforge-built-") as scratch:
         root, empty = Path(scratch) / "package", Path(scratch) / "bin"
         empty.mkdir()
-        write_package(
-            {f"{name}/{path.removeprefix(home)}": files[path] for path in files if path.startswith(home)}, root
-        )
+        _write_module(files, name, home, root)
         places = {
             "KFORGE_PACKAGE_CACHE": str(Path(scratch) / "cache"),
             "TRITON_CACHE_DIR": str(Path(scratch) / "triton"),

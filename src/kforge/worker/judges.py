@@ -22,15 +22,7 @@ class Judges:
     def __init__(self, platform: str, devices: tuple[int, ...] = ()) -> None:
         """`devices` are numbers; empty for all there are. Each judge starts with its first job."""
         self._platform: Platform = registry.load("platforms", platform)
-        reason = self._platform.unavailable_reason()
-        if reason:
-            raise PluginAbsent(f"platform {platform}: {reason}")
-        there = self._platform.devices()
-        strange = [number for number in devices if number not in there]
-        if strange:
-            known = ", ".join(map(str, there))
-            raise PluginAbsent(f"platform {platform}: no device {strange[0]}; there are: {known}")
-        self.devices = devices or there
+        self.devices = usable_devices(self._platform, devices)
         self._judges: dict[int, Judge] = {}
         self._at_work: Counter[int] = Counter()
         self._home: dict[str, int] = {}
@@ -88,6 +80,19 @@ class Judges:
             if number not in self._judges:
                 self._judges[number] = Judge(self._platform.name, number)
             return self._judges[number]
+
+
+def usable_devices(platform: Platform, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The devices to judge on, all there are if none is named; PluginAbsent for a platform or a device that is not."""
+    reason = platform.unavailable_reason()
+    if reason:
+        raise PluginAbsent(f"platform {platform.name}: {reason}")
+    there = platform.devices()
+    strange = [number for number in wanted if number not in there]
+    if strange:
+        known = ", ".join(map(str, there))
+        raise PluginAbsent(f"platform {platform.name}: no device {strange[0]}; there are: {known}")
+    return wanted or there
 
 
 def usual_builders(platform: str) -> int:

@@ -22,6 +22,7 @@ from kforge.worker.judge import contention
 from kforge.worker.judge.contention import ContentionMeter, choose_groups, free_processors, is_contended
 from kforge.worker.judge.interleaved_timer import InterleavedTimer, Samples
 from kforge.worker.judge.measurement import Measurement
+from kforge.worker.judge.own_processors import usable_processors
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
 
@@ -52,7 +53,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.busy = self.stolen = self.own = self.throttled = 0
         monkeypatch.setattr(contention.time, "perf_counter_ns", lambda: self.now)
-        monkeypatch.setattr(MachineTimes, "now", lambda: MachineTimes(self.busy, self.stolen))
+        monkeypatch.setattr(MachineTimes, "now", lambda processors=None: MachineTimes(self.busy, self.stolen))
         monkeypatch.setattr(contention, "throttled_ns", lambda: self.throttled)
 
 
@@ -90,7 +91,7 @@ def test_a_step_of_the_processors_times_is_nobodys_work(monkeypatch: pytest.Monk
 
 @pytest.mark.pure
 def test_where_nothing_is_told_other_work_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MachineTimes, "now", lambda: None)
+    monkeypatch.setattr(MachineTimes, "now", lambda processors=None: None)
     for text in (b"", b"0.00 0.00 0.00 0/0 0\n"):
         monkeypatch.setattr(contention, "content", lambda path, text=text: text)
         assert contention.other_threads_running() is None
@@ -153,7 +154,7 @@ class FakeTimer(InterleavedTimer):
 
 
 def fake_timer(monkeypatch: pytest.MonkeyPatch, beside: Any) -> Samples:
-    monkeypatch.setattr(MachineTimes, "now", lambda: None)
+    monkeypatch.setattr(MachineTimes, "now", lambda processors=None: None)
     lane: Any = SimpleNamespace(slots=[[]], runner=SimpleNamespace(working_threads=lambda: None))
     return FakeTimer(lane, lane, refresh=lambda: None, seconds=0.05, seeds=lambda: [None], beside=beside).run()
 
@@ -179,7 +180,7 @@ def test_others_who_stay_are_waited_for_within_reason_and_named(monkeypatch: pyt
     samples = fake_timer(monkeypatch, range(10**6))
     assert time.monotonic() - began < 2.0
     assert set(samples.ratios()) == {2.0}
-    assert samples.contended == pytest.approx(1 / contention.usable_processors())
+    assert samples.contended == pytest.approx(1 / usable_processors())
 
 
 @pytest.mark.pure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,7 @@ from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import EvaluationFindings
 from kforge.worker.judge.lane import TimedBlock
 from kforge.worker.judge.measurement import Measurement
+from kforge.worker.judge.own_processors import usable_processors
 from kforge.worker.judge.scheduler_waits import SchedulerTimes
 from kforge.worker.protocol.records import SlotOutput
 
@@ -222,7 +222,7 @@ def test_the_clocks_must_disagree_three_times_before_anybody_is_refused(
 
 @pytest.mark.pure
 def test_who_keeps_all_processors_busy_waits_for_himself() -> None:
-    cores = os.cpu_count() or 1
+    cores = usable_processors()
     began = SchedulerTimes({1: 100, 2: 100}, 0)
     assert began.lost_ns(SchedulerTimes({1: 600, 3: 200}, 0), 1000) == 700
     assert began.lost_ns(SchedulerTimes({1: 600, 3: 200}, cores * 1000 - 50), 1000) == 50

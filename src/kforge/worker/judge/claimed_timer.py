@@ -94,8 +94,10 @@ class ClaimedTimer(InterleavedTimer):
         seeds = self.seeds()
         calls = [(index, index, seeds[index]) for index in order]
         # Afterwards the runner itself may still be at work.
-        self._meter.note([other_threads_running()])
+        beside = other_threads_running()
         block = lane.call(calls, look_at=dice.choice(order))
+        side = "c" if lane is self.candidate else "b"
+        self._meter.note([beside], side, block.taken_ns / block.wall_ns, block.used_ns / block.wall_ns)
         return block.by_slot(order)
 
     def _verify(self, block: TimedBlock, samples: Samples) -> None:

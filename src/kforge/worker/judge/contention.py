@@ -1,15 +1,19 @@
 """Work of others beside a measurement: how much there was in each ABBA group, and which groups a time may rest on.
 
-Two sources, both of the whole machine. How many threads are ready to run is asked right before and right after every
-block, when both sides are stopped and only the judge runs: whoever else is there works beside the block. What that
-misses between two looks shows in the processors' times, which are told in steps of 10 ms, and so over a tenth of a
-second or more; with them what a hypervisor or a quota took. Where neither is told, other work is unknown, not absent.
+Two sources. How many threads are ready to run on the machine is asked right before and right after every block, when
+both sides are stopped and only the judge runs: whoever else is there works beside the block. What that misses between
+two looks shows in the processors' times, which are told in steps of 10 ms, and so over a tenth of a second or more;
+with them what a hypervisor or a quota took. Where neither is told, other work is unknown, not absent.
+
+A judge with processors of its own asks for the times of these. Nobody says where the threads are that a look sees, so
+each look counts for no more than what a side waited for a processor: who works elsewhere makes nobody wait. A program
+can leave its processors in its own blocks and wait for nothing there; in those of the baseline, which is stopped but in
+its turn, it cannot. And what a side uses beyond its processors is others' work: it is on theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,11 +68,6 @@ def _read_throttled(text: bytes) -> int:
     return numbers.get(b"throttled_time", 0) or 1000 * numbers.get(b"throttled_usec", 0)
 
 
-def usable_processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def free_processors(processors: int, threads: int) -> int:
     """How many others may use beside a program of so many threads: half of what it leaves, as two may be one core."""
     return max(0, processors - threads) // 2
@@ -101,31 +100,42 @@ class ContentionMeter:
 
     own_ns: Callable[[], int]
     """Processor time that the judge and both sides have used so far."""
+    own_processors: frozenset[int] | None = None
+    """Where others' work counts; None for the whole machine."""
     others: list[float] = field(default_factory=list)
     """Per group: how many processors' worth of other work there was."""
     is_known: bool = False
     """Whether anything told of other work."""
     _looks: list[int] = field(default_factory=list)
+    _waited: dict[str, list[float]] = field(default_factory=dict)
+    _outside: float = 0.0
     _window: int = 0
     """The first group since the processors' times were last read."""
     _since: _Reading | None = None
 
     def begin(self) -> None:
         """Begin with the first group."""
-        self._looks.clear()
+        self._clear()
         self._since = self._read()
         self.is_known |= self._since.machine is not None
 
-    def note(self, looks: Iterable[int | None]) -> None:
-        """Note how many others were ready to run beside a block; None where nobody said."""
+    def note(self, looks: Iterable[int | None], side: str = "", waited: float = 0.0, used: float = 0.0) -> None:
+        """Note how many others were ready to run beside a block of a side; None where nobody said.
+
+        `waited` is the most that others can have taken of its time, as a part of it; `used`, how many processors it
+        used.
+        """
         known = [running for running in looks if running is not None]
         self.is_known |= bool(known)
         self._looks += known
+        self._waited.setdefault(side, []).append(waited)
+        if self.own_processors is not None:
+            self._outside = max(self._outside, used - len(self.own_processors))
 
     def end_group(self) -> None:
         """End a group, and begin the next."""
-        self.others.append(sum(self._looks) / len(self._looks) if self._looks else 0.0)
-        self._looks.clear()
+        self.others.append(self._seen())
+        self._clear()
         if self._since is not None and time.perf_counter_ns() - self._since.clock_ns > _WINDOW_NS:
             self.settle()
 
@@ -138,8 +148,25 @@ class ContentionMeter:
         self.others[self._window :] = [max(seen, others) for others in self.others[self._window :]]
         self._window, self._since = len(self.others), now
 
+    def _seen(self) -> float:
+        """How many processors' worth of other work the looks of a group tell of."""
+        running = _mean(self._looks)
+        if self.own_processors is None:
+            return running
+        # Of the side that waited most: a program that runs elsewhere waits for nobody, the baseline does.
+        return max(min(running, max(map(_mean, self._waited.values()), default=0.0)), self._outside)
+
+    def _clear(self) -> None:
+        self._looks.clear()
+        self._waited.clear()
+        self._outside = 0.0
+
     def _read(self) -> _Reading:
-        return _Reading(time.perf_counter_ns(), MachineTimes.now(), self.own_ns(), throttled_ns())
+        return _Reading(time.perf_counter_ns(), MachineTimes.now(self.own_processors), self.own_ns(), throttled_ns())
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def _others_between(since: _Reading, now: _Reading) -> float:

@@ -18,7 +18,7 @@ from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.contention import other_threads_running
 from kforge.worker.judge.lane import NONSENSE, InputSets, Lane, bounded_output
 from kforge.worker.judge.runner_handle import RunnerHandle
-from kforge.worker.judge.scheduler_waits import own_wait_ns
+from kforge.worker.judge.scheduler_waits import TurnTimes
 from kforge.worker.protocol.calls import CallRow, MakeTimedCalls, TimedOutputs, call_columns
 from kforge.worker.protocol.keeper import ThreadPlace
 from kforge.worker.protocol.records import HeldOutput, OutputLeaf, SlotOutput
@@ -57,6 +57,10 @@ class HeldBlock:
     """On a device: what was copied of its outputs the moment it was done."""
     beside: tuple[int | None, ...] = ()
     """How many threads of others were ready to run right before and after it, as far as anybody says."""
+    taken_ns: int = 0
+    """The most that others can have taken of it, where they are told from the judge's own work; 0 on a device."""
+    used_ns: int = 0
+    """Processor time that the runner and everything it started used for it; 0 on a device."""
 
 
 class HeldLane(Lane):
@@ -105,16 +109,17 @@ class HeldLane(Lane):
         return self.runner.ask_with_samples(request, self._seconds, lambda: dice.uniform(0.0005, 0.003))[1]
 
     def _run_block(self, calls: Calls, copies: bool, idle: bool) -> HeldBlock:
-        before, own = self.runner.scheduler_times(), own_wait_ns()
         request = MakeTimedCalls(*call_columns(calls), copies=copies, idle=idle)
         beside = [other_threads_running()]
+        before = TurnTimes.now(self.runner)
         answer, wall = self.runner.ask_stopped(request, self._seconds)
-        lost_ns = before.lost_ns(self.runner.scheduler_times(), wall)
+        after = TurnTimes.now(self.runner)
         beside.append(other_threads_running())
-        lost_ns = wall if lost_ns is None else min(wall, lost_ns + own_wait_ns() - own)
         self._wall_ns = wall
         try:
-            return replace(self._read(answer, request.slots, wall, lost_ns), beside=tuple(beside))
+            block = self._read(answer, request.slots, wall, before.lost_ns(after, wall))
+            taken, used = before.taken_ns(after, wall), before.used_ns(after)
+            return replace(block, beside=tuple(beside), taken_ns=taken, used_ns=used)
         except NONSENSE as error:
             raise self._nonsense_error(error) from None
 

@@ -61,7 +61,8 @@ class HostTimer(InterleavedTimer):
             lane = self.candidate if side == "c" else self.baseline
             before = self.candidate.runner.cpu_ns()
             blocks[side] = self._time_block(lane, shuffle_calls(len(slots), seeds), parts)
-            self._meter.note(blocks[side].beside)
+            block = blocks[side]
+            self._meter.note(block.beside, side, block.taken_ns / block.wall_ns, block.used_ns / block.wall_ns)
             if side == "b":
                 self._check_idle(self.candidate.runner.cpu_ns() - before)
         if self.check is not None:

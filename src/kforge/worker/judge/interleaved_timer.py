@@ -22,8 +22,8 @@ from kforge.worker.judge.contention import (
     choose_groups,
     free_processors,
     is_contended,
-    usable_processors,
 )
+from kforge.worker.judge.own_processors import own_processors, usable_processors
 from kforge.worker.judge.scheduler_waits import MachineTimes
 
 _WARM_BLOCKS, _WARM_SECONDS = 3, 0.05
@@ -199,7 +199,7 @@ class InterleavedTimer:
     """Whether other work on the processors takes something from what is timed."""
 
     def __post_init__(self) -> None:
-        self._meter = ContentionMeter(self._own_ns)
+        self._meter = ContentionMeter(self._own_ns, own_processors() if self.on_processor else None)
 
     def run(self) -> Samples:
         """Time ABBA groups until the interval is tight or the time is spent; those beside other work do not count,
@@ -207,7 +207,8 @@ class InterleavedTimer:
         """
         samples = Samples(calls_per_block=len(self.candidate.slots))
         self._warm_up(samples)
-        began, machine, own = time.monotonic(), MachineTimes.now(), self._own_ns()
+        mine = self._meter.own_processors
+        began, machine, own = time.monotonic(), MachineTimes.now(mine), self._own_ns()
         self._meter.begin()
         contended: list[bool] = []
         seconds: list[float] = []
@@ -225,7 +226,7 @@ class InterleavedTimer:
                 contended = self._contended_groups()
                 if self._is_enough(samples, contended, seconds):
                     break
-        later = MachineTimes.now()
+        later = MachineTimes.now(mine)
         if machine is not None and later is not None:
             others_ns = later.busy_ns - machine.busy_ns - (self._own_ns() - own)
             stolen = (later.stolen_ns - machine.stolen_ns) / (1e9 * max(1e-9, time.monotonic() - began))

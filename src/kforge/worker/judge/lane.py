@@ -16,7 +16,7 @@ from kforge.worker.arena import Arena, ArenaLayout, Side
 from kforge.worker.device_memory import DeviceArena
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
-from kforge.worker.judge.scheduler_waits import own_wait_ns
+from kforge.worker.judge.scheduler_waits import TurnTimes
 from kforge.worker.protocol.calls import (
     CallRow,
     CheckedOutputs,
@@ -142,6 +142,10 @@ class TimedBlock:
     sample: SlotSample | None
     lost_ns: int = 0
     """The most that other work on the machine can have added to the judge's clock."""
+    taken_ns: int = 0
+    """The most that others can have taken of it, where they are told from the judge's own work."""
+    used_ns: int = 0
+    """Processor time that the runner and everything it started used for it."""
 
     def by_slot(self, order: list[int]) -> TimedBlock:
         """The same block with its calls in slot order rather than in the order they were made."""
@@ -225,15 +229,16 @@ class Lane:
         `checked` calls are looked at closely, where the platform is emulated.
         """
         request = MakeCheckedCalls(*call_columns(calls), poison=poison, closely=checked, poison_heap=poison_heap)
-        before, own = self.runner.scheduler_times(), own_wait_ns()
+        before = TurnTimes.now(self.runner)
         began = _clock()
         answer = self.runner.ask(request, self._seconds)
         wall = _clock() - began
         sample = self._sample_slot(look_at)
-        lost_ns = before.lost_ns(self.runner.scheduler_times(), wall)
-        lost_ns = wall if lost_ns is None else min(wall, lost_ns + own_wait_ns() - own)
+        after = TurnTimes.now(self.runner)
         try:
-            return replace(_read_block(answer, wall, len(calls), sample), lost_ns=lost_ns)
+            block = _read_block(answer, wall, len(calls), sample)
+            lost, taken = before.lost_ns(after, wall), before.taken_ns(after, wall)
+            return replace(block, lost_ns=lost, taken_ns=taken, used_ns=before.used_ns(after))
         except NONSENSE as error:
             raise self._nonsense_error(error) from None
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 from collections.abc import Callable, Iterable
 
+from kforge.worker.judge.own_processors import siblings_of
 from kforge.worker.judge.process_tree import cpu_ns_of
-from kforge.worker.process_files import content, scheduled_ns, thread_folders
+from kforge.worker.process_files import scheduled_ns, thread_folders
 
 _WORKS = 0.05
 """A thread that used less than this part of what the busiest one used is left where it is."""
@@ -107,13 +107,9 @@ def in_order_of_use(processors: Iterable[int], core_of: Callable[[int], int], ow
     return sorted(ranks, key=lambda processor: (ranks[processor], processor == own, processor))
 
 
-@functools.cache
 def _core_of(processor: int) -> int:
     """The first processor of the core that one is part of; itself where nobody says."""
-    with contextlib.suppress(OSError, ValueError):
-        siblings = content(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list").decode()
-        return int(siblings.replace("-", ",").split(",")[0])
-    return processor
+    return min(siblings_of(processor), default=processor)
 
 
 def _own_processor() -> int | None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
-from kforge.worker.process_files import scheduled_ns, thread_folders
+from kforge.worker.judge.own_processors import usable_processors
+from kforge.worker.process_files import content, scheduled_ns, thread_folders
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -31,7 +34,7 @@ class SchedulerTimes:
         if self.waits is None or later.waits is None:
             return None
         waited = sum(max(0, now - self.waits.get(thread, 0)) for thread, now in later.waits.items())
-        left_by_it = (os.cpu_count() or 1) * passed_ns - (later.cpu_ns - self.cpu_ns)
+        left_by_it = usable_processors() * passed_ns - (later.cpu_ns - self.cpu_ns)
         return max(0, min(waited, left_by_it, passed_ns))
 
 
@@ -52,19 +55,74 @@ def own_wait_ns() -> int:
     return times[1] if times is not None else 0
 
 
+class CountedRunner(Protocol):
+    """A runner of which the kernel tells something."""
+
+    def scheduler_times(self) -> SchedulerTimes:
+        """What it has counted of the runner and of everything it started."""
+
+    def keeper_ns(self) -> int:
+        """Processor time that its keeper has used so far."""
+
+
+@dataclass(frozen=True)
+class TurnTimes:
+    """What the kernel has counted of a runner, of its keeper and of the judge, up to a moment in which it is not its
+    turn."""
+
+    runner: SchedulerTimes
+    judge_wait_ns: int
+    judge_cpu_ns: int
+    """The keeper's time included."""
+    clock_ns: int
+
+    @classmethod
+    def now(cls, runner: CountedRunner) -> TurnTimes:
+        """The times up to now."""
+        times, waited = runner.scheduler_times(), own_wait_ns()
+        return cls(times, waited, runner.keeper_ns() + time.process_time_ns(), time.perf_counter_ns())
+
+    def lost_ns(self, later: TurnTimes, wall_ns: int) -> int:
+        """The most that others can have added to a block of so long in the time between."""
+        lost = self.runner.lost_ns(later.runner, wall_ns)
+        return wall_ns if lost is None else min(wall_ns, lost + later.judge_wait_ns - self.judge_wait_ns)
+
+    def taken_ns(self, later: TurnTimes, wall_ns: int) -> int:
+        """The same without what the judge and the runner took from each other: no more than they left to others."""
+        own = self.used_ns(later) + later.judge_cpu_ns - self.judge_cpu_ns
+        left_by_them = usable_processors() * (later.clock_ns - self.clock_ns) - own
+        return max(0, min(self.lost_ns(later, wall_ns), left_by_them))
+
+    def used_ns(self, later: TurnTimes) -> int:
+        """Processor time that the runner and everything it started used in the time between."""
+        return later.runner.cpu_ns - self.runner.cpu_ns
+
+
 @dataclass(frozen=True)
 class MachineTimes:
-    """What all processors together were used for up to one moment; told in steps of some milliseconds."""
+    """What processors together were used for up to one moment; told in steps of some milliseconds."""
 
     busy_ns: int
     stolen_ns: int
     """What other machines on the same hardware took."""
 
     @classmethod
-    def now(cls) -> MachineTimes | None:
-        """The times up to now; None where the kernel does not say."""
-        with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-            user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, file.readline().split()[1:9])
+    def now(cls, processors: frozenset[int] | None = None) -> MachineTimes | None:
+        """The times up to now, of some processors or of all; None where the kernel does not say."""
+        with contextlib.suppress(OSError):
+            return cls.read(content("/proc/stat"), processors)
+        return None
+
+    @classmethod
+    def read(cls, text: bytes, processors: frozenset[int] | None = None) -> MachineTimes | None:
+        """The times that the kernel's text tells; None where it does not, be it of one processor only."""
+        names = {b"cpu"} if processors is None else {b"cpu%d" % number for number in processors}
+        busy = stolen = found = 0
+        with contextlib.suppress(ValueError):
+            for name, *counts in filter(None, map(bytes.split, text.splitlines())):
+                if name in names:
+                    user, nice, system, _idle, _waiting, interrupts, soft, taken = map(int, counts[:8])
+                    busy, stolen, found = busy + user + nice + system + interrupts + soft, stolen + taken, found + 1
             tick = 1_000_000_000 // _TICKS
-            return cls((user + nice + system + interrupts + soft) * tick, stolen * tick)
+            return cls(busy * tick, stolen * tick) if found == len(names) else None
         return None

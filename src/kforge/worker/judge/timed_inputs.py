@@ -13,10 +13,10 @@ from kforge.worker import trees
 from kforge.worker.arena import ArenaLayout
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import distributions, interleaved_timer
-from kforge.worker.judge.contention import usable_processors
 from kforge.worker.judge.device_lane import DeviceLane
 from kforge.worker.judge.held_lane import HeldLane
 from kforge.worker.judge.lane import InputSets, Lane
+from kforge.worker.judge.own_processors import usable_processors
 from kforge.worker.judge.problem_cases import ProblemCases
 from kforge.worker.judge.runner_handle import RunnerHandle
 

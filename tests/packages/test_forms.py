@@ -154,6 +154,42 @@ def test_gradients_that_were_verified_are_the_programs(make: Make) -> None:
     assert package.stats()["reference"] == 0
 
 
+DEEP = """class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(40))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        return x
+"""
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_network_of_more_tensors_than_an_operator_has_arguments(make: Make, backward: bool) -> None:
+    package = make(problem_text(DEEP, "[torch.randn(4, 8)]"), as_program(DEEP), backward=backward)
+    model = package._package.program.references["reference.py"].construct()
+    state = [item.detach().requires_grad_() for item in model.state_dict().values()]
+    assert len(state) == 80
+    x = torch.randn(4, 8, requires_grad=True)
+    want = model(x)
+    torch.testing.assert_close(package.thing(x, *state), want)
+    sources = [x, *state]
+    gradients = torch.autograd.grad(want.square().sum(), [x, *model.parameters()])
+    torch.testing.assert_close(torch.autograd.grad(package.thing(x, *state).square().sum(), sources), gradients)
+    package.thing(x, *state[:-1], state[-1].detach()).sum().backward()
+    assert state[-1].grad is None
+    assert state[-2].grad is not None
+    torch.library.opcheck(package._package.op, (x, state))
+    changed = torch.nn.Sequential(model)
+    assert package.apply(changed) == ["0"]
+    torch.compiler.reset()
+    compiled = torch.compile(changed, fullgraph=True)
+    torch.testing.assert_close(compiled(x), want)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).square().sum(), [x, *changed.parameters()]), gradients)
+
+
 def test_a_problem_in_half_precision(make: Make) -> None:
     problem = kforge.Problem.from_source(problem_text(TRAINED, "[torch.randn(8, 16)]"), "1_Thing")
     package = make(problem.in_form(ProblemForm("bfloat16")), as_program(TRAINED), dtype="bfloat16")

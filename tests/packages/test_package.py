@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
 import os
@@ -545,6 +546,34 @@ def test_a_package_that_carries_what_was_built_needs_no_compiler(result: kforge.
     )
     assert "'reference': 1" in done.stdout
     assert "is damaged: it is not what was built" in done.stdout
+
+
+LAUNCHER = """
+import os
+import platform
+import shutil
+from pathlib import Path
+
+# As Triton names its libraries: by what `file` says of the interpreter too.
+place = Path(os.environ["TRITON_CACHE_DIR"]) / ("LAUNCHER" + platform.architecture()[1])
+if not (place / "launcher.so").exists():
+    if shutil.which("g++") is None:
+        raise RuntimeError("Failed to find C compiler")
+    place.mkdir(parents=True)
+    (place / "launcher.so").write_bytes(b"launcher")
+"""
+
+
+def test_tritons_libraries_are_carried_for_servers_with_and_without_the_command_file(
+    result: kforge.ForgeResult,
+) -> None:
+    assert result.best is not None
+    winner = Winner.of(result, result.best)
+    like_triton = dataclasses.replace(winner.candidate, source=LAUNCHER + winner.candidate.source)
+    made = package_files(dataclasses.replace(winner, candidate=like_triton), "built_scale")
+    files, _ = with_built(made, "built_scale", "built_scale/")
+    carried = {path.split("/")[-2] for path in files if path.endswith("launcher.so")}
+    assert carried == {"LAUNCHER", "LAUNCHERELF"}
 
 
 def test_keys_do_not_reach_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

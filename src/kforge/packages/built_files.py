@@ -38,7 +38,8 @@ def with_built(
     with tempfile.TemporaryDirectory(prefix="kforge-built-") as scratch:
         root, cache, triton = (Path(scratch) / part for part in ("package", "cache", "triton"))
         _write_module(files, name, home, root)
-        failed = _use(name, root, {"KFORGE_PACKAGE_CACHE": str(cache), "TRITON_CACHE_DIR": str(triton)}, architectures)
+        places = {"KFORGE_PACKAGE_CACHE": str(cache), "TRITON_CACHE_DIR": str(triton)}
+        failed = _use(name, root, places, architectures)
         asked = [reason for target, reason in failed if target == "cubin"]
         if asked:
             raise UsageError(f"the program cannot be compiled for every GPU that was named: {asked[0]}")
@@ -52,7 +53,13 @@ def with_built(
             for path in sorted(place.rglob("*.so"))
         ]
         found += [(NVRTC, "", path.name, path.read_bytes()) for path in nvrtc]
-        found += [(TRITON, triton_key(), path, data) for path, data in read_kernels(triton).items()]
+        kernels = read_kernels(triton)
+        if kernels:
+            # Triton names its libraries by what `file` says of the interpreter too, and many a server has no `file`.
+            for linkage in ("ELF", ""):
+                _use(name, root, places, (), linkage)
+            kernels = read_kernels(triton)
+        found += [(TRITON, triton_key(), path, data) for path, data in kernels.items()]
     if not found:
         raise UsageError("the program leaves nothing compiled that a package could carry: leave out --with-built")
     added: dict[str, bytes] = {}
@@ -86,18 +93,29 @@ def _check(files: dict[str, bytes], name: str, home: str) -> None:
             "TRITON_CACHE_DIR": str(Path(scratch) / "triton"),
         }
         try:
-            _use(name, root, {**places, "PATH": str(empty), "CXX": "", "CC": ""}, ())
+            _use(name, root, {**places, "PATH": str(empty), "CXX": ""}, ())
         except UsageError as error:
             raise UsageError(f"what the program compiles cannot be carried: without a compiler, {error}") from None
 
 
-def _use(name: str, root: Path, places: dict[str, str], architectures: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Have the package compile and run; what NVRTC could not compile for other GPUs: (target, reason)."""
+def _use(
+    name: str, root: Path, places: dict[str, str], architectures: tuple[str, ...], linkage: str | None = None
+) -> list[tuple[str, str]]:
+    """Have the package compile and run; what NVRTC could not compile for other GPUs: (target, reason).
+
+    With a `linkage`, as on a machine where platform.architecture() tells that one.
+    """
+    told = (
+        "import platform; bits = platform.architecture()[0]; "
+        f"platform.architecture = lambda *_, **__: (bits, {linkage!r}); "
+    )
     use = (
         f"import json, {name} as package; program = package._package.program; program.warmup(); "
         "assert package.stats()['program'], package.stats(); kernels = program._file.kernels; "
         f"print(); print(json.dumps(kernels.compile_for({list(architectures)!r}) if kernels else []))"
     )
+    if linkage is not None:
+        use = told + use
     try:
         done = run_package(["-c", use], root, _LONGEST, places)
     except subprocess.TimeoutExpired:

@@ -135,6 +135,12 @@ def _summary(verdict: Verdict) -> list[str]:
     return lines
 
 
+_IN_FLOAT32 = (
+    "PyTorch ran in float32 throughout. Its defaults let cuDNN use TF32 in convolutions, which is less exact and may "
+    "be several times faster: the benchmark times both."
+)
+
+
 def _figures(verdict: Verdict) -> list[str]:
     if verdict.emulated:
         return ["It ran on an emulator, not on the hardware it is for: there is no time and no speedup."]
@@ -163,6 +169,8 @@ def words_of(winner: Winner, made: Description, licence: str) -> dict[str, str]:
     tolerance = max((_TOLERANCES.get(dtype, 0.0) for dtype in dtypes), default=0.0) or 1e-3
     summary = _summary(winner.verdict)
     figures = _figures(winner.verdict)
+    if verified["device"] == "cuda" and "float32" in dtypes and winner.verdict.timing is not None:
+        figures.append(_IN_FLOAT32)
     dependencies = ["torch>=2.6", *made.dependencies]
     if verified["backward"]:
         gradients = "Its first derivatives were verified too."

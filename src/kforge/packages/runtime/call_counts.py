@@ -56,4 +56,4 @@ class CallCounts:
 
 def _value(counter: Any) -> int:
     """What a counter has come to, without moving it."""
-    return int(counter.__reduce__()[1][0])
+    return int(repr(counter).removeprefix("count(").removesuffix(")"))

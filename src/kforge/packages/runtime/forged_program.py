@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 
 from .bound_program import BoundProgram, BoundPrograms, versions_of
 from .call_counts import CallCounts
+from .example_calls import count_of_examples, example_of, has_lengths_of
 from .guard import Guard, Unlike, VerifiedCall, flatten, unflatten
 from .program_file import ProgramFile, Unavailable
 from .ready_call import ANOTHER, ReadyCalls, make_ready
@@ -55,6 +56,8 @@ class ForgedProgram:
         """Whether a call that was not verified is an error wherever nobody says otherwise."""
         self.operator: Callable[..., Any] | None = None
         """torch's operator, once it is registered."""
+        self.takes_list = False
+        """Whether the operator takes the module's tensors as a list."""
         self._file = ProgramFile(name, program, verified.get("built", []), home)
         self._bound = BoundPrograms(self._file, self.references, verified)
         self.ready = ReadyCalls()
@@ -234,8 +237,13 @@ class ForgedProgram:
             if fallback is not None:
                 return fallback._kforge_original.forward(fallback, *arguments)
             return self.run_reference(arguments, state, training)
-        outputs = self.operator(*leaves, *state, strict=self.is_strict if strict is None else strict)
+        strict = self.is_strict if strict is None else strict
+        outputs = self.operator(*self.operator_arguments(leaves, state), strict=strict)
         return unflatten(self._output, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs])
+
+    def operator_arguments(self, leaves: list[Any], state: list[torch.Tensor]) -> list[Any]:
+        """What the operator is called with."""
+        return [*leaves, state] if self.takes_list else [*leaves, *state]
 
     def run_node(self, leaves: list[Any], state: list[torch.Tensor], strict: bool) -> list[torch.Tensor]:
         """What the operator does when it is run: the output's tensors, laid out as the reference lays them out."""
@@ -315,7 +323,7 @@ class ForgedProgram:
         # The device that such a tensor is really on: of a GPU without a number, the current one.
         where = torch.empty(0, device=device if device is not None else self.guard.device).device
         for call in self.guard.calls:
-            for pick in range(_picks(call)):
+            for pick in range(count_of_examples(call)):
                 leaves, state = example_of(call, where, pick)
                 with torch.no_grad():
                     self.run_node(leaves, state, True)
@@ -325,70 +333,10 @@ class ForgedProgram:
         where = state[0].device if state else torch.empty(0, device=self.guard.device).device
         fits = [call for call in self.guard.calls if has_lengths_of(state, call)] or self.guard.calls[:1]
         for call in fits:
-            for pick in range(_picks(call)):
+            for pick in range(count_of_examples(call)):
                 arguments = unflatten(call.tree, example_of(call, where, pick)[0])
                 with torch.no_grad():
                     self.call(arguments, state, training, True, module)
-
-
-_NUMBERS: dict[str, list[Any]] = {"b": [False, True], "i": [1, 3, 2, 7], "f": [1.0, 0.37, -2.5, 3.0], "s": [""]}
-"""Values for arguments that may have any."""
-
-
-def example_of(call: VerifiedCall, where: torch.device, pick: int = 0) -> tuple[list[Any], list[torch.Tensor]]:
-    """Leaves and state that are laid out as in a verified call; floating numbers at random, all others 0.
-
-    `pick` is one of the lengths of its ranges.
-    """
-    return _leaves(call, where, pick), [_tensor(layout, call, where, pick) for layout in call.state]
-
-
-def _picks(call: VerifiedCall) -> int:
-    """How many examples show what may vary in a call."""
-    return 4 if call.ranges or any(spec[0] == "*" for spec in call.leaves) else 1
-
-
-def has_lengths_of(state: list[torch.Tensor], call: VerifiedCall) -> bool:
-    """Whether a module's tensors are as long as in a verified call."""
-    return all(tuple(tensor.shape) == layout.shape for tensor, layout in zip(state, call.state))  # noqa: B905
-
-
-def examples_of(call: VerifiedCall) -> list[list[Any]]:
-    """Leaves without values, as in a verified call: at both ends of its ranges, and at lengths between."""
-    return [_leaves(call, torch.device("meta"), pick) for pick in range(_picks(call))]
-
-
-def _leaves(call: VerifiedCall, where: torch.device, pick: int) -> list[Any]:
-    leaves: list[Any] = []
-    for spec in call.leaves:
-        if spec[0] == "T":
-            leaves.append(_tensor(call.tensors[spec[1]], call, where, pick))
-        elif spec[0] == "n":
-            leaves.append(None)
-        elif spec[0] == "D":
-            leaves.append(getattr(torch, spec[1]))
-        elif spec[0] == "*":
-            values = _NUMBERS[spec[1]]
-            leaves.append(values[pick % len(values)])
-        else:
-            leaves.append({"b": bool, "i": int, "f": float, "c": complex, "s": str}[spec[0]](spec[1]))
-    return leaves
-
-
-def _tensor(layout: Any, call: VerifiedCall, where: torch.device, pick: int) -> torch.Tensor:
-    shape = tuple(length if length >= 0 else _length(call.ranges[-1 - length], pick) for length in layout.shape)
-    if layout.stride is not None:
-        made = torch.empty_strided(shape, layout.stride, dtype=layout.dtype, device=where)
-    else:
-        made = torch.empty(shape, dtype=layout.dtype, device=where)
-    return made.uniform_(-1, 1) if made.is_floating_point() else made.zero_()
-
-
-def _length(span: tuple[int, int, int], pick: int) -> int:
-    """A length of a range: its lowest, its highest, or one between that is no round number if there is one."""
-    values = range(span[0], span[1] + 1, span[2])
-    places = (0, len(values) - 1, len(values) // 3 | 1, 2 * len(values) // 3 | 1)
-    return values[min(places[pick], len(values) - 1)]
 
 
 def _call_on(where: torch.device | None, bound: BoundProgram, arguments: Any, state: list[torch.Tensor]) -> Any:

@@ -153,8 +153,9 @@ def _compiled(
         "is_grad_enabled": torch.is_grad_enabled,
         "dispatch_modes": torch._C._len_torch_dispatch_stack,
         "function_modes": torch._C._len_torch_function_stack,
-        "current_device": torch.cuda.current_device,
-        "is_capturing": torch.cuda.is_current_stream_capturing,
+        # As torch.cuda has them, without a function of Python around; a tensor that is on the device was initialised.
+        "current_device": getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device),
+        "is_capturing": getattr(torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing),
     }
     exec(compile("\n".join(lines), f"<a ready call of {arguments} and {state} tensors>", "exec"), names)
     make: Callable[..., ReadyCall] = names["make"]

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from .forged_program import ForgedProgram, examples_of
+from .example_calls import examples_of
+from .forged_program import ForgedProgram
 from .guard import unflatten
 from .ready_call import ANOTHER
 from .structure import Structure, is_same, named_tensors, own_values, structure_of

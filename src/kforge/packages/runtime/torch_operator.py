@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,15 +13,22 @@ from .forged_program import ForgedProgram
 _new_library: Any = torch.library.Library
 _TYPES = {"T": "Tensor", "n": "Tensor?", "b": "bool", "i": "int", "f": "float", "c": "Scalar", "s": "str"}
 """What a leaf is in a schema."""
+_MOST_ARGUMENTS = 64
+"""Of an operator, as torch has it. The backward pass has two besides those of the forward pass."""
 
 
 def schema(name: str, leaves: list[list[Any]], state: list[dict[str, Any]], outputs: int) -> str:
     """The operator's schema: leaves of the arguments, the module's tensors, and whether a fall-back is an error."""
     kinds = ["ScalarType" if leaf[0] == "D" else _TYPES[leaf[1] if leaf[0] == "*" else leaf[0]] for leaf in leaves]
     parts = [f"{kind} a{number}" for number, kind in enumerate(kinds)]
-    parts += [f"Tensor s{number}" for number in range(len(state))]
+    parts += ["Tensor[] state"] if is_listed(leaves, state) else [f"Tensor s{number}" for number in range(len(state))]
     result = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
     return f"{name}({', '.join([*parts, '*', 'bool strict=False'])}) -> {result}"
+
+
+def is_listed(leaves: list[list[Any]], state: list[dict[str, Any]]) -> bool:
+    """Whether the module's tensors are one argument, a list, as those of a whole network are too many for torch."""
+    return len(leaves) + len(state) + 2 > _MOST_ARGUMENTS
 
 
 def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
@@ -43,10 +51,13 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
             "import one of them, or export this one under another name"
         ) from None
 
+    listed = is_listed(leaves, state)
+
     def result(tensors: list[torch.Tensor]) -> Any:
         return tensors[0] if outputs == 1 else tuple(tensors)
 
-    def run(*flat: Any, strict: bool = False) -> Any:
+    def run(*given: Any, strict: bool = False) -> Any:
+        flat = _spread(given, count, listed)
         inputs = [item for item in flat[:whole] if isinstance(item, torch.Tensor)]
         if forward_ad._current_level >= 0 and any(_is_dual(item) for item in inputs):
             # Nobody else would notice: the result would have no derivative, which counts as nought.
@@ -61,14 +72,15 @@ def register(program: ForgedProgram, namespace: str, gradients: str) -> Any:
             seen.add(place)
         return result(own)
 
-    def fake(*flat: Any, strict: bool = False) -> Any:
+    def fake(*given: Any, strict: bool = False) -> Any:
+        flat = _spread(given, count, listed)
         tensors = program.run_fake(list(flat[:count]), list(flat[count:whole]))
         return result([torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in tensors])
 
     library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{namespace}::{name}", fake, lib=library)
     _register_gradients(program, library, namespace, gradients)
-    program.operator = getattr(getattr(torch.ops, namespace), name).default
+    program.operator, program.takes_list = getattr(getattr(torch.ops, namespace), name).default, listed
     _libraries.append(library)
     return program.operator
 
@@ -81,7 +93,7 @@ def _register_gradients(program: ForgedProgram, library: Any, namespace: str, ho
     """Register the backward pass: an operator of its own, so that a graph has one node for it too."""
     name, state = program.verified["op"], program.verified["state"]
     leaves = program.guard.calls[0].leaves
-    count, whole = len(leaves), len(leaves) + len(state)
+    count, whole, listed = len(leaves), len(leaves) + len(state), is_listed(leaves, state)
     backward = f"{name}_backward"
     given = schema(name, leaves, state, 1).split("(", 1)[1].rsplit(", *,", 1)[0].rsplit("*, bool strict", 1)[0]
     given = given.rstrip(", ")
@@ -92,12 +104,14 @@ def _register_gradients(program: ForgedProgram, library: Any, namespace: str, ho
         "under torch.no_grad(), or export it with --gradients reference"
     )
 
-    def run(gradients: list[torch.Tensor], wanted: list[int], *flat: Any) -> list[torch.Tensor]:
+    def run(gradients: list[torch.Tensor], wanted: list[int], *given: Any) -> list[torch.Tensor]:
+        flat = _spread(given, count, listed)
         if how == "error" and not program.verified["backward"]:
             raise RuntimeError(sentence)
         return program.run_gradients(list(flat[:count]), list(flat[count:whole]), list(gradients), list(wanted))
 
-    def fake(gradients: list[torch.Tensor], wanted: list[int], *flat: Any) -> list[torch.Tensor]:
+    def fake(gradients: list[torch.Tensor], wanted: list[int], *given: Any) -> list[torch.Tensor]:
+        flat = _spread(given, count, listed)
         return [torch.empty_like(flat[index]) for index in wanted]
 
     library.impl(backward, run, "CompositeExplicitAutograd")
@@ -105,9 +119,9 @@ def _register_gradients(program: ForgedProgram, library: Any, namespace: str, ho
     operator = getattr(getattr(torch.ops, namespace), backward).default
 
     def remember(context: Any, inputs: tuple[Any, ...], output: Any, **named: Any) -> None:
-        tensors = [item if isinstance(item, torch.Tensor) else None for item in inputs[:whole]]
-        context.save_for_backward(*tensors)
-        context.others = [None if isinstance(item, torch.Tensor) else item for item in inputs[:whole]]
+        flat = _spread(inputs, count, listed)[:whole]
+        context.save_for_backward(*(item if isinstance(item, torch.Tensor) else None for item in flat))
+        context.others = [None if isinstance(item, torch.Tensor) else item for item in flat]
         context.shapes = [output] if isinstance(output, torch.Tensor) else list(output)
         context.shapes = [(item.shape, item.dtype, item.device) for item in context.shapes]
 
@@ -119,24 +133,31 @@ def _register_gradients(program: ForgedProgram, library: Any, namespace: str, ho
             other if saved is None else saved
             for saved, other in zip(context.saved_tensors, context.others)  # noqa: B905
         ]
-        wanted = [
-            index
-            for index, item in enumerate(flat)
-            if context.needs_input_grad[index] and isinstance(item, torch.Tensor)
-        ]
+        asked = _spread(context.needs_input_grad, count, listed)
+        wanted = [index for index, item in enumerate(flat) if asked[index] and isinstance(item, torch.Tensor)]
         whole_gradients = [
             torch.zeros(shape, dtype=dtype, device=device) if gradient is None else gradient
             for gradient, (shape, dtype, device) in zip(gradients, context.shapes)  # noqa: B905
         ]
-        found = operator(whole_gradients, wanted, *flat)
+        found = operator(whole_gradients, wanted, *_gathered(flat, count, listed))
         answer: list[Any] = [None] * len(flat)
         for index, gradient in zip(wanted, found):  # noqa: B905
             answer[index] = gradient
-        return tuple(answer)
+        return tuple(_gathered(answer, count, listed))
 
     torch.library.register_autograd(
         f"{namespace}::{name}", differentiate, setup_context=_keyword(remember), lib=library
     )
+
+
+def _spread(given: Sequence[Any], count: int, listed: bool) -> list[Any]:
+    """Arguments one by one, where the module's tensors may be a list behind the others."""
+    return [*given[:count], *given[count], *given[count + 1 :]] if listed else list(given)
+
+
+def _gathered(flat: list[Any], count: int, listed: bool) -> list[Any]:
+    """The same back again."""
+    return [*flat[:count], flat[count:]] if listed else flat
 
 
 def _keyword(remember: Any) -> Any:

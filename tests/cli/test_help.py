@@ -64,3 +64,10 @@ def test_a_shell_can_complete_commands_options_and_values() -> None:
     assert "forge" in offered("kforge fo")
     assert "--iterations" in offered("kforge forge --it")
     assert offered("kforge forge --platform tri") == ["triton"]
+
+
+def test_the_options_of_a_worker_stand_together() -> None:
+    text = kforge("worker", "--help").stdout
+    assert "Configurations" not in text
+    assert "Judging" not in text
+    assert "--name" in text.partition("Options")[2]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kforge.errors import PlatformFault, WireError
 from kforge.worker.judge.runner_handle import ProgramError, RunnerHandle, RunnerLost, acknowledge
-from kforge.worker.protocol import calls, keeper, program
+from kforge.worker.protocol import calls, compiler, keeper, program
 from kforge.worker.protocol.base import (
     PLATFORM_PHASE,
     REQUESTS,
@@ -140,7 +140,7 @@ def test_every_answer_survives_the_wire(answer: Any, findings: list[RunnerFindin
 
 
 def test_there_is_a_record_for_each_operation_under_a_name_of_its_own() -> None:
-    told = [getattr(module, name) for module in (program, calls, keeper) for name in vars(module)]
+    told = [getattr(module, name) for module in (program, calls, compiler, keeper) for name in vars(module)]
     defined = {kind for kind in told if isinstance(kind, type) and issubclass(kind, PeerRequest)} - {PeerRequest}
     assert set(REQUESTS.values()) == defined
     assert all(REQUESTS[kind.operation] is kind for kind in defined)

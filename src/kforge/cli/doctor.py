@@ -19,9 +19,11 @@ from rich.table import Table
 from kforge import registry
 from kforge.cli.screen import Screen
 from kforge.errors import KForgeError
+from kforge.execution import nvrtc_availability
 from kforge.execution.base import ExecutorPlugin
 from kforge.models import keys
 from kforge.models.base import ModelPlugin
+from kforge.platforms._nvidia.run_time_compiler import nvrtc_version
 from kforge.profilers.base import Profiler
 from kforge.worker.sandbox import levels
 
@@ -52,7 +54,7 @@ def examine() -> dict[str, Any]:
         "python": machine.python_version(),
         "torch": importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
         "platforms": _examine_each("platforms", _platform),
-        "compilers": {name: _tool(name, cure) for name, cure in _TOOLS},
+        "compilers": {**{name: _tool(name, cure) for name, cure in _TOOLS}, "nvrtc": _run_time_compiler()},
         "profilers": _examine_each("profilers", lambda name: _state(registry.load("profilers", name))),
         "sandbox": sandbox,
         "models": {**_providers(), **_examine_each("models", lambda name: _state(registry.load("models", name)))},
@@ -121,6 +123,12 @@ def _torch_missing() -> str:
 def _tool(name: str, cure: str) -> dict[str, str]:
     path = shutil.which(name)
     return {"absent": "" if path else f"not found ({cure})", "detail": path or ""}
+
+
+def _run_time_compiler() -> dict[str, str]:
+    """Whether programs for CUDA are compiled here before they travel to another machine."""
+    detail = f"{nvrtc_version()}: programs for cuda are compiled here before they go to a bundle or a cluster"
+    return {"absent": nvrtc_availability.unavailable_reason(), "detail": detail}
 
 
 def _print(console: Console, report: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ GROUPS = {
     "Configurations": ("preset", "setting", "name", "presets", "listing", "dry_run", "fresh", "parallel"),
 }
 """What stands together in a command's help; whatever is named nowhere here comes last."""
+UNGROUPED = frozenset({"worker"})
+"""Commands of few options, which stand together whatever theirs are called like elsewhere."""
 _OTHERS = "Options"
 
 
@@ -28,7 +30,8 @@ class GroupedCommand(TyperCommand):
     """A command that lists its options in groups, in the order they are declared."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        titles = {name: title for title, names in GROUPS.items() for name in names}
+        groups = {} if self.name in UNGROUPED else GROUPS
+        titles = {name: title for title, names in groups.items() for name in names}
         records: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS, _OTHERS)}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

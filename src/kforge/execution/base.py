@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from kforge.errors import KForgeError
-from kforge.types import Job, Problem, Report, Settings
+from kforge.types import Job, Problem, Report, Settings, Verdict
 
 Tell = Callable[[str], None]
 """Told what is being done, in a few words."""
@@ -53,6 +53,23 @@ class HardwareChoice(Protocol):
     def keep_to_hardware(self, model: str) -> None:
         """From the first job on: devices that evidence calls so (`Evidence.hardware`). The first choice stays."""
         ...
+
+
+@runtime_checkable
+class HostChoice(Protocol):
+    """What an executor may offer whose jobs are carried out by several hosts: another one for a second measurement."""
+
+    async def run_apart(self, job: Job, tell: Tell, host: str) -> Report:
+        """As `run`, by another host than that (`Evidence.host`) where there is one; else by whichever there is."""
+        ...
+
+
+async def run_apart(executor: Executor, job: Job, tell: Tell, verdict: Verdict) -> Report:
+    """A further report on a job, by another host than an earlier verdict is from, where the executor has several."""
+    host = verdict.evidence.host if verdict.evidence else ""
+    if host and isinstance(executor, HostChoice):
+        return await executor.run_apart(job, tell, host)
+    return await executor.run(job, tell)
 
 
 class ExecutorPlugin:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kforge import registry
 from kforge.errors import KForgeError, PluginAbsent, UsageError
 from kforge.execution.base import ExecutorPlugin
+from kforge.execution.early_compilation import split_option
 
 LOCAL = "local"
 BUNDLE = "bundle"
@@ -80,4 +81,4 @@ def check_executor(name: str, platform: str) -> None:
 def folder_of(name: str) -> Path | None:
     """A bundle's folder; None for any other executor."""
     plugin, argument = parse_executor(name)
-    return Path(argument) if plugin.name == BUNDLE else None
+    return Path(split_option(argument)[0]) if plugin.name == BUNDLE else None

@@ -121,6 +121,10 @@ class BundleFolder:
         if not path.exists() or path.read_bytes() != data:
             self._write(f"jobs/{name}.json", data)
 
+    def has_job(self, job: Job) -> bool:
+        """Whether the job was left here before."""
+        return self._job_file(self.name(job)).exists()
+
     def _with_profiles_asked_before(self, job: Job, path: Path) -> Job:
         """The job, with the profiles that the same job in this file asks for as well, and of slower programs too."""
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from kforge.errors import UsageError
 from kforge.execution.base import Executor, ExecutorPlugin
 from kforge.execution.bundle import BundleExecutor
+from kforge.execution.early_compilation import early_compilation, split_option, with_option
 from kforge.worker.bundle_folder import BundleFolder
 
 
@@ -17,10 +18,10 @@ class BundlePlugin(ExecutorPlugin):
     leaves_jobs = True
 
     def open(self, argument: str, platform: str) -> Executor:
-        return BundleExecutor(self.folder(argument))
+        return BundleExecutor(self.folder(argument), early_compilation(platform, split_option(argument)[1]))
 
     def canonical(self, argument: str) -> str:
-        return str(self.folder(argument))
+        return with_option(str(self.folder(argument)), split_option(argument)[1])
 
     def check(self, argument: str, platform: str) -> None:
         """What the machine over there lacks is for its worker to say."""
@@ -31,9 +32,10 @@ class BundlePlugin(ExecutorPlugin):
 
     def folder(self, argument: str) -> Path:
         """The bundle's folder, by its whole path; UsageError if none is named."""
-        if not argument.strip():
+        place, _ = split_option(argument)
+        if not place.strip():
             raise UsageError("a bundle is a folder: write for example --executor bundle:DIR")
-        return Path(argument).expanduser().absolute()
+        return Path(place).expanduser().absolute()
 
 
 PLUGIN = BundlePlugin()

@@ -8,6 +8,7 @@ from kforge import registry
 from kforge.cluster.address import canonical_address, parse_address
 from kforge.errors import HarnessError, PluginAbsent
 from kforge.execution.base import Executor, ExecutorPlugin
+from kforge.execution.early_compilation import early_compilation, split_option, with_option
 from kforge.worker.bundle_folder import EMULATED
 
 
@@ -25,31 +26,38 @@ class DaskPlugin(ExecutorPlugin):
         # It is loaded where a cluster is used, and not where executors are listed.
         from kforge.cluster.executor import ClusterExecutor, LocalClusterExecutor
 
-        return ClusterExecutor(parse_address(argument), platform) if argument else LocalClusterExecutor(platform)
+        place, off = split_option(argument)
+        if not place:
+            # The device is here: no trip is saved, and compiling would only be in the way of what is timed.
+            return LocalClusterExecutor(platform)
+        return ClusterExecutor(parse_address(place), platform, early_compilation(platform, off))
 
     def canonical(self, argument: str) -> str:
-        return canonical_address(argument) if argument else ""
+        place, off = split_option(argument)
+        return with_option(canonical_address(place), off) if place else ""
 
     def check(self, argument: str, platform: str) -> None:
         """That a scheduler answers. Which workers are there may change: a job waits for one."""
-        if not argument:
+        place, _ = split_option(argument)
+        if not place:
             reason = registry.load("platforms", platform).unavailable_reason()
             if reason:
                 raise PluginAbsent(f"platform {platform}: {reason}")
             return
         from kforge.cluster.inquiry import take_census
 
-        take_census(parse_address(argument))
+        take_census(parse_address(place))
 
     def facts(self, argument: str, platform: str) -> dict[str, str]:
         """Of the model of device that has the most places now, where a run's programs will be judged."""
-        if not argument:
+        place, _ = split_option(argument)
+        if not place:
             plugin = registry.load("platforms", platform)
             return plugin.facts() | ({EMULATED: "yes"} if plugin.emulated else {})
         from kforge.cluster.inquiry import take_census
 
         try:
-            census = take_census(parse_address(argument))
+            census = take_census(parse_address(place))
         except HarnessError:
             return {}
         return census.facts(platform, census.largest_model(platform))

@@ -54,6 +54,10 @@ class NvidiaGpu(Platform):
     """The Python module its programs are written with."""
     needed_cure = ""
 
+    def language_facts(self) -> dict[str, str]:
+        """What is to be known beside the device: of the compiler of the platform's language."""
+        return {}
+
     def unavailable_reason(self) -> str:
         try:
             gpus = driver.gpus()
@@ -204,7 +208,7 @@ class NvidiaGpu(Platform):
         try:
             gpu = self._gpu(number)
         except (driver.NoDriver, IndexError):
-            return dict.fromkeys(_FACTS, "unknown")
+            return dict.fromkeys((*_FACTS, *self.language_facts()), "unknown")
         have, clock = gpu.attributes, gpu.attributes["clock_khz"] * 1000
         tensor = _TENSOR_FLOPS.get(gpu.capability[0], 0) * have["multiprocessors"] * clock
         lanes = 64 if gpu.capability in ((7, 0), (7, 5), (8, 0)) else 128
@@ -227,6 +231,7 @@ class NvidiaGpu(Platform):
             "driver": monitor.driver_version() or "unknown",
             "toolkit": self.compilers().get("nvcc", "none"),
             "include": f"{toolkit()}/include" if toolkit() else "none",
+            **self.language_facts(),
         }
 
     def _gpu(self, number: int) -> driver.Gpu:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kforge.platforms._emulated import Emulated
 from kforge.platforms._nvidia import driver
 from kforge.platforms._nvidia.gpu import NvidiaGpu
+from kforge.platforms._nvidia.run_time_compiler import nvrtc_version
 from kforge.platforms.base import Dialect, Platform
 
 
@@ -37,6 +38,9 @@ class Cuda(NvidiaGpu):
         "functions": "`expf`, `rsqrtf`, `fmaxf`, `tanhf`",
         "double": "`double`",
     }
+
+    def language_facts(self) -> dict[str, str]:
+        return {"nvrtc": nvrtc_version() or "unknown"}
 
 
 class EmulatedCuda(Emulated):

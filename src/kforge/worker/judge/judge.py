@@ -31,6 +31,7 @@ from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
 from kforge.worker.judge.evaluation import Evaluation, Progress
 from kforge.worker.judge.lease import Lease
+from kforge.worker.judge.own_processors import processors_at_start
 from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.session import ProblemSession
@@ -65,6 +66,8 @@ class Judge:
         number = devices[0] if device is None else device
         if number not in devices:
             raise PluginAbsent(f"platform {platform}: no device {number}; there are: {', '.join(map(str, devices))}")
+        # Before anything that was generated runs: where others' work counts depends on it.
+        processors_at_start()
         self._device = Device(self._platform, number)
         with platform_method(platform, "enter_judge"):
             self._platform.enter_judge(number)

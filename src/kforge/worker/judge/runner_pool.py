@@ -48,10 +48,19 @@ class RunnerPool:
     """Forks runners of one platform at one sandbox level. Close it to end everything it started."""
 
     def __init__(
-        self, platform: str, level: str, environment: dict[str, str] | None = None, device: int = 0, blind: bool = False
+        self,
+        platform: str,
+        level: str,
+        environment: dict[str, str] | None = None,
+        device: int = 0,
+        blind: bool = False,
+        warm_imports: tuple[str, ...] = (),
     ) -> None:
-        """`blind` runners see no device: they can build, and nothing else."""
+        """`blind` runners see no device: they can build, and nothing else. `warm_imports`: modules beside the
+        platform's that all runners are forked with.
+        """
         self.level = level
+        self._warm_imports = warm_imports
         self._device = device
         self._blind = blind
         self._platform: Platform = registry.load("platforms", platform)
@@ -204,6 +213,7 @@ class RunnerPool:
         start = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kforge.worker.runner.zygote import main; "
         python = [sys.executable, "-I", "-B", "-W", "ignore", "-c", start + "sys.exit(main(sys.argv[1:]))"]
         inner = [*python, str(self._stage), str(theirs.fileno()), self.level, root, self._platform_name]
+        inner += self._warm_imports
         command = bubblewrap.command(self._view, inner) if self.level == "bubblewrap" else inner
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  the zygote writes to it as long as it lives
         try:

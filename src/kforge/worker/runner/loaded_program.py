@@ -84,23 +84,39 @@ class LoadedProgram:
             standalone.unpack(self.home, fds[-1], request.archive_bytes)
         allow_tf32(request.tf32)
         if request.watched and self._snapshot is None:
-            self.emulator = self._device_emulator
-            self._snapshot = tamper.Snapshot()
-            self.watch = watch.Watch(self.home, kernels_only=self.platform.emulated)
-            self.watch.install()
+            self._begin_watch()
         if request.source:
             self._namespace = self._import(request.source)
-        kind = getattr(self._namespace, request.class_name, None)
-        if not isinstance(kind, type):
-            raise ProgramFailed("missing", NameError(request.class_name), self._file)
-        with self.phase("init"), self._surroundings():
-            torch.manual_seed(request.seed)
-            self.module = kind(*arguments)
-            if not isinstance(self.module, torch.nn.Module):
-                raise TypeError(f"{request.class_name} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
-            if request.dtype:
+        self._construct(request.class_name, arguments, request.seed)
+        if request.dtype:
+            with self.phase("init"), self._surroundings():
                 self.module = cast_module(self.module, named_dtype(request.dtype))
         return self._prepare_module(request)
+
+    def import_alone(self, source: str) -> None:
+        """Import a program whose module nobody calls; it is noted what it does."""
+        self._begin_watch()
+        self._namespace = self._import(source)
+
+    def construct_alone(self, class_name: str, arguments: list[Any]) -> None:
+        """Construct the module of a program that was imported."""
+        self._construct(class_name, arguments, seed=0)
+
+    def _construct(self, class_name: str, arguments: Any, seed: int) -> None:
+        kind = getattr(self._namespace, class_name, None)
+        if not isinstance(kind, type):
+            raise ProgramFailed("missing", NameError(class_name), self._file)
+        with self.phase("init"), self._surroundings():
+            torch.manual_seed(seed)
+            self.module = kind(*arguments)
+            if not isinstance(self.module, torch.nn.Module):
+                raise TypeError(f"{class_name} is a {kind.__mro__[1].__name__}, not a torch.nn.Module")
+
+    def _begin_watch(self) -> None:
+        self.emulator = self._device_emulator
+        self._snapshot = tamper.Snapshot()
+        self.watch = watch.Watch(self.home, kernels_only=self.platform.emulated)
+        self.watch.install()
 
     def load_pickled(self, request: LoadPickled, fds: list[int]) -> LoadedModule:
         """A trusted, pickled module."""

@@ -44,6 +44,7 @@ from kforge.worker.protocol.calls import (
     TimedOutputs,
     WatchCall,
 )
+from kforge.worker.protocol.compiler import CompilerTrial, TryCompiler
 from kforge.worker.protocol.program import (
     FinishRunner,
     ListPatches,
@@ -133,6 +134,7 @@ class _Runner:
             PrepareProbe: self._prepare_probe,
             RunProbe: self._run_probe,
             RunStandalone: self._run_standalone,
+            TryCompiler: self._try_compiler,
             PackBuild: self._pack_build,
             FinishRunner: lambda request, fds: Acknowledged(),
         }
@@ -255,6 +257,13 @@ class _Runner:
         with self._program.phase("alone"):
             self._inputs.refresh()
             return standalone.run(self._program.home, self._platform.name, request, fds, self._inputs.sets)
+
+    def _try_compiler(self, request: TryCompiler, fds: list[int]) -> CompilerTrial:
+        """Import a program for a GPU that is elsewhere, to see whether its kernels compile."""
+        # It is for controllers, which alone have what it imports.
+        from kforge.worker.runner.compiler_trial import try_compiler
+
+        return try_compiler(self._program, request)
 
     def _pack_build(self, request: PackBuild, fds: list[int]) -> Acknowledged:
         """What a program has built in this runner's folder, written to the judge's memory."""

@@ -1,7 +1,7 @@
 """A process with torch imported that forks runners on request. It never loads candidate code.
 
-Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH PLATFORM`, with the view on standard
-input for the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
+Started by the judge as `python -m kforge.worker.runner.zygote FD LEVEL SCRATCH PLATFORM [MODULE ...]`, with the view on
+standard input for the unshare level. A fork request carries two sockets: the runner's channel and its keeper's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _keepers: set[int] = set()
 
 
 def main(arguments: list[str]) -> int:
-    fd, level, scratch, platform = int(arguments[0]), arguments[1], arguments[2], arguments[3]
+    fd, level, scratch, platform, *warm_imports = int(arguments[0]), *arguments[1:]
     if sys.platform == "linux":
         # It ends when the judge's end of its channel closes, and not with the thread that happened to start it.
         kernel.adopt_orphans()
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     try:
         import torch
 
-        _warm(torch, platform)
+        _warm(torch, platform, warm_imports)
         channel.send(answer_to_wire(Acknowledged()))
     except Exception as error:
         phase = PLATFORM_PHASE if isinstance(error, PlatformFault) else "start"
@@ -63,7 +63,7 @@ def _tuple(item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-def _warm(torch: Any, platform: str) -> None:
+def _warm(torch: Any, platform: str, more: list[str]) -> None:
     """Import what every runner will need, without starting a thread: threads do not survive a fork.
 
     No device is touched: a process that has talked to one cannot be forked.
@@ -80,7 +80,7 @@ def _warm(torch: Any, platform: str) -> None:
         layer(torch.zeros(1, 2))
     with platform_method(platform, "its module"):
         warm_imports = registry.load("platforms", platform).warm_imports
-    for name in warm_imports:
+    for name in (*warm_imports, *more):
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 

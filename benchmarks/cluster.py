@@ -3,7 +3,10 @@
     python benchmarks/cluster.py overhead          for each job, over the local executor (null judges)
     python benchmarks/cluster.py workers           8 workers with jobs of 1 s, against 1
     python benchmarks/cluster.py many              200 workers and 20,000 jobs (null judges)
+    python benchmarks/cluster.py steering          how often workers open a problem, with steering and without
     python benchmarks/cluster.py kills             30 kills of workers and scheduler in an experiment of 300 cells
+    python benchmarks/cluster.py outage            a network that is switched off for a minute, under jobs (--seconds;
+                                                   Linux, as root: it is one of its own)
     python benchmarks/cluster.py judges            two real CPU judges with a core each, against one
     python benchmarks/cluster.py same              verdicts of a worker beside those of the local executor
                                                    (--platform cuda: on a GPU)
@@ -17,18 +20,22 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
 import random
 import resource
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "cluster"))
@@ -40,6 +47,7 @@ from kforge import registry
 from kforge.cluster.address import parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
+from kforge.cluster.warm_workers import WarmWorkers
 from kforge.execution.local import LocalExecutor
 from kforge.experiments.progress import News
 from kforge.experiments.resume_plan import begin
@@ -152,7 +160,12 @@ def workers(jobs_each: int) -> None:
 
 
 def many(count: int, jobs: int) -> None:
-    """Ten Dask workers to a process: two cores have no room for 200 processes."""
+    """Ten Dask workers to a process: two cores have no room for 200 processes. Every job has a problem of its own: what
+    is steered goes to a process, and here that is ten workers.
+    """
+
+    def lone_job(number: int) -> Job:
+        return replace(job(number), problem=Problem(f"p{number}", f"class Model: {number}"))
 
     async def work(cluster: ClusterProcesses) -> None:
         numbers = itertools.count()
@@ -161,7 +174,7 @@ def many(count: int, jobs: int) -> None:
         async def asker(executor: ClusterExecutor) -> None:
             nonlocal done
             while (number := next(numbers)) < jobs:
-                await executor.run(job(number), silent)
+                await executor.run(lone_job(number), silent)
                 done += 1
 
         async def watch() -> None:
@@ -191,6 +204,52 @@ def many(count: int, jobs: int) -> None:
 def resident_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / (1 << 20)
+
+
+# -- steering --------------------------------------------------------------------------------------------------------
+
+_OPENING_SECONDS, _JUDGING_SECONDS = 0.6, 0.3
+
+
+def steering(jobs_each: int) -> None:
+    """Cells side by side on workers that keep three problems each, as the judges of processors do; a cell asks for one
+    job after another, with some time in between, in which its model would think.
+    """
+    problems, at_once, count = 24, 8, 4
+    chance = random.Random(1)
+    pauses = {(cell, step): chance.uniform(0, 0.6) for cell in range(problems) for step in range(jobs_each)}
+    for is_steered in (False, True):
+
+        async def work(cluster: ClusterProcesses) -> float:
+            numbers = iter(range(problems))
+
+            async def cell(executor: ClusterExecutor) -> None:
+                for number in numbers:
+                    problem = Problem(f"p{number}", f"class Model: {number}")
+                    for step in range(jobs_each):
+                        await asyncio.sleep(pauses[number, step])
+                        await executor.run(Job("j", problem, Candidate(f"# {number} {step}\n{SOURCE}")), silent)
+
+            async with controller(cluster) as executor:
+                await executor.run(job(-1), silent)
+                began = time.perf_counter()
+                await asyncio.gather(*(cell(executor) for _ in range(at_once)))
+                return time.perf_counter() - began
+
+        with tempfile.TemporaryDirectory() as folder, ClusterProcesses() as cluster:
+            opened = Path(folder) / "opened"
+            times = ("--seconds", str(_JUDGING_SECONDS), "--open-seconds", str(_OPENING_SECONDS), "--kept", "3")
+            cluster.add_workers(count, *times, "--opened", str(opened))
+            with mock.patch.object(WarmWorkers, "steer", WarmWorkers.steer if is_steered else lambda *_: []):
+                spent = asyncio.run(work(cluster))
+            lines = [line.split() for line in opened.read_text().splitlines()]
+            each = sorted(Counter(worker for worker, name in lines if name != PROBLEM.name).values())
+        print(
+            f"{'with' if is_steered else 'without'} steering: {problems} problems, {problems * jobs_each} jobs, "
+            f"{at_once} cells at once: {sum(each)} times a problem was opened ({', '.join(map(str, each))} by each of "
+            f"{count} workers), {spent:.1f} s",
+            flush=True,
+        )
 
 
 # -- kills -----------------------------------------------------------------------------------------------------------
@@ -301,6 +360,48 @@ def kills(cells: int, count: int, seed: int) -> int:
     return 0 if not (lost or twice or repeated) and whole and kept == 2 * cells else 1
 
 
+# -- outage ----------------------------------------------------------------------------------------------------------
+
+
+def outage(seconds: float, is_apart: bool) -> int:
+    """Six jobs of 3 s on a worker with two places; the network is gone while two are in hand. 0 if all are answered.
+
+    In a network of this process's own, whose only device is switched off: packets are lost, and no process is stopped.
+    """
+    if not is_apart:
+        command = ["unshare", "--net", sys.executable, *sys.argv, "--apart"]
+        return subprocess.run(command).returncode
+    network("up")
+
+    async def work(cluster: ClusterProcesses, log: Path) -> tuple[list[Report], float]:
+        async with controller(cluster) as executor:
+            running = asyncio.gather(*(executor.run(job(number), silent) for number in range(6)))
+            while not log.exists():
+                await asyncio.sleep(0.05)
+            network("down")
+            await asyncio.sleep(seconds)
+            network("up")
+            began = time.perf_counter()
+            return await running, time.perf_counter() - began
+
+    with tempfile.TemporaryDirectory() as folder, ClusterProcesses() as cluster:
+        log = Path(folder) / "log"
+        cluster.add_worker("--seconds", "3", "--slots", "2", "--log", str(log))
+        reports, waited = asyncio.run(work(cluster, log))
+        judged = Counter(line.split()[1] for line in log.read_text().splitlines())
+    answered = [report.job for report in reports] == [str(number) for number in range(6)]
+    print(
+        f"network gone for {seconds:.0f} s: {len(reports)} of 6 jobs answered, the last {waited:.0f} s after "
+        f"it was back; judged {sum(judged.values())} times"
+    )
+    return 0 if answered else 1
+
+
+def network(state: str) -> None:
+    """Switch the only device of this process's network on or off."""
+    subprocess.run(["ip", "link", "set", "lo", state], check=True)
+
+
 # -- judges ----------------------------------------------------------------------------------------------------------
 
 
@@ -311,34 +412,82 @@ def judges(jobs: int) -> None:
     settings = Settings(compile_baseline=False, policy="any", timing_seconds=0.5)
     same = problem.source.replace("class Model(", "class ModelNew(")
     rates, ratios = {}, {}
+    print(f"two plain programs on the cores against one: {plain_gain():.2f} times", flush=True)
     for cores in (("0",), ("0", "1")):
 
-        async def work(cluster: ClusterProcesses, count: int = len(cores)) -> tuple[float, list[Report]]:
+        async def work(cluster: ClusterProcesses, count: int = len(cores)) -> tuple[float, list[Report], list[Report]]:
             async with controller(cluster) as executor:
                 numbered = [Job(f"{n}", problem, Candidate(f"# {n}\n{source}"), settings) for n in range(jobs * count)]
                 await run_jobs(
                     executor, [Job(f"w{n}", problem, Candidate(f"# w{n}\n{source}"), settings) for n in range(4)]
                 )
                 began = time.perf_counter()
-                await run_jobs(executor, numbered)
+                timed = await run_jobs(executor, numbered)
                 spent = time.perf_counter() - began
                 twins = [Job(f"a{n}", problem, Candidate(f"# a{n}\n{same}"), settings) for n in range(jobs * count)]
-                return jobs * count / spent, await run_jobs(executor, twins)
+                return jobs * count / spent, timed, await run_jobs(executor, twins)
 
         with ClusterProcesses() as cluster:
             for core in cores:
                 cluster.add_judging_worker("--platforms", "cpu", cores=core)
-            rates[len(cores)], reports = asyncio.run(work(cluster))
+            print(f"load {os.getloadavg()[0]:.2f} before {len(cores)} judges begin")
+            rates[len(cores)], timed, reports = asyncio.run(work(cluster))
         ratios[len(cores)] = [report.verdict.speedup for report in reports if report.verdict.speedup]
         outcomes = Counter(report.verdict.outcome.value for report in reports)
         contended = sum(report.verdict.contended for report in reports)
-        print(f"{len(cores)} judges: {3600 * rates[len(cores)]:.0f} verdicts an hour", flush=True)
+        print(f"{len(cores)} judges: {3600 * rates[len(cores)]:.0f} verdicts an hour; {phases(timed)}", flush=True)
         median = statistics.median(ratios[len(cores)]) if ratios[len(cores)] else float("nan")
         print(
             f"  A/A: median {median:.4f} of {len(ratios[len(cores)])}; {dict(outcomes)}, contended {contended}",
             flush=True,
         )
     print(f"two judges against one: {rates[2] / rates[1]:.2f} times (bar: 1.7)")
+
+
+_PLAIN = """
+import os, sys, time, torch
+os.sched_setaffinity(0, {int(sys.argv[1])})
+torch.set_num_threads(1)
+x, done = torch.randn(512, 1024), 0
+print("ready", flush=True)
+input()
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    torch.relu(x)
+    done += 1
+print(done)
+"""
+
+
+def plain_gain() -> float:
+    """What this machine gives two programs that know nothing of each other, a core each, over one of them."""
+
+    def calls(cores: tuple[str, ...]) -> int:
+        words = [[sys.executable, "-c", _PLAIN, core] for core in cores]
+        started = [subprocess.Popen(each, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for each in words]
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        return sum(int(said) for said in each_told(started))
+
+    def each_told(started: list[subprocess.Popen[str]]) -> list[str]:
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return [process.communicate()[0] for process in started]
+
+    return 2 * calls(("0", "1")) / (calls(("0",)) + calls(("1",)))
+
+
+def phases(reports: list[Report]) -> str:
+    """What a verdict's seconds went to, and how many of the times are contended."""
+    spent: Counter[str] = Counter()
+    for report in reports:
+        if report.verdict.evidence is not None:
+            spent.update(report.verdict.evidence.seconds)
+    each = ", ".join(f"{name} {seconds / len(reports):.2f} s" for name, seconds in spent.items())
+    return f"each {each}; contended {sum(report.verdict.contended for report in reports)} of {len(reports)}"
 
 
 def same(platform: str) -> int:
@@ -400,9 +549,13 @@ def shown(report: Report) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overhead", "workers", "many", "kills", "judges", "same"])
+    parser.add_argument(
+        "what", choices=["overhead", "workers", "many", "steering", "kills", "outage", "judges", "same"]
+    )
     parser.add_argument("--platform", default="cpu", help="for same")
     parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for outage")
+    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=200)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -413,8 +566,12 @@ def main() -> int:
         workers(given.jobs or 10)
     elif given.what == "many":
         many(given.workers, given.jobs or 20_000)
+    elif given.what == "steering":
+        steering(given.jobs or 6)
     elif given.what == "kills":
         return kills(given.jobs or 300, given.kills, given.seed)
+    elif given.what == "outage":
+        return outage(given.seconds, given.apart)
     elif given.what == "same":
         return same(given.platform)
     else:

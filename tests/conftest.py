@@ -7,6 +7,7 @@ all tests of a file or of an `xdist_group`, but those of the files in `SPREAD` g
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib.util
@@ -15,6 +16,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,8 @@ hypothesis.settings.load_profile("kforge")
 
 HERE = Path(__file__).parent
 SPREAD = ("test_catalogue.py", "test_evaluate.py")
+POSTGRES = "KFORGE_TEST_POSTGRES"
+"""Names a server where databases may be made; without it, one is started."""
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 """Whether this is one of several processes that run tests."""
 
@@ -218,3 +223,54 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("small disk: this user may not mount a tmpfs")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _postgres_binaries() -> Path | None:
+    found = shutil.which("initdb")
+    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL database where databases may be made."""
+    psycopg = pytest.importorskip("psycopg", reason="PostgreSQL: psycopg is not installed")
+    if given := os.environ.get(POSTGRES):
+        yield given
+        return
+    binaries = _postgres_binaries()
+    if binaries is None:
+        pytest.skip(f"PostgreSQL: no server here (apt-get install postgresql), and {POSTGRES} is not set")
+    folder = Path(tempfile.mkdtemp(prefix="kforge-postgres-"))
+    user: dict[str, Any] = {}
+    if os.getuid() == 0:  # the server refuses root
+        user = {"user": "nobody"}
+        shutil.chown(folder, "nobody")
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    made = [binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "kforge", "--no-sync"]
+    subprocess.run(made, check=True, **quiet, **user)
+    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
+    with subprocess.Popen([binaries / "postgres", "-D", folder / "data", *options], **quiet, **user) as process:
+        for _ in range(200):
+            with contextlib.suppress(psycopg.OperationalError):
+                psycopg.connect(f"host={folder} user=kforge dbname=postgres").close()
+                break
+            time.sleep(0.05)
+        yield f"postgresql://kforge@/postgres?host={folder}"
+        process.terminate()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def database(postgres_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty database of one's own."""
+    import psycopg
+
+    from kforge.store import place
+
+    monkeypatch.chdir(tmp_path)
+    name = f"kforge_{os.getpid()}_{time.monotonic_ns()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield place.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+        connection.execute(f"drop database {name} with (force)")

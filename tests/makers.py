@@ -10,11 +10,13 @@ from kforge.types import (
     Attempt,
     Candidate,
     ErrorNorm,
+    Evidence,
     Intent,
     Move,
     Outcome,
     Problem,
     Recommendation,
+    Settings,
     Timing,
     Verdict,
     WorkloadResult,
@@ -32,6 +34,14 @@ def verdict(speedup: float | None = None, outcome: Outcome = Outcome.CORRECT, de
         return Verdict(outcome, detail, errors=errors)
     timing = Timing("eager", speedup, (speedup * 0.98, speedup * 1.02), speedup * 0.8, (1.0,), (speedup,), 5, 3)
     return Verdict(outcome, detail, errors=errors, timing=timing)
+
+
+def evidence(host: str = "") -> Evidence:
+    """What a verdict stands on, with nothing in it but which host of a cluster judged."""
+    empty: tuple[str, ...] = ()
+    problem, settings = Problem("p", "class Model: ..."), Settings()
+    seen = (empty,) * 5
+    return Evidence(problem, Candidate(program()), settings, {}, {}, *seen, {}, host=host)
 
 
 def contended(speedup: float) -> Verdict:

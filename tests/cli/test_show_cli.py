@@ -80,6 +80,7 @@ def test_a_run_of_an_experiment_shows_its_confirmation(kforge_here: Callable[...
     shown = kforge_here("show", run, "--store", tmp_path).stdout
     assert "confirmation: 9 checked calls agree; 1.21x against eager (1.15 to 1.27)" in shown
     assert "the figure that reports and comparisons of mine use" in shown
+    assert "judged once more, the two do not agree" in shown
     confirmation = json.loads(kforge_here("show", run, "--store", tmp_path, "--json").stdout)["confirmation"]
     assert (confirmation["experiment"], confirmation["speedup"], confirmation["against_eager"]) == (
         "mine",

@@ -137,10 +137,10 @@ class ClusterProcesses:
             worker.wait_for_line("serving", 4 * PATIENCE)
         return added
 
-    def add_judging_worker(self, *words: str, cores: str = "") -> Process:
+    def add_judging_worker(self, *words: str, cores: str = "", environment: dict[str, str] | None = None) -> Process:
         """A worker with real judges, on some of the cores alone."""
         command = ["-m", "kforge.cluster", "worker", "--scheduler", self.url, "--until-input-ends", *words]
-        worker = self._start(command, prefix=["taskset", "-c", cores] if cores else [])
+        worker = self._start(command, environment, prefix=["taskset", "-c", cores] if cores else [])
         self.workers.append(worker)
         worker.wait_for_line("serving")
         return worker

@@ -3,74 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
+from cluster_jobs import PROBLEM, controller, drive, job, judged, run_all, silent
 from cluster_processes import PATIENCE, ClusterProcesses, interrupt, wait_until
 
 from kforge.cluster.address import parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
 from kforge.errors import HarnessError, ProblemError
-from kforge.types import Candidate, Job, Problem, Report, Settings
+from kforge.types import Problem, Report, Settings
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
-
-PROBLEM = Problem("sample", "class Model: ...", path="/somewhere/sample.py")
-T = TypeVar("T")
-
-
-def job(text: str, name: str = "") -> Job:
-    return Job(name or text, PROBLEM, Candidate(f"# {text}\nclass ModelNew: ...", "cpu", "a parent"))
-
-
-def silent(_: str) -> None:
-    """Tells nobody."""
-
-
-def drive(work: Coroutine[Any, Any, T], seconds: float = 2 * PATIENCE) -> T:
-    return asyncio.run(asyncio.wait_for(work, seconds))
-
-
-@contextlib.asynccontextmanager
-async def controller(cluster: ClusterProcesses, platform: str = "cpu") -> Any:
-    executor = ClusterExecutor(parse_address(cluster.url, cluster.tls), platform)
-    try:
-        yield executor
-    finally:
-        await executor.close()
-
-
-def run_all(cluster: ClusterProcesses, jobs: list[Job], tell: Callable[[str], None] = silent) -> list[Any]:
-    """The reports, or what was raised instead, in the jobs' order."""
-
-    async def work() -> list[Any]:
-        async with controller(cluster) as executor:
-            return await asyncio.gather(*(executor.run(each, tell) for each in jobs), return_exceptions=True)
-
-    return drive(work())
-
-
-def judged(log: Path) -> list[str]:
-    """The first line of every program that was begun, in order."""
-    return [line.split(" ", 2)[2] for line in log.read_text().splitlines()] if log.exists() else []
-
-
-@pytest.fixture
-def cluster() -> Iterator[ClusterProcesses]:
-    with ClusterProcesses() as processes:
-        yield processes
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from kforge.reports.left_out import find_omissions
 from kforge.reports.markdown import markdown, plain
 from kforge.reports.page import TEMPLATE, page
 from kforge.reports.table import COLUMNS, csv_text
-from kforge.types import Attempt, Candidate, Cell, Configuration, Intent, Outcome, Study, Usage, Verdict
+from kforge.types import Attempt, Candidate, Cell, Configuration, Intent, Outcome, Study, Trial, Usage, Verdict
 from kforge.visible_text import visible
 from study_maker import Shape
 
@@ -214,6 +214,29 @@ def test_which_figures_are_of_a_confirmation_is_told() -> None:
     for form in (markdown, page):
         assert note in form(confirmed)
         assert "judged once more, on fresh inputs" not in form(alone)
+
+
+def test_whether_two_hosts_agree_is_told() -> None:
+    def judged_on(host: str, verdict: Verdict) -> Verdict:
+        evidence = makers.evidence(host)
+        return replace(verdict, evidence=evidence)
+
+    def twice(key: str, first: Verdict, second: Verdict) -> Trial:
+        made = trial_makers.trial(key, 1.5, confirmation=judged_on("gpu2", second))
+        attempts = tuple(replace(attempt, verdict=judged_on("gpu1", first)) for attempt in made.history)
+        return replace(made, history=attempts)
+
+    made = [
+        twice("p1", makers.verdict(1.5), makers.verdict(1.51)),
+        twice("p2", makers.verdict(1.5), makers.verdict(1.1)),
+        twice("p3", makers.verdict(1.5), makers.contended(1.1)),
+    ]
+    note = "3 of them on another host than the first time. Both measurements agree for 1 of 2, and do not for p2."
+    found = find(Study("s", tuple(made)))
+    for form in (markdown, page):
+        assert note in plain_text(form(found))
+    facts = dict(problem_details("p2", [made[1]])["trials"][0]["verdict"]["facts"])
+    assert facts["both judgements"].endswith("judged once more on gpu2, another host than gpu1, the two do not agree")
 
 
 def plain_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,10 +35,27 @@ def judge(job: Job) -> Verdict:
     return replace(makers.verdict(1.5), evidence=bundle_maker.report_on(job, 1.0).verdict.evidence)
 
 
-async def _twice(problem: Problem, store: Path) -> list[list[str]]:
+class WithoutDeviceAtFirst:
+    """The first verdict is one in which no device had a part."""
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    def __call__(self, job: Job) -> Verdict:
+        verdict = judge(job)
+        if self._is_first:
+            assert verdict.evidence is not None
+            verdict = replace(verdict, evidence=replace(verdict.evidence, device={"used": "no device"}))
+        self._is_first = False
+        return verdict
+
+
+async def _twice(
+    problem: Problem, store: Path, judge: Callable[[Job], Verdict] = judge, begin: int = 1
+) -> list[list[str]]:
     chosen: list[list[str]] = []
-    run, spec = "", RunSpec(problem, models=("scripted",), plan=Plan(iterations=1))
-    for iterations in (1, 2):
+    run, spec = "", RunSpec(problem, models=("scripted",), plan=Plan(iterations=begin))
+    for iterations in (begin, begin + 1):
         executor = SeveralModels(judge)
         object.__setattr__(executor, "chosen", [])
         model = Scripted(lambda prompt: makers.reply(f"x + {len(prompt.text)}"))
@@ -53,3 +71,8 @@ def test_a_resumed_run_keeps_to_its_hardware(scale_relu: Problem, tmp_path: Path
     first, second = asyncio.run(_twice(scale_relu, tmp_path / "store"))
     assert first == [], "whichever the executor likes"
     assert second == ["elsewhere"], "what the evidence of its first program names"
+
+
+def test_a_program_that_met_no_device_chooses_none(scale_relu: Problem, tmp_path: Path) -> None:
+    _, second = asyncio.run(_twice(scale_relu, tmp_path / "store", WithoutDeviceAtFirst(), begin=2))
+    assert second == ["elsewhere"]

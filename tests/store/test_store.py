@@ -5,14 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,7 @@ from sqlalchemy import text
 
 from kforge import jsonable
 from kforge.errors import ProblemError, RunBusy, StoreError, UsageError
-from kforge.store import place, runs
+from kforge.store import runs
 from kforge.store.experiments import CellState, Experiments
 from kforge.store.store import Store
 from kforge.types import (
@@ -60,7 +56,6 @@ from kforge.types import (
 
 pytestmark = pytest.mark.pure
 
-SERVER = "KFORGE_TEST_POSTGRES"
 HERE = Path(__file__).parents[1]
 PROBLEM = Problem("1_gelu", "class Model: ...", level=1, number=1, sizes={"cpu": {"ROWS": 8}})
 SPEC = RunSpec(PROBLEM, models=("openai:x", "builtin"))
@@ -151,55 +146,6 @@ def failed(step: int, chain: int = 0, profiles: tuple[Profile, ...] = ()) -> Att
 
 
 # --- where stores live ----------------------------------------------------------------------------------------------
-
-
-def _binaries() -> Path | None:
-    found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The URL of a PostgreSQL database where databases may be made."""
-    psycopg = pytest.importorskip("psycopg", reason="PostgreSQL: psycopg is not installed")
-    if given := os.environ.get(SERVER):
-        yield given
-        return
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip(f"PostgreSQL: no server here (apt-get install postgresql), and {SERVER} is not set")
-    folder = Path(tempfile.mkdtemp(prefix="kforge-postgres-"))
-    user: dict[str, Any] = {}
-    if os.getuid() == 0:  # the server refuses root
-        user = {"user": "nobody"}
-        shutil.chown(folder, "nobody")
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    made = [binaries / "initdb", "-D", folder / "data", "-A", "trust", "-U", "kforge", "--no-sync"]
-    subprocess.run(made, check=True, **quiet, **user)
-    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
-    with subprocess.Popen([binaries / "postgres", "-D", folder / "data", *options], **quiet, **user) as process:
-        for _ in range(200):
-            with suppress(psycopg.OperationalError):
-                psycopg.connect(f"host={folder} user=kforge dbname=postgres").close()
-                break
-            time.sleep(0.05)
-        yield f"postgresql://kforge@/postgres?host={folder}"
-        process.terminate()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def database(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty database of one's own."""
-    import psycopg
-
-    monkeypatch.chdir(tmp_path)
-    name = f"kforge_{os.getpid()}_{time.monotonic_ns()}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-        yield place.make_url(server).set(database=name).render_as_string(hide_password=False)
-        connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,6 +10,7 @@ from rich.syntax import Syntax
 from kforge.cli.colours import colour_of
 from kforge.cli.live import speedup
 from kforge.cli.workload_table import print_workloads, workload_line
+from kforge.metrics.second_judgement import SecondJudgement
 from kforge.run.result import RunResult
 from kforge.types import Attempt, Outcome, Verdict, contended_rivals
 
@@ -63,13 +64,15 @@ def rival_lines(result: RunResult) -> list[str]:
     ]
 
 
-def print_confirmation(console: Console, experiment: str, confirmation: Verdict) -> None:
+def print_confirmation(console: Console, experiment: str, judged: SecondJudgement) -> None:
     """What a winner came to when it was judged once more, for the experiment of that name."""
+    confirmation = judged.second
     correct = confirmation.outcome is Outcome.CORRECT
     result = confirmation.headline if correct else f"{confirmation.outcome.value}: {confirmation.headline}"
     console.print(
         f"[{colour_of(confirmation.outcome)}]confirmation[/]: {escape(result)}. It is the winner judged once more, on "
-        f"fresh inputs, and the figure that reports and comparisons of {escape(experiment)} use.",
+        f"fresh inputs, and the figure that reports and comparisons of {escape(experiment)} use."
+        + (f" {judged.sentence[0].upper()}{escape(judged.sentence[1:])}." if judged.sentence else ""),
         highlight=False,
         soft_wrap=not console.is_terminal,
     )

@@ -22,6 +22,7 @@ from kforge.cli.screen import Screen
 from kforge.cli.workload_table import flat_workloads, print_workloads
 from kforge.errors import UsageError
 from kforge.experiments.confirmation import of_winner
+from kforge.metrics.second_judgement import SecondJudgement
 from kforge.run.eager_comparison import advice, compare_with_eager
 from kforge.run.result import RunResult
 from kforge.store.experiments import Experiments
@@ -114,8 +115,9 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         attempt_view.print_attempt(console, _attempt(result, step))
         return 0
     experiment, confirmation = _confirmation(store, result)
+    judged = SecondJudgement(result.best.verdict, confirmation) if result.best and confirmation else None
     if as_json:
-        confirmed = None if confirmation is None else _flat_confirmation(experiment, confirmation)
+        confirmed = None if judged is None else _flat_confirmation(experiment, judged)
         print(json.dumps({**flat(result), "state": state, "reason": reason, "confirmation": confirmed}))
         return 0
     console.print(
@@ -124,9 +126,9 @@ def show(store: str, name: str, step: str, as_json: bool) -> int:
         soft_wrap=not console.is_terminal,
     )
     print_summary(console, result, waiting=state == "waiting")
-    if confirmation is not None:
-        attempt_view.print_confirmation(console, experiment, confirmation)
-        _say_unless_faster(console, confirmation)
+    if judged is not None:
+        attempt_view.print_confirmation(console, experiment, judged)
+        _say_unless_faster(console, judged.second)
     if result.spec.donor:
         donor = origin.read(result.spec.donor.origin).description_with_place
         console.print(f"[dim]reference:[/] {escape(donor)}", highlight=False, soft_wrap=True)
@@ -291,9 +293,12 @@ def flat(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _flat_confirmation(experiment: str, confirmation: Verdict) -> dict[str, Any]:
+def _flat_confirmation(experiment: str, judged: SecondJudgement) -> dict[str, Any]:
+    confirmation = judged.second
     return {
         "experiment": experiment,
+        "hosts": list(judged.hosts),
+        "agrees": judged.agrees,
         "outcome": confirmation.outcome.value,
         "speedup": confirmation.speedup,
         "interval": list(confirmation.interval) if confirmation.interval else None,

@@ -77,14 +77,24 @@ class Census:
         ]
 
     @functools.cached_property
-    def _slots(self) -> Counter[tuple[str, str]]:
-        """By platform and model. Asked for every job, and of hundreds of workers."""
-        slots: Counter[tuple[str, str]] = Counter()
+    def _places(self) -> dict[tuple[str, str], dict[str, int]]:
+        """By platform and model, and by worker process. Asked for every job, and of hundreds of workers."""
+        places: dict[tuple[str, str], dict[str, int]] = {}
         for worker in self.workers:
             if worker.takes_jobs and worker.description is not None:
                 for group in worker.description.groups:
-                    slots[group.platform, group.model] += group.slots
-        return slots
+                    there = places.setdefault((group.platform, group.model), {})
+                    there[worker.process] = there.get(worker.process, 0) + group.slots
+        return places
+
+    @functools.cached_property
+    def _slots(self) -> Counter[tuple[str, str]]:
+        """By platform and model."""
+        return Counter({key: sum(there.values()) for key, there in self._places.items()})
+
+    def places(self, platform: str, model: str) -> dict[str, int]:
+        """By worker process, how many jobs for a model of device each takes at once."""
+        return self._places.get((platform, model), {})
 
     def slots(self, platform: str, model: str) -> int:
         """How many jobs for a model can be in hand at once."""
@@ -99,9 +109,39 @@ class Census:
         """What is known of a model, for prompts."""
         return next((dict(group.facts) for group in self.groups(platform) if group.model == model), {})
 
+    @functools.cached_property
+    def _by_process(self) -> dict[str, WorkerStanding]:
+        return {worker.process: worker for worker in self.workers}
+
+    def worker(self, process: str) -> WorkerStanding | None:
+        """A worker process; None where it is not there, or no longer."""
+        return self._by_process.get(process)
+
     def has_process(self, process: str) -> bool:
         """Whether a worker process is still there."""
-        return any(worker.process == process for worker in self.workers)
+        return process in self._by_process
+
+    def has_any(self, addresses: list[str]) -> bool:
+        """Whether one of these workers is still there."""
+        return any(address in self._taking for address in addresses)
+
+    def takes_any(self, addresses: list[str]) -> bool:
+        """Whether one of these workers is there and begins further jobs."""
+        return any(self._taking.get(address, False) for address in addresses)
+
+    @functools.cached_property
+    def _taking(self) -> dict[str, bool]:
+        """By address, whether a worker takes jobs."""
+        return {worker.address: worker.takes_jobs for worker in self.workers}
+
+    def addresses(self, platform: str, model: str, without_host: str = "") -> list[str]:
+        """The workers that take jobs for a model of device, those on one host left out."""
+        there = self.places(platform, model)
+        return [
+            worker.address
+            for worker in self.workers
+            if worker.process in there and worker.description and worker.description.host != without_host
+        ]
 
     def missing_reason(self, platform: str, model: str = "") -> str:
         """Why nobody can carry out a job, and who is there instead."""

@@ -28,19 +28,25 @@ class SchedulerExchange:
         self._fetches: set[asyncio.Task[None]] = set()
         self._done: list[Future] = []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is there."""
+        return bool(self._client.status == "running")
+
     async def answer(self, job: QueuedJob, resources: dict[str, float], priority: int, workers: list[str]) -> bytes:
         """A job's answer. Raises what Dask does where there is none; given up, the job is cancelled there too."""
-        await self._make_sure_released(job.key)
+        await self._make_sure_released(job.task)
         future = self._client.submit(
             carry_out,
             job.key,
             job.request.message,
             job.request.payload,
             job.model,
-            key=job.key,
+            key=job.task,
             resources=resources,
             priority=priority,
             pure=False,
+            # Strictly: what Dask calls allowing others would allow those without the device, too.
             workers=workers or None,
         )
         try:
@@ -48,7 +54,7 @@ class SchedulerExchange:
             if future.status == "error":
                 raise await future.exception()
             if future.status != "finished":
-                raise FutureCancelledError(job.key, "lost")
+                raise FutureCancelledError(job.task, "lost")
             return await self._fetch(future)
         except asyncio.CancelledError as error:
             if not isinstance(error, FutureCancelledError) and self._client.status == "running":

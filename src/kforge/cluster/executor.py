@@ -13,6 +13,7 @@ from kforge.cluster.job_message import answering_host, check_request, judge_requ
 from kforge.cluster.local_cluster import LocalCluster
 from kforge.errors import HarnessError, KForgeError, ProblemError
 from kforge.execution.base import Tell
+from kforge.execution.early_compilation import EarlyCompilation
 from kforge.types import Job, Problem, Report, Settings
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ _LOOK_SECONDS = 0.5
 class ClusterExecutor:
     """Judges for one platform, on one model of device. The connection is made with the first job."""
 
-    def __init__(self, address: ClusterAddress, platform: str) -> None:
+    def __init__(self, address: ClusterAddress, platform: str, early: EarlyCompilation | None = None) -> None:
+        """`early`: compiles programs here before they are sent, where that is wanted."""
         self._address = address
+        self._early = early
         self._platform = platform
         self._link: Link | None = None
         self._model = ""
@@ -43,8 +46,17 @@ class ClusterExecutor:
         self._model = self._model or model
 
     async def run(self, job: Job, tell: Tell) -> Report:
+        if self._early is not None:
+            devices = await self._connection().device_facts(job.candidate.platform, tell)
+            report = await self._early.report(job, devices, tell)
+            if report is not None:
+                return report
+        return await self.run_apart(job, tell, "")
+
+    async def run_apart(self, job: Job, tell: Tell, host: str) -> Report:
+        """As `run`, on another host of the same model of device where there is one."""
         request = await asyncio.to_thread(judge_request, job)
-        answer = await self._connection().ask(request, tell)
+        answer = await self._connection().ask(request, tell, apart_from=host)
         try:
             return read_report_on(job, answer)
         except ProblemError:
@@ -62,6 +74,8 @@ class ClusterExecutor:
         read_check(await self._connection().ask(request, lambda _: None))
 
     async def close(self) -> None:
+        if self._early is not None:
+            await self._early.close()
         if self._link is not None:
             await self._link.close()
 

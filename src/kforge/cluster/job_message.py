@@ -56,6 +56,8 @@ class JobRequest:
     """Equal jobs have equal keys."""
     title: str
     """What people call it."""
+    problem: str
+    """Jobs for one problem have this in common: a judge that knows it has its baselines."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _request(kind: str, job: Job) -> JobRequest:
     ).encode()
     platform = job.candidate.platform
     key = f"kforge-{platform}-{hashlib.sha256(message).hexdigest()[:32]}"
-    return JobRequest(message, payload, platform, key, visible(problem.name)[:_LONGEST_NAME])
+    return JobRequest(message, payload, platform, key, visible(problem.name)[:_LONGEST_NAME], problem.id)
 
 
 def read_request(message: bytes) -> ReceivedJob:
@@ -154,7 +156,7 @@ def read_report_on(job: Job, answer: bytes) -> Report:
     evidence = report.verdict.evidence
     if evidence is not None:
         # The problem over there has another path, and the program may have come from another attempt.
-        evidence = replace(evidence, problem=job.problem, candidate=job.candidate)
+        evidence = replace(evidence, problem=job.problem, candidate=job.candidate, host=where)
     return replace(report, job=job.id, verdict=replace(report.verdict, evidence=evidence))
 
 

@@ -27,12 +27,25 @@ class QueuedJob:
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Whoever waits for it, and is told what is being done."""
     avoid: str = ""
-    """A worker that could not carry it out."""
+    """A host that could not carry it out."""
+    apart_from: str = ""
+    """A host that has judged the same before: another one is asked by preference."""
     begun_on: dict[str, str] = field(default_factory=dict)
     """Worker processes that have begun it -> their hosts; one that handed it back is taken out again."""
+    place: str = ""
+    """The worker process that has it, as far as is known: where it was steered to, or has begun."""
+    is_begun: bool = False
+    """Whether a worker has begun it since it was last handed out."""
+    moves: int = 0
+    """How often it was taken back from a worker that it was for, to be asked for elsewhere."""
     losses: int = 0
     """How often its answer was lost on the way."""
     handed_out: bool = False
+
+    @property
+    def task(self) -> str:
+        """What it is called at the scheduler now: what was taken back there may be on its way out still."""
+        return f"{self.key}-moved-{self.moves}" if self.moves else self.key
 
     def tell(self, words: str) -> None:
         for listener in list(self.listeners):

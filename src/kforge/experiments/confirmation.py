@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kforge.execution.base import Executor
+from kforge.execution.base import Executor, run_apart
 from kforge.run.quiet_verdict import judge_until_quiet
 from kforge.run.result import RunResult
 from kforge.types import Attempt, Experiment, Job, Verdict, best_attempt
@@ -38,7 +38,7 @@ def of_winner(confirmation: Verdict | None, history: tuple[Attempt, ...]) -> Ver
 async def confirm(
     experiment: Experiment, result: RunResult, executor: Executor, tell: Callable[[str], None]
 ) -> Verdict:
-    """The verdict on the best program, on inputs nobody has seen."""
+    """The verdict on the best program, on inputs nobody has seen; where there are several hosts, on another one."""
     best = result.best
     assert best is not None
     assert best.candidate is not None
@@ -51,7 +51,8 @@ async def confirm(
         compile_baseline=settings.compile_baseline or experiment.compile_winners,
     )
     job = Job("confirm", result.spec.problem, best.candidate, settings)
-    report, _ = await judge_until_quiet(executor, job, await executor.run(job, tell), tell)
+    first = await run_apart(executor, job, tell, best.verdict)
+    report, _ = await judge_until_quiet(executor, job, first, tell)
     return report.verdict
 
 

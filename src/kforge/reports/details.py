@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kforge.metrics.problem_results import flaws
+from kforge.metrics.second_judgement import SecondJudgement, second_judgement
 from kforge.reports import number_format
 from kforge.reports.changes import edits
 from kforge.reports.workload_rows import HEADS, workload_rows
@@ -84,14 +85,14 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict, trial: Trial) -> dict[str, Any]:
-    confirmed = trial.best is not None and trial.confirmation is not None
+    judged = second_judgement(trial)
     return {
         "outcome": verdict.outcome.value,
         "emulated": verdict.emulated,
         "speedup": number_format.times(verdict.speedup),
         "headline": verdict.headline,
         "detail": _short(verdict.detail),
-        "facts": _facts(verdict, confirmed),
+        "facts": _facts(verdict, judged),
         "workloads": [list(HEADS), *workload_rows(verdict)] if verdict.workloads else [],
         "errors": [
             [norm.inputs, f"{norm.norm:.1e}", f"{norm.norm_limit:.0e}", f"{norm.worst:.2f}"] for norm in verdict.errors
@@ -107,10 +108,12 @@ def _baseline(item: BaselineTime) -> str:
     return f"{item.name} {number_format.times(item.ratio)}" + (" (lower precision)" if item.precision else "")
 
 
-def _facts(verdict: Verdict, confirmed: bool) -> list[list[str]]:
+def _facts(verdict: Verdict, judged: SecondJudgement | None) -> list[list[str]]:
     facts = []
-    if confirmed:
+    if judged is not None:
         facts.append(["judged", "once more, on fresh inputs, after it had won"])
+        if judged.sentence:
+            facts.append(["both judgements", judged.sentence])
     if verdict.rule:
         facts.append(["rule", verdict.rule])
     if verdict.timing:

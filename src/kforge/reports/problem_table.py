@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from kforge.metrics.second_judgement import SecondJudgement, second_judgement
 from kforge.reports import number_format
 from kforge.reports.findings import StudyFindings
 from kforge.reports.trial_rows import TrialRow, row
@@ -68,14 +69,27 @@ def rows(findings: StudyFindings) -> list[TrialLine]:
 
 def confirmation_note(findings: StudyFindings) -> str:
     """Which figures are of a second measurement; empty where no winner was judged once more."""
-    confirmed = sum(row(trial).confirmed is not None for trial in findings.study.trials)
-    if not confirmed:
+    judged = [(trial.cell.problem, second_judgement(trial)) for trial in findings.study.trials]
+    twice = [(problem, both) for problem, both in judged if both is not None]
+    if not twice:
         return ""
-    winners = "1 winner was" if confirmed == 1 else f"{confirmed} winners were"
+    winners = "1 winner was" if len(twice) == 1 else f"{len(twice)} winners were"
     return (
         f"{winners} judged once more, on fresh inputs: the figures are of that confirmation. `kforge show RUN` has it, "
-        "and what was measured first."
+        f"and what was measured first.{_agreement(twice)}"
     )
+
+
+def _agreement(twice: list[tuple[str, SecondJudgement]]) -> str:
+    """On how many of a cluster's hosts the winners were judged, and which of the measurements do not agree."""
+    elsewhere = sum(both.is_elsewhere for _, both in twice)
+    compared = [(problem, both.agrees) for problem, both in twice if both.agrees is not None]
+    words = f" {elsewhere} of them on another host than the first time." if elsewhere else ""
+    if compared:
+        differ = [problem for problem, agrees in compared if not agrees]
+        words += f" Both measurements agree for {len(compared) - len(differ)} of {len(compared)}"
+        words += f", and do not for {', '.join(differ)}." if differ else "."
+    return words
 
 
 def filters(findings: StudyFindings) -> list[tuple[str, str, list[tuple[str, str]]]]:

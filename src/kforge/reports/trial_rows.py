@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kforge.metrics.cost import cost
 from kforge.metrics.problem_results import flaws
+from kforge.metrics.second_judgement import second_judgement
 from kforge.reports.workload_rows import workload_text
 from kforge.types import Trial
 
@@ -61,6 +62,12 @@ class TrialRow:
     """How that limit was found."""
     workloads: str = ""
     """The speedup on each workload, where the problem has several."""
+    first_on: str = ""
+    """The host of a cluster that its winner won on, where it was judged once more."""
+    confirmed_on: str = ""
+    """The host that judged it once more."""
+    agrees: bool | None = None
+    """Whether the intervals of both measurements meet; None where one of them promises nothing."""
 
     @property
     def unsure(self) -> bool:
@@ -76,7 +83,7 @@ class TrialRow:
 def row(trial: Trial) -> TrialRow:
     """What a table shows of this trial."""
     verdict, best, cell = trial.verdict, trial.best, trial.cell
-    spent = cost(trial)
+    spent, judged = cost(trial), second_judgement(trial)
     low, high = (verdict and verdict.interval) or (None, None)
     return TrialRow(
         problem=cell.problem,
@@ -95,6 +102,9 @@ def row(trial: Trial) -> TrialRow:
         custom_share=verdict.custom_share if verdict and best else None,
         roofline=best.digest.value("roofline_share") if best and best.digest else None,
         confirmed=trial.confirmation.outcome.value == "correct" if best and trial.confirmation else None,
+        agrees=judged.agrees if judged else None,
+        first_on=judged.hosts[0] if judged else "",
+        confirmed_on=judged.hosts[1] if judged else "",
         emulated=bool(verdict and verdict.emulated),
         degenerate="; ".join(flaws(trial)),
         attempts=len(trial.history),

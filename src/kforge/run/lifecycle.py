@@ -28,6 +28,8 @@ async def drive_run(spec: RunSpec, environment: RunEnvironment, run: str = "") -
 
 def _keep_to_hardware(executor: Executor, history: tuple[Attempt, ...]) -> None:
     """Programs of one run are compared with each other: what is judged from now on is judged on the same model."""
-    models = [item.verdict.evidence.hardware for item in history if item.verdict.evidence is not None]
-    if isinstance(executor, HardwareChoice) and models and models[0]:
-        executor.keep_to_hardware(models[0])
+    evidence = (item.verdict.evidence for item in history)
+    # A program that did not compile may have met no device at all.
+    model = next((each.hardware for each in evidence if each is not None and each.hardware), "")
+    if isinstance(executor, HardwareChoice) and model:
+        executor.keep_to_hardware(model)

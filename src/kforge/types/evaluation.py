@@ -620,6 +620,8 @@ class Evidence:
     """Sizes inside the declared ranges that it was verified on, and that no prompt shows."""
     command: str = "kforge evaluate --replay EVIDENCE.json"
     """What re-runs it."""
+    host: str = ""
+    """The host of a cluster whose worker judged it; empty where whoever asked did."""
     version: int = EVIDENCE_VERSION
 
     @property

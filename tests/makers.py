@@ -36,12 +36,12 @@ def verdict(speedup: float | None = None, outcome: Outcome = Outcome.CORRECT, de
     return Verdict(outcome, detail, errors=errors, timing=timing)
 
 
-def evidence(host: str = "") -> Evidence:
-    """What a verdict stands on, with nothing in it but which host of a cluster judged."""
+def evidence(host: str = "", identity: str = "") -> Evidence:
+    """What a verdict stands on, with nothing in it but which host of a cluster judged, and on which device."""
     empty: tuple[str, ...] = ()
     problem, settings = Problem("p", "class Model: ..."), Settings()
     seen = (empty,) * 5
-    return Evidence(problem, Candidate(program()), settings, {}, {}, *seen, {}, host=host)
+    return Evidence(problem, Candidate(program()), settings, {}, {}, *seen, {}, host=host, identity=identity)
 
 
 def contended(speedup: float) -> Verdict:

@@ -32,7 +32,7 @@ from kforge.cluster.device_host import DeviceHost
 from kforge.cluster.tasks import set_host
 from kforge.cluster.worker_process import WorkerProcess, serve
 from kforge.errors import HarnessError, ProblemError
-from kforge.types import Job, Problem, Report, Settings
+from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 
 
 class NullJudge:
@@ -43,9 +43,13 @@ class NullJudge:
         self._seconds, self._log, self._fault = options.seconds, options.log, options.fault
         self._opened, self._open_seconds, self._kept = options.opened, options.open_seconds, options.kept
         self._open_problems: OrderedDict[str, None] = OrderedDict()
+        self._identities = options.identities
         self._environment, self._hold, self._contended = options.environment, options.hold, options.contended
 
     async def run(self, job: Job, tell: Any) -> Report:
+        return await self.run_apart(job, tell, JudgingDevice())
+
+    async def run_apart(self, job: Job, tell: Any, device: JudgingDevice) -> Report:
         if self._environment is not None:
             # What a program that is started here finds.
             self._environment.write_bytes(subprocess.run(["env"], capture_output=True, check=True).stdout)
@@ -67,6 +71,10 @@ class NullJudge:
         if self._fault or "FAULT" in source:
             raise HarnessError(self._fault or "the device fell off the bus")
         report = bundle_maker.report_on(job, 1.5)
+        if self._identities:
+            identity = next((name for name in self._identities if name != device.identity), self._identities[0])
+            evidence = replace(report.verdict.evidence or makers.evidence(), identity=identity)
+            report = replace(report, verdict=replace(report.verdict, evidence=evidence))
         if self._contended:
             timing = makers.contended(9.0).timing
             report = replace(report, verdict=replace(report.verdict, timing=timing))
@@ -110,12 +118,15 @@ def main() -> int:
     parser.add_argument("--kept", type=int, default=12, help="problems that it knows at once")
     parser.add_argument("--contended", action="store_true", help="its device is slowed down: its times promise nothing")
     parser.add_argument("--host", default="")
+    parser.add_argument("--identities", nargs="*", default=[], help="what its devices are called, if it has several")
     parser.add_argument("--kforge", default="")
     parser.add_argument("--facts", type=json.loads, default={})
     options = parser.parse_args()
     end_with_input()
     facts = {"processor": options.model, **options.facts}
-    group = DeviceGroup(options.platform, options.model, (0,), options.slots, facts=facts)
+    group = DeviceGroup(
+        options.platform, options.model, (0,), options.slots, facts=facts, identities=tuple(options.identities)
+    )
     description = describe_process((group,), "process")
     if options.host:
         object.__setattr__(description, "host", options.host)

@@ -1,4 +1,4 @@
-"""Who is asked: the worker that knows a problem, another host than the first, and anybody rather than nobody."""
+"""Who is asked: the worker that knows a problem, another device than the first, and anybody rather than nobody."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kforge.reports import markdown
 from kforge.reports.findings import find
 from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
-from kforge.types import Candidate, Configuration, Experiment, Job, Problem, Report
+from kforge.types import Candidate, Configuration, Experiment, Job, JudgingDevice, Problem, Report
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
 
@@ -42,6 +42,11 @@ def two_hosts() -> Iterator[ClusterProcesses]:
 def host_of(report: Report) -> str:
     assert report.verdict.evidence is not None
     return report.verdict.evidence.host
+
+
+def device_of(report: Report) -> JudgingDevice:
+    assert report.verdict.evidence is not None
+    return report.verdict.evidence.judging_device
 
 
 def job_on(problem: str, number: int) -> Job:
@@ -143,7 +148,7 @@ def test_a_worker_that_is_retiring_finishes_what_was_steered_to_it_and_keeps_not
     assert judged(logs[1]) == ["# P 2"], "what was in hand was finished where it was begun"
 
 
-# -- another host ----------------------------------------------------------------------------------------------------
+# -- another device --------------------------------------------------------------------------------------------------
 
 
 def test_what_one_host_has_judged_another_is_asked_for(two_hosts: ClusterProcesses) -> None:
@@ -151,7 +156,7 @@ def test_what_one_host_has_judged_another_is_asked_for(two_hosts: ClusterProcess
         async with controller(two_hosts) as executor:
             for number in range(6):
                 first = await executor.run(job_on("P", number), silent)
-                second = await executor.run_apart(job_on("P", number), silent, host_of(first))
+                second = await executor.run_apart(job_on("P", number), silent, device_of(first))
                 assert {host_of(first), host_of(second)} == {"one", "two"}
 
     drive(work())
@@ -164,7 +169,22 @@ def test_where_there_is_no_other_host_the_same_is_asked(cluster: ClusterProcesse
     async def work() -> None:
         async with controller(cluster) as executor:
             executor.keep_to_hardware("a null device")
-            assert host_of(await executor.run_apart(job_on("P", 1), silent, "one")) == "one"
+            assert host_of(await executor.run_apart(job_on("P", 1), silent, JudgingDevice("one", "gpu0"))) == "one"
+
+    drive(work())
+
+
+@pytest.mark.parametrize("workers", [["gpu0 gpu1"], ["gpu0", "gpu1"]], ids=["of one worker", "of two workers"])
+def test_where_there_is_one_host_another_of_its_devices_is_asked(cluster: ClusterProcesses, workers: list[str]) -> None:
+    for identities in workers:
+        cluster.add_worker("--host", "one", "--identities", *identities.split())
+
+    async def work() -> None:
+        async with controller(cluster) as executor:
+            for number in range(4):
+                first = await executor.run(job_on("P", number), silent)
+                second = await executor.run_apart(job_on("P", number), silent, device_of(first))
+                assert {device_of(first).identity, device_of(second).identity} == {"gpu0", "gpu1"}
 
     drive(work())
 
@@ -179,7 +199,7 @@ def test_where_the_other_host_is_lost_meanwhile_the_same_is_asked(
 
     async def work() -> None:
         async with controller(cluster) as executor:
-            running = asyncio.create_task(executor.run_apart(job_on("P", 1), silent, "one"))
+            running = asyncio.create_task(executor.run_apart(job_on("P", 1), silent, JudgingDevice("one")))
             await asyncio.to_thread(wait_until, lambda: bool(judged(log)), "the other host is at it")
             second.signal(signal.SIGKILL)
             assert host_of(await running) == "one"
@@ -207,4 +227,4 @@ def test_a_winner_is_confirmed_on_another_host_and_the_report_says_whether_both_
     assert judged_twice.is_elsewhere
     assert judged_twice.agrees
     text = markdown.markdown(find(study))
-    assert "1 of them on another host than the first time. Both measurements agree for 1 of 1." in text
+    assert "1 of them on another device than the first time. Both measurements agree for 1 of 1." in text

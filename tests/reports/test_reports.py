@@ -231,7 +231,7 @@ def test_whether_two_hosts_agree_is_told() -> None:
         twice("p2", makers.verdict(1.5), makers.verdict(1.1)),
         twice("p3", makers.verdict(1.5), makers.contended(1.1)),
     ]
-    note = "3 of them on another host than the first time. Both measurements agree for 1 of 2, and do not for p2."
+    note = "3 of them on another device than the first time. Both measurements agree for 1 of 2, and do not for p2."
     found = find(Study("s", tuple(made)))
     for form in (markdown, page):
         assert note in plain_text(form(found))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,8 @@ from hypothesis import strategies as st
 import makers
 from kforge import Candidate, Problem, Settings
 from kforge.errors import HarnessError, PluginAbsent
+from kforge.execution.base import run_apart
+from kforge.execution.local import LocalExecutor
 from kforge.types import Job, Report
 from kforge.worker import jobs as batch
 from kforge.worker import judges as judging
@@ -28,13 +32,14 @@ PATIENCE = 20.0
 
 
 class Host:
-    """A machine of two devices whose judges do as each test says."""
+    """A machine of some devices, usually two, whose judges do as each test says."""
 
     name = "twin"
     builds_apart = True
 
     def __init__(self) -> None:
         self.absent = ""
+        self.models = ["a GPU", "a GPU"]
         self.calls: list[tuple[int, str]] = []
         """(device, job) in the order they began."""
         self.made: list[StubJudge] = []
@@ -45,7 +50,13 @@ class Host:
         return self.absent
 
     def devices(self) -> tuple[int, ...]:
-        return (0, 1)
+        return tuple(range(len(self.models)))
+
+    def identity(self, number: int) -> str:
+        return f"uuid-{number}"
+
+    def facts(self, number: int = 0) -> dict[str, str]:
+        return {"processor": self.models[number]}
 
 
 class StubJudge:
@@ -134,11 +145,89 @@ def test_where_all_are_at_work_the_least_loaded_gets_the_next(host: Host) -> Non
     assert sorted(device for device, _ in host.calls) == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("models", "apart_from", "where"),
+    [
+        (["a", "a"], "uuid-0", 1),
+        (["a", "a"], "uuid-1", 0),
+        (["a", "b", "a"], "uuid-0", 2),
+        (["a", "b"], "uuid-0", 0),
+        (["a"], "uuid-0", 0),
+        (["a", "a"], "that of another machine's device", 0),
+    ],
+)
+def test_a_second_measurement_is_made_on_another_device_of_the_same_model(
+    host: Host, models: list[str], apart_from: str, where: int
+) -> None:
+    host.models = models
+    with judging.Judges("twin") as judges:
+        judges.report(job("a", 0))
+        judges.report(job("a", 1), apart_from=apart_from)
+        judges.report(job("a", 2))
+    assert host.calls == [(0, "a0"), (where, "a1"), (0, "a2")], "the problem stays where it was"
+
+
+def test_where_a_device_is_lost_another_one_does_its_work(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.models = ["a GPU", "a GPU", "another GPU"]
+
+    def behaviour(judge: StubJudge, work: Job) -> None:
+        if judge.number == 0:
+            raise HarnessError("the GPU has fallen off the bus")
+
+    host.behaviour = behaviour
+    with judging.Judges("twin") as judges:
+        for number in range(3):
+            assert judges.report(job("a", number)).job == f"a{number}"
+        judges.report(job("b"))
+        assert host.calls == [(0, "a0"), (1, "a0"), (1, "a1"), (1, "a2"), (1, "b0")], "it is left alone"
+        monkeypatch.setattr(judging, "_FAULT_SECONDS", 0.0)
+        host.behaviour = lambda judge, work: None
+        judges.report(job("c"))
+    assert host.calls[-1] == (0, "c0"), "until it may be well again"
+
+
+@pytest.mark.parametrize(("models", "calls"), [(["a", "b"], 1), (["a", "a"], 2), (["a"], 1)])
+def test_what_no_device_can_do_is_an_error(host: Host, models: list[str], calls: int) -> None:
+    def behaviour(judge: StubJudge, work: Job) -> None:
+        raise HarnessError(f"no room on {judge.number}")
+
+    host.models, host.behaviour = models, behaviour
+    with judging.Judges("twin") as judges, pytest.raises(HarnessError, match=f"no room on {calls - 1}"):
+        judges.report(job("a"))
+    assert len(host.calls) == calls
+
+
+def test_what_ends_with_the_judges_is_not_tried_again(host: Host) -> None:
+    judges = judging.Judges("twin")
+
+    def behaviour(judge: StubJudge, work: Job) -> None:
+        judges.close()
+        raise HarnessError("the judge was closed before it was through")
+
+    host.behaviour = behaviour
+    with pytest.raises(HarnessError, match="closed"):
+        judges.report(job("a"))
+    assert len(host.calls) == 1
+
+
+def test_a_local_executor_judges_again_on_another_device(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = LocalExecutor("twin", builders=1)
+    first = replace(makers.verdict(1.5), evidence=makers.evidence(identity="uuid-0"))
+
+    async def work() -> None:
+        await executor.run(job("a", 0), lambda _: None)
+        await run_apart(executor, job("a", 1), lambda _: None, first)
+        await executor.close()
+
+    asyncio.run(work())
+    assert host.calls == [(0, "a0"), (1, "a1")]
+
+
 def test_a_job_that_fails_leaves_its_device_idle(host: Host) -> None:
     def fail(judge: StubJudge, work: Job) -> None:
         raise HarnessError("no runner")
 
-    host.behaviour = fail
+    host.models, host.behaviour = ["a GPU"], fail
     with judging.Judges("twin") as judges:
         for _ in range(3):
             with pytest.raises(HarnessError):

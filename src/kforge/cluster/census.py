@@ -11,6 +11,7 @@ from typing import Any
 from kforge import jsonable
 from kforge.cluster.description import DeviceGroup, WorkerActivity, WorkerDescription
 from kforge.errors import WireError
+from kforge.types import JudgingDevice
 from kforge.visible_text import visible
 
 _LONGEST_NAME = 120
@@ -141,6 +142,14 @@ class Census:
             worker.address
             for worker in self.workers
             if worker.process in there and worker.description and worker.description.host != without_host
+        ]
+
+    def addresses_apart(self, platform: str, model: str, device: JudgingDevice) -> list[str]:
+        """The workers with another device of a model than that: those on other hosts, or else all that have one."""
+        return self.addresses(platform, model, without_host=device.host) or [
+            worker.address
+            for worker in self.workers
+            if worker.takes_jobs and worker.description and worker.description.has_other(platform, model, device)
         ]
 
     def missing_reason(self, platform: str, model: str = "") -> str:

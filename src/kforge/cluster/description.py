@@ -12,6 +12,7 @@ from kforge import registry
 from kforge.cluster.job_message import FORMAT, own_version
 from kforge.errors import UsageError
 from kforge.platforms.base import Platform
+from kforge.types import JudgingDevice
 from kforge.types.evaluation import hardware_name
 from kforge.worker.bundle_folder import EMULATED, PYTHON
 from kforge.worker.sandbox import levels
@@ -34,6 +35,8 @@ class DeviceGroup:
     emulated: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     """Of the first of them, for prompts."""
+    identities: tuple[str, ...] = ()
+    """Of each of them, a name that no other device of the host has."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ class WorkerDescription:
     def is_current(self) -> bool:
         """Whether it reads this KForge's jobs."""
         return self.kforge == own_version() and self.format == FORMAT
+
+    def has_other(self, platform: str, model: str, device: JudgingDevice) -> bool:
+        """Whether one of its devices of that model is another one."""
+        return any(
+            JudgingDevice(self.host, identity).is_other_than(device)
+            for group in self.groups
+            if (group.platform, group.model) == (platform, model)
+            for identity in group.identities
+        )
 
     def resources(self) -> dict[str, float]:
         """What it has of Dask's abstract resources."""
@@ -139,6 +151,7 @@ def _groups(name: str, devices: tuple[int, ...], builders: int) -> list[DeviceGr
             at_once * len(numbers),
             plugin.emulated,
             dict(plugin.facts(numbers[0])) | ({EMULATED: "yes"} if plugin.emulated else {}),
+            tuple(plugin.identity(number) for number in numbers),
         )
         for model, numbers in models.items()
     ]

@@ -27,8 +27,8 @@ from kforge.cluster.job_message import (
 )
 from kforge.cluster.processor_turn import ProcessorTurn
 from kforge.errors import HarnessError, PluginAbsent, WireError
-from kforge.execution.base import Executor, ProblemCheck, Tell
-from kforge.types import Job, Problem, Report, Settings
+from kforge.execution.base import DeviceChoice, Executor, ProblemCheck, Tell
+from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 from kforge.visible_text import visible
 from kforge.whole_file import write_whole
 
@@ -75,14 +75,17 @@ class DeviceHost:
         """How many jobs are in hand."""
         return len(self._tasks)
 
-    async def answer(self, key: str, message: bytes, payload: bytes, model: str) -> bytes:
-        """The answer to a request. Who was cut off from it before it was ready finds it when he asks again."""
+    async def answer(self, key: str, message: bytes, payload: bytes, model: str, apart_from: str = "") -> bytes:
+        """The answer to a request, by another device than the one of that identity where there are several.
+
+        Who was cut off from it before it was ready finds it when he asks again.
+        """
         earlier = self._undelivered.pop(key, None)
         if earlier is not None:
             return earlier
         task = self._tasks.get(key)
         if task is None:
-            task = asyncio.create_task(self._carry_out(key, message, payload, model))
+            task = asyncio.create_task(self._carry_out(key, message, payload, model, apart_from))
             self._tasks[key] = task
             task.add_done_callback(lambda _: self._tasks.pop(key, None))
         try:
@@ -127,14 +130,14 @@ class DeviceHost:
         while len(self._undelivered) > _KEPT_ANSWERS:
             self._undelivered.pop(next(iter(self._undelivered)))
 
-    async def _carry_out(self, key: str, message: bytes, payload: bytes, model: str) -> bytes:
+    async def _carry_out(self, key: str, message: bytes, payload: bytes, model: str, apart_from: str) -> bytes:
         where = self.description.host
         try:
             received = read_request(message)
             title, platform = visible(received.job.problem.name)[:80], received.job.candidate.platform
             self._work[key] = _Work(title, platform, time.monotonic())
             self._tell(key, "begun")
-            return await self._report(key, received, payload, model, where)
+            return await self._report(key, received, payload, model, apart_from)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -142,7 +145,8 @@ class DeviceHost:
         finally:
             self._work.pop(key, None)
 
-    async def _report(self, key: str, received: ReceivedJob, payload: bytes, model: str, where: str) -> bytes:
+    async def _report(self, key: str, received: ReceivedJob, payload: bytes, model: str, apart_from: str) -> bytes:
+        where = self.description.host
         reason = unfit_reason(received)
         if reason:
             raise HarnessError(reason)
@@ -152,7 +156,7 @@ class DeviceHost:
             if isinstance(executor, ProblemCheck):
                 await executor.check_problem(job.problem, job.settings)
             return write_report(None, where)
-        report = await executor.run(job, lambda words: self._tell(key, words))
+        report = await _run(executor, job, lambda words: self._tell(key, words), apart_from)
         self._verdicts += 1
         self._ended.append(time.monotonic())
         return write_report(report, where)
@@ -202,6 +206,12 @@ class _InTurn:
 
     async def close(self) -> None:
         await self._executor.close()
+
+
+async def _run(executor: Executor, job: Job, tell: Tell, apart_from: str) -> Report:
+    if apart_from and isinstance(executor, DeviceChoice):
+        return await executor.run_apart(job, tell, JudgingDevice(identity=apart_from))
+    return await executor.run(job, tell)
 
 
 def _with_payload(job: Job, payload: bytes) -> Job:

@@ -42,6 +42,7 @@ class SchedulerExchange:
             job.request.message,
             job.request.payload,
             job.model,
+            job.apart_from.identity,
             key=job.task,
             resources=resources,
             priority=priority,

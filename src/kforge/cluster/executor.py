@@ -14,7 +14,7 @@ from kforge.cluster.local_cluster import LocalCluster
 from kforge.errors import HarnessError, KForgeError, ProblemError
 from kforge.execution.base import Tell
 from kforge.execution.early_compilation import EarlyCompilation
-from kforge.types import Job, Problem, Report, Settings
+from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 
 if TYPE_CHECKING:
     from kforge.cluster.link import Link
@@ -51,12 +51,12 @@ class ClusterExecutor:
             report = await self._early.report(job, devices, tell)
             if report is not None:
                 return report
-        return await self.run_apart(job, tell, "")
+        return await self.run_apart(job, tell, JudgingDevice())
 
-    async def run_apart(self, job: Job, tell: Tell, host: str) -> Report:
-        """As `run`, on another host of the same model of device where there is one."""
+    async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
+        """As `run`, on another device of the same model where there is one, best on another host."""
         request = await asyncio.to_thread(judge_request, job)
-        answer = await self._connection().ask(request, tell, apart_from=host)
+        answer = await self._connection().ask(request, tell, apart_from=device)
         try:
             return read_report_on(job, answer)
         except ProblemError:

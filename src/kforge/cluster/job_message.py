@@ -1,8 +1,8 @@
 """What crosses the wire: a job as JSON in bytes, and the answer to it. Both sides read the other's as hostile data.
 
-    request   {"format": 1, "kforge": "0.1.0", "python": "3.11", "kind": "judge", "job": {...}}
-    answer    {"format": 1, "where": "host", "report": {...}}
-              {"format": 1, "where": "host", "error": {"kind": "problem", "message": "..."}}
+    request   {"format": 2, "kforge": "0.1.0", "python": "3.11", "kind": "judge", "job": {...}}
+    answer    {"format": 2, "where": "host", "report": {...}}
+              {"format": 2, "where": "host", "error": {"kind": "problem", "message": "..."}}
 
 Equal jobs are equal bytes, whoever asks: what only the asker needs (the job's name, where its files lie, which attempt
 a program came from) stays with him. A live module's file travels beside the request, as it is.
@@ -26,7 +26,7 @@ from kforge.visible_text import visible
 from kforge.worker.bundle_folder import PYTHON
 from kforge.worker.report_file import check_report
 
-FORMAT = 1
+FORMAT = 2
 JUDGE = "judge"
 CHECK = "check"
 _LONGEST_SENTENCE = 4000

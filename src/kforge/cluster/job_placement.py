@@ -1,4 +1,4 @@
-"""Which workers a job is asked for from: the one that knows its problem, those on other hosts, or all of them."""
+"""Which workers a job is asked for from: the one that knows its problem, those with other devices, or all of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kforge.cluster.description import job_resources
 from kforge.cluster.exchange import SchedulerExchange
 from kforge.cluster.job_queue import QueuedJob
 from kforge.cluster.warm_workers import WarmWorkers
+from kforge.types import JudgingDevice
 
 _MOVE_SECONDS = 1.0
 """Between two looks at whether the workers that a job is for are still there."""
@@ -54,14 +55,14 @@ class JobPlacement:
         census = self._connection.census
         if job.avoid:
             return self.others(job)
-        if job.apart_from:
-            return census.addresses(job.request.platform, job.model, without_host=job.apart_from)
+        if job.apart_from != JudgingDevice():
+            return census.addresses_apart(job.request.platform, job.model, job.apart_from)
         return self._warm.steer(job, census)
 
     async def _until_moved(self, job: QueuedJob, asking: asyncio.Task[bytes], workers: list[str]) -> bool:
         """Wait until a job is answered, or has to be asked for elsewhere: whether it has to."""
         began, job.is_begun = time.monotonic(), False
-        is_steered = not (job.avoid or job.apart_from)
+        is_steered = not job.avoid and job.apart_from == JudgingDevice()
         while not (await asyncio.wait({asking}, timeout=_MOVE_SECONDS))[0]:
             census, waited = self._connection.census, time.monotonic() - began
             if not census.has_any(workers):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kforge.cluster.job_message import JobRequest
+from kforge.types import JudgingDevice
 
 MOST_DEATHS = 2
 """Workers that a job may take with it before nobody is asked to carry it out again."""
@@ -28,8 +29,8 @@ class QueuedJob:
     """Whoever waits for it, and is told what is being done."""
     avoid: str = ""
     """A host that could not carry it out."""
-    apart_from: str = ""
-    """A host that has judged the same before: another one is asked by preference."""
+    apart_from: JudgingDevice = JudgingDevice()
+    """Which has judged the same before: another one is asked by preference."""
     begun_on: dict[str, str] = field(default_factory=dict)
     """Worker processes that have begun it -> their hosts; one that handed it back is taken out again."""
     place: str = ""

@@ -20,6 +20,7 @@ from kforge.cluster.loop_thread import LoopThread
 from kforge.cluster.reminders import Reminders
 from kforge.cluster.warm_workers import WarmWorkers
 from kforge.errors import HarnessError
+from kforge.types import JudgingDevice
 
 _AHEAD = 2
 """How many jobs are with the scheduler for each place: one that is judged, and one that waits for its end."""
@@ -47,12 +48,16 @@ class Link:
     # -- from any loop ----------------------------------------------------------------------------------------------
 
     async def ask(
-        self, request: JobRequest, tell: Callable[[str], None], avoid: str = "", apart_from: str = ""
+        self,
+        request: JobRequest,
+        tell: Callable[[str], None],
+        avoid: str = "",
+        apart_from: JudgingDevice = JudgingDevice(),
     ) -> bytes:
         """The answer to a request. Waits as long as it takes; HarnessError where no worker survives the job.
 
         With a host to `avoid`, whose answer was no use, it is asked for elsewhere; empty where nobody else is there.
-        With one to be `apart_from`, another host is asked where there is one.
+        With a device to be `apart_from`, another one is asked where there is one.
         """
         return await self._thread.call(self._ask(request, _tell_from_here(tell), avoid, apart_from))
 
@@ -70,9 +75,11 @@ class Link:
 
     # -- in the link's own loop -------------------------------------------------------------------------------------
 
-    async def _ask(self, request: JobRequest, tell: Callable[[str], None], avoid: str, apart_from: str) -> bytes:
+    async def _ask(
+        self, request: JobRequest, tell: Callable[[str], None], avoid: str, apart_from: JudgingDevice
+    ) -> bytes:
         model = await self._model_for(request.platform, tell)
-        text = request.message + "\0".join((model, avoid, apart_from)).encode()
+        text = request.message + "\0".join((model, avoid, apart_from.host, apart_from.identity)).encode()
         key = f"kforge-{request.platform}-{hashlib.sha256(text).hexdigest()[:32]}"
         asked = QueuedJob(request, model, key, [tell], avoid, apart_from)
         if avoid:

@@ -21,11 +21,13 @@ def set_host(host: DeviceHost) -> None:
     _hosts[:] = [host]
 
 
-async def carry_out(key: str, message: bytes, payload: bytes, model: str) -> bytes:
-    """The answer to a request, on the worker that Dask calls it on."""
+async def carry_out(key: str, message: bytes, payload: bytes, model: str, apart_from: str = "") -> bytes:
+    """The answer to a request, on the worker that Dask calls it on; on another device than the one of that identity
+    where it has several.
+    """
     if not _hosts:
         raise RuntimeError("this Dask worker is no worker of KForge's: start it with kforge worker")
-    return await _hosts[0].answer(key, message, payload, model)
+    return await _hosts[0].answer(key, message, payload, model, apart_from)
 
 
 def describe_cluster(dask_scheduler: Any = None) -> bytes:

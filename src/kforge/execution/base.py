@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from kforge.errors import KForgeError
-from kforge.types import Job, Problem, Report, Settings, Verdict
+from kforge.types import Job, JudgingDevice, Problem, Report, Settings, Verdict
 
 Tell = Callable[[str], None]
 """Told what is being done, in a few words."""
@@ -56,19 +56,18 @@ class HardwareChoice(Protocol):
 
 
 @runtime_checkable
-class HostChoice(Protocol):
-    """What an executor may offer whose jobs are carried out by several hosts: another one for a second measurement."""
+class DeviceChoice(Protocol):
+    """What an executor may offer that has several devices: another one for a second measurement."""
 
-    async def run_apart(self, job: Job, tell: Tell, host: str) -> Report:
-        """As `run`, by another host than that (`Evidence.host`) where there is one; else by whichever there is."""
+    async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
+        """As `run`, on another device than that where there is one, by preference of another host."""
         ...
 
 
 async def run_apart(executor: Executor, job: Job, tell: Tell, verdict: Verdict) -> Report:
-    """A further report on a job, by another host than an earlier verdict is from, where the executor has several."""
-    host = verdict.evidence.host if verdict.evidence else ""
-    if host and isinstance(executor, HostChoice):
-        return await executor.run_apart(job, tell, host)
+    """A further report on a job, from another device than an earlier verdict, where the executor has several."""
+    if verdict.evidence is not None and isinstance(executor, DeviceChoice):
+        return await executor.run_apart(job, tell, verdict.evidence.judging_device)
     return await executor.run(job, tell)
 
 

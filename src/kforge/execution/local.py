@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kforge import registry
 from kforge.errors import HarnessError
 from kforge.execution.base import Tell
-from kforge.types import Job, Problem, Report, Settings
+from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 from kforge.worker.judges import Judges, usual_builders
 
 T = TypeVar("T")
@@ -45,6 +45,10 @@ class LocalExecutor:
 
     async def run(self, job: Job, tell: Tell) -> Report:
         return await self._run_in_turn(lambda judges, say: judges.report(job, say), tell)
+
+    async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
+        """As `run`, on another device than that where there are several."""
+        return await self._run_in_turn(lambda judges, say: judges.report(job, say, device.identity), tell)
 
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         """Have a judge run the reference once; its first program finds the problem known."""

@@ -38,7 +38,7 @@ def of_winner(confirmation: Verdict | None, history: tuple[Attempt, ...]) -> Ver
 async def confirm(
     experiment: Experiment, result: RunResult, executor: Executor, tell: Callable[[str], None]
 ) -> Verdict:
-    """The verdict on the best program, on inputs nobody has seen; where there are several hosts, on another one."""
+    """The verdict on the best program, on inputs nobody has seen; where there are several devices, on another one."""
     best = result.best
     assert best is not None
     assert best.candidate is not None

@@ -1,10 +1,10 @@
-"""A winner's two judgements, in the run and once more: on which hosts, and whether they agree."""
+"""A winner's two judgements, in the run and once more: on which devices, and whether they agree."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kforge.types import Outcome, Speedup, Trial, Verdict
+from kforge.types import JudgingDevice, Outcome, Speedup, Trial, Verdict
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,12 @@ class SecondJudgement:
     @property
     def hosts(self) -> tuple[str, str]:
         """Who judged, as a cluster calls them; empty for one that was judged by whoever asked."""
-        return _host(self.first), _host(self.second)
+        return _device(self.first).host, _device(self.second).host
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether another host of a cluster confirmed the program than the one that it won on."""
-        first, second = self.hosts
-        return bool(first and second) and first != second
+        """Whether the program was confirmed on another device than the one that it won on."""
+        return _device(self.second).is_other_than(_device(self.first))
 
     @property
     def agrees(self) -> bool | None:
@@ -38,7 +37,7 @@ class SecondJudgement:
 
     @property
     def sentence(self) -> str:
-        """On which host it was judged once more, and whether that agrees; empty where neither is known."""
+        """Where it was judged once more, and whether that agrees; empty where neither is known."""
         if self.agrees is None or self.first.speedup is None or self.first.interval is None:
             return f"it was judged once more {self._place}" if self._place else ""
         they = "agree" if self.agrees else "do not agree"
@@ -48,10 +47,14 @@ class SecondJudgement:
     @property
     def _place(self) -> str:
         first, second = self.hosts
+        if first and second and first != second:
+            return f"on {second}, another host than {first}"
+        if self.is_elsewhere:
+            return f"on another device of {second}" if second else "on another device"
         if not second:
             return ""
-        if self.is_elsewhere:
-            return f"on {second}, another host than {first}"
+        if first and _device(self.first) == _device(self.second) and _device(self.first).identity:
+            return f"on the same device of {second}"
         return f"on the same host {second}" if first else f"on {second}"
 
 
@@ -62,5 +65,5 @@ def second_judgement(trial: Trial) -> SecondJudgement | None:
     return SecondJudgement(trial.best.verdict, trial.confirmation)
 
 
-def _host(verdict: Verdict) -> str:
-    return verdict.evidence.host if verdict.evidence is not None else ""
+def _device(verdict: Verdict) -> JudgingDevice:
+    return verdict.evidence.judging_device if verdict.evidence is not None else JudgingDevice()

@@ -81,10 +81,10 @@ def confirmation_note(findings: StudyFindings) -> str:
 
 
 def _agreement(twice: list[tuple[str, SecondJudgement]]) -> str:
-    """On how many of a cluster's hosts the winners were judged, and which of the measurements do not agree."""
+    """How many winners were judged on two devices, and which of the measurements do not agree."""
     elsewhere = sum(both.is_elsewhere for _, both in twice)
     compared = [(problem, both.agrees) for problem, both in twice if both.agrees is not None]
-    words = f" {elsewhere} of them on another host than the first time." if elsewhere else ""
+    words = f" {elsewhere} of them on another device than the first time." if elsewhere else ""
     if compared:
         differ = [problem for problem, agrees in compared if not agrees]
         words += f" Both measurements agree for {len(compared) - len(differ)} of {len(compared)}"

@@ -16,9 +16,9 @@ async def judge_until_quiet(
 ) -> tuple[Report, tuple[str, ...]]:
     """The report on a job, or that of another judging of it without others' work beside, and a note that says which.
 
-    On a cluster another host is asked, whose device may be idle, or not slowed down. A judging that finds a fault
-    counts, too: a program that is wrong once is wrong. An executor that keeps its reports, as a bundle does, gives the
-    same one again at once.
+    Where there are several devices another one is asked, which may be idle, or not slowed down. A judging that finds a
+    fault counts, too: a program that is wrong once is wrong. An executor that keeps its reports, as a bundle does,
+    gives the same one again at once.
     """
     if not report.verdict.contended:
         return report, ()

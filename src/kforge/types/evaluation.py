@@ -591,6 +591,21 @@ def hardware_name(facts: dict[str, str]) -> str:
 
 
 @dataclass(frozen=True)
+class JudgingDevice:
+    """A device that judges, among all of a cluster. Empty names where they are not known."""
+
+    host: str = ""
+    """As `Evidence.host`."""
+    identity: str = ""
+    """As `Evidence.identity`."""
+
+    def is_other_than(self, device: JudgingDevice) -> bool:
+        """Whether it is known to be another one."""
+        hosts_differ = bool(self.host and device.host) and self.host != device.host
+        return hosts_differ or (bool(self.identity and device.identity) and self.identity != device.identity)
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything needed to believe a verdict, or to run it again and disagree."""
 
@@ -622,12 +637,19 @@ class Evidence:
     """What re-runs it."""
     host: str = ""
     """The host of a cluster whose worker judged it; empty where whoever asked did."""
+    identity: str = ""
+    """A name for the device that no other of its machine has; empty in records of older versions."""
     version: int = EVIDENCE_VERSION
 
     @property
     def hardware(self) -> str:
         """The model of what it ran on: the GPU, or the processor; empty where that is not known."""
         return hardware_name(self.device)
+
+    @property
+    def judging_device(self) -> JudgingDevice:
+        """Which of all devices it was judged on."""
+        return JudgingDevice(self.host, self.identity)
 
     def __repr__(self) -> str:
         return f"<Evidence on {self.candidate!r} against {self.problem!r}>"

@@ -9,11 +9,15 @@ from collections import Counter
 from types import TracebackType
 
 from kforge import registry
-from kforge.errors import PluginAbsent
+from kforge.errors import HarnessError, PluginAbsent
 from kforge.platforms.base import Platform
 from kforge.types import Job, Problem, Report, Settings
+from kforge.types.evaluation import hardware_name
 from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
+
+_FAULT_SECONDS = 300.0
+"""How long a device is left alone that was at fault: one that was short of memory may have it again."""
 
 
 class Judges:
@@ -26,14 +30,36 @@ class Judges:
         self._judges: dict[int, Judge] = {}
         self._at_work: Counter[int] = Counter()
         self._home: dict[str, int] = {}
+        self._at_fault: dict[int, float] = {}
+        """Devices that could not do what they were last asked for -> when that was."""
+        self._closed = False
         self._turn = threading.Lock()
         self._began = time.monotonic()
 
-    def report(self, job: Job, progress: Progress = lambda _: None) -> Report:
-        """The report on a job. Raises only if the problem or the harness is at fault."""
-        number = self._choose(job.problem)
+    def report(self, job: Job, progress: Progress = lambda _: None, apart_from: str = "") -> Report:
+        """The report on a job. Raises only if the problem or the harness is at fault.
+
+        With the identity of a device to be apart from, it is of another one of the same model, where there are several.
+        Such a one is asked, too, where a device cannot do it: it may be lost, or short of memory.
+        """
+        first = self._choose(job.problem, self._others(apart_from))
         try:
-            return self._judge(number).report(job, progress)
+            return self._report(first, job, progress)
+        except HarnessError:
+            others = self._others(self._platform.identity(first))
+            if self._closed or not others:
+                raise
+        progress("the device could not do it: asking another")
+        return self._report(self._choose(job.problem, others), job, progress)
+
+    def _report(self, number: int, job: Job, progress: Progress) -> Report:
+        try:
+            report = self._judge(number).report(job, progress)
+            self._at_fault.pop(number, None)
+            return report
+        except HarnessError:
+            self._at_fault[number] = time.monotonic()
+            raise
         finally:
             with self._turn:
                 self._at_work[number] -= 1
@@ -54,6 +80,7 @@ class Judges:
         return held / max(spent * len(self.devices), 1e-9)
 
     def close(self) -> None:
+        self._closed = True
         for judge in list(self._judges.values()):
             judge.close()
 
@@ -65,15 +92,34 @@ class Judges:
     ) -> None:
         self.close()
 
-    def _choose(self, problem: Problem) -> int:
+    def _choose(self, problem: Problem, among: tuple[int, ...] = ()) -> int:
+        """The device for a problem: the one that knows it, or an idle one; some of them, or all where none is named.
+
+        One that could not do what it was last asked for is left alone for a while, if there are others.
+        """
+        wanted, recent = among or self.devices, time.monotonic() - _FAULT_SECONDS
+        devices = tuple(number for number in wanted if self._at_fault.get(number, recent) <= recent) or wanted
         with self._turn:
-            idle = [number for number in self.devices if not self._at_work[number]]
+            idle = [number for number in devices if not self._at_work[number]]
             home = self._home.get(problem.id)
-            if home is None or (self._at_work[home] and idle):
-                home = idle[0] if idle else min(self.devices, key=lambda number: self._at_work[number])
-                self._home[problem.id] = home
+            if home is None or home not in devices or (self._at_work[home] and idle):
+                home = idle[0] if idle else min(devices, key=lambda number: self._at_work[number])
+                if not among:
+                    self._home[problem.id] = home
             self._at_work[home] += 1
             return home
+
+    def _others(self, identity: str) -> tuple[int, ...]:
+        """The devices of the same model beside the one of that identity; none where it is not one of these."""
+        known = [number for number in self.devices if self._platform.identity(number) == identity]
+        if not known:
+            return ()
+        model = hardware_name(self._platform.facts(known[0]))
+        return tuple(
+            number
+            for number in self.devices
+            if number not in known and hardware_name(self._platform.facts(number)) == model
+        )
 
     def _judge(self, number: int) -> Judge:
         with self._turn:

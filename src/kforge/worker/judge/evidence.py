@@ -69,6 +69,7 @@ def make_evidence(
         seconds=machine.phase_seconds(findings.marks),
         sanitized=findings.sanitized,
         held_out=tuple(findings.held_out),
+        identity=platform.identity(cases.device.number),
     )
 
 

@@ -119,6 +119,7 @@ def main() -> int:
     parser.add_argument("--contended", action="store_true", help="its device is slowed down: its times promise nothing")
     parser.add_argument("--host", default="")
     parser.add_argument("--identities", nargs="*", default=[], help="what its devices are called, if it has several")
+    parser.add_argument("--name", default="")
     parser.add_argument("--kforge", default="")
     parser.add_argument("--facts", type=json.loads, default={})
     options = parser.parse_args()
@@ -137,7 +138,7 @@ def main() -> int:
     address = parse_address(options.address, options.tls)
     if options.workers > 1:
         return asyncio.run(serve_many(address, host, options.workers))
-    return serve(address, host, say=lambda words: print(words, flush=True))
+    return serve(address, host, options.name, say=lambda words: print(words, flush=True))
 
 
 async def serve_many(address: ClusterAddress, host: DeviceHost, count: int) -> int:

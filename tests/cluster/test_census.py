@@ -17,7 +17,8 @@ pytestmark = pytest.mark.pure
 
 
 def description(*groups: DeviceGroup, version: str = "") -> WorkerDescription:
-    return WorkerDescription("gpu1", 7, version or own_version(), FORMAT, "3.11", "Linux", "2.13", "bubblewrap", groups)
+    versions = (version or own_version(), FORMAT, "3.11", "Linux", "2.13")
+    return WorkerDescription("gpu1", 7, "ab", *versions, "bubblewrap", groups)
 
 
 def told(*descriptions: Any, status: str = "running") -> bytes:

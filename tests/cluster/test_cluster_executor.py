@@ -50,9 +50,10 @@ def test_each_job_has_its_own_report(steady: ClusterProcesses) -> None:
         assert report.verdict.evidence.problem == PROBLEM, "with its own path"
 
 
-def test_what_is_done_is_told_in_the_loop_that_asked(steady: ClusterProcesses) -> None:
+def test_what_is_done_is_told_in_the_loop_that_asked(cluster: ClusterProcesses) -> None:
+    cluster.add_worker("--seconds", "0.2")
     told: list[tuple[str, int]] = []
-    run_all(steady, [job("told")], lambda words: told.append((words, threading.get_ident())))
+    run_all(cluster, [job("told")], lambda words: told.append((words, threading.get_ident())))
     assert any(words.startswith("judging on ") for words, _ in told), told
     assert {thread for _, thread in told} == {threading.get_ident()}
 

@@ -13,8 +13,9 @@ import bundle_maker
 from kforge import jsonable
 from kforge.cluster import job_message
 from kforge.cluster.job_message import (
+    FORMAT,
     OtherVersion,
-    answering_host,
+    answering_process,
     judge_request,
     read_check,
     read_report_on,
@@ -55,7 +56,7 @@ def test_what_is_the_askers_own_stays_with_him() -> None:
 
 def test_a_job_of_another_version_is_refused_with_what_to_do() -> None:
     message = judge_request(JOB).message
-    for other in ({"kforge": "9.9"}, {"format": 2}, {"kforge": None}):
+    for other in ({"kforge": "9.9"}, {"format": FORMAT + 1}, {"kforge": None}):
         with pytest.raises(OtherVersion, match="install one version on both sides"):
             read_request(changed(message, **other))
 
@@ -66,7 +67,7 @@ def test_what_is_no_message_is_refused(message: bytes) -> None:
         read_request(message)
     with pytest.raises(WireError, match="damaged"):
         read_report_on(JOB, message)
-    assert answering_host(message) == ""
+    assert answering_process(message) == ""
 
 
 def test_a_job_that_is_none_is_refused() -> None:
@@ -106,8 +107,8 @@ def test_a_report_that_contradicts_itself_does_not_count() -> None:
     encoded = jsonable.encode(bundle_maker.report_on(JOB, 1.5))
     encoded["verdict"]["outcome"] = "mismatch"
     with pytest.raises(WireError, match="damaged"):
-        read_report_on(JOB, json.dumps({"format": 1, "where": "gpu1", "report": encoded}).encode())
-    for answer in ({"format": 1}, {"format": 2, "report": encoded}, {"format": 1, "report": 7}):
+        read_report_on(JOB, json.dumps({"format": FORMAT, "where": "gpu1", "report": encoded}).encode())
+    for answer in ({"format": FORMAT}, {"format": FORMAT + 1, "report": encoded}, {"format": FORMAT, "report": 7}):
         with pytest.raises(WireError):
             read_report_on(JOB, json.dumps(answer).encode())
 
@@ -124,8 +125,8 @@ def test_a_report_that_contradicts_itself_does_not_count() -> None:
     ],
 )
 def test_whose_fault_it_is_comes_over(raised: Exception, kind: type[Exception]) -> None:
-    answer = write_error(raised, "gpu1")
-    assert answering_host(answer) == "gpu1"
+    answer = write_error(raised, "gpu1", "gpu1/7/ab")
+    assert answering_process(answer) == "gpu1/7/ab"
     for read in (lambda: read_report_on(JOB, answer), lambda: read_check(answer)):
         with pytest.raises(kind, match="gpu1: ") as caught:
             read()
@@ -134,7 +135,7 @@ def test_whose_fault_it_is_comes_over(raised: Exception, kind: type[Exception]) 
 
 def test_words_of_others_cannot_steer_a_terminal() -> None:
     hostile = {
-        "format": 1,
+        "format": FORMAT,
         "where": "\x1b[2J",
         "error": {"kind": "harness", "message": "\x1b]0;title\x07" + "x" * 10_000},
     }
@@ -144,7 +145,7 @@ def test_words_of_others_cannot_steer_a_terminal() -> None:
     assert len(str(caught.value)) < 5000
     for odd in ({"kind": ["harness"], "message": 7}, [], "text", 7):
         with pytest.raises(HarnessError):
-            read_check(json.dumps({"format": 1, "error": odd}).encode())
+            read_check(json.dumps({"format": FORMAT, "error": odd}).encode())
 
 
 def test_own_version_is_the_installed_one() -> None:

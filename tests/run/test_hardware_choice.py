@@ -30,6 +30,9 @@ class SeveralModels(NullExecutor):
     def keep_to_hardware(self, model: str) -> None:
         self.chosen.append(model)
 
+    async def facts(self) -> dict[str, str]:
+        return {"processor": self.chosen[-1]} if self.chosen else {}
+
 
 def judge(job: Job) -> Verdict:
     return replace(makers.verdict(1.5), evidence=bundle_maker.report_on(job, 1.0).verdict.evidence)

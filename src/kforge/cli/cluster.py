@@ -79,11 +79,12 @@ def _worker(worker: WorkerStanding) -> Iterator[str]:
         f"  {escape(description.host)}, {escape(description.system)}, KForge {escape(description.kforge)}, torch "
         f"{escape(description.torch)}"
     )
-    yield f"  {activity.verdicts} verdicts, {activity.verdicts_per_hour:.0f} an hour; sandbox {description.sandbox}"
+    rate = f"{activity.verdicts} verdicts, {activity.verdicts_per_hour:.0f} an hour"
+    yield f"  {rate}; sandbox {escape(description.sandbox)}"
     if not description.is_current:
         yield "  [yellow]another version than this one: it is handed no jobs of this KForge[/]"
     for group in description.groups:
-        yield f"  {group.platform:<8} {len(group.devices)} x {escape(group.model)}, {group.slots} at once"
+        yield f"  {escape(group.platform):<8} {len(group.devices)} x {escape(group.model)}, {group.slots} at once"
     for job in activity.in_hand:
         yield f"    {escape(job.title)} ({escape(job.platform)}), {job.seconds:.0f} s: {escape(job.doing or 'begun')}"
 
@@ -120,6 +121,8 @@ def _why(item: QueuedCount, census: Census) -> str:
     slots = census.slots(platform, model)
     if item.state == "no-worker" or not slots:
         return escape(census.missing_reason(platform, model))
+    if item.state == "held":
+        return "waiting there until the scheduler has room: each controller hands out two for each place"
     if item.count > slots:
         return f"judged or waiting for one of {slots} place{'' if slots == 1 else 's'}"
     return "judged, or about to be"

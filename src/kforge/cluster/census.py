@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ class WorkerStanding:
     @property
     def process(self) -> str:
         """What no other worker process is called."""
-        return f"{self.description.host}/{self.description.pid}" if self.description else self.address
+        return self.description.process if self.description else self.address
 
     @property
     def takes_jobs(self) -> bool:
@@ -44,7 +45,7 @@ class WorkerStanding:
 
 @dataclass(frozen=True)
 class QueuedCount:
-    """How many jobs of a controller ask for something, in one state."""
+    """How many jobs of a controller ask for something, in one state: Dask's word for it, or held by the controller."""
 
     resource: str
     state: str
@@ -135,13 +136,16 @@ class Census:
         """By address, whether a worker takes jobs."""
         return {worker.address: worker.takes_jobs for worker in self.workers}
 
-    def addresses(self, platform: str, model: str, without_host: str = "") -> list[str]:
-        """The workers that take jobs for a model of device, those on one host left out."""
+    def addresses(self, platform: str, model: str, without_host: str = "", without: Container[str] = ()) -> list[str]:
+        """The workers that take jobs for a model of device, those on one host and some processes left out."""
         there = self.places(platform, model)
         return [
             worker.address
             for worker in self.workers
-            if worker.process in there and worker.description and worker.description.host != without_host
+            if worker.process in there
+            and worker.process not in without
+            and worker.description
+            and worker.description.host != without_host
         ]
 
     def addresses_apart(self, platform: str, model: str, device: JudgingDevice) -> list[str]:

@@ -37,6 +37,11 @@ class ConnectionUser(Protocol):
         """Whether somebody waits and nobody is there for it."""
         ...
 
+    @property
+    def held(self) -> dict[str, int]:
+        """How many jobs wait here until the scheduler has room for them, by the resource that they take."""
+        ...
+
     def hear(self, told: dict[str, str]) -> None:
         """A worker says what it is doing with somebody's job: the key, the words, its host and process."""
         ...
@@ -76,7 +81,9 @@ class SchedulerConnection:
                 if self._closed:
                     raise
                 self._trouble = f"{self._words(error)}; trying again"
-            self._user.note_change()
+            with contextlib.suppress(Exception):
+                # An asker's own loop may be gone.
+                self._user.note_change()
             await asyncio.sleep(backoff)
             backoff = min(_LONGEST_BACKOFF, 2 * backoff)
 
@@ -85,7 +92,8 @@ class SchedulerConnection:
         client = self._client
         if client is None:
             return
-        told = await asyncio.wait_for(client.run_on_scheduler(describe_cluster), _CONNECT_SECONDS)
+        asking = client.run_on_scheduler(describe_cluster, asker=client.id, held=self._user.held)
+        told = await asyncio.wait_for(asking, _CONNECT_SECONDS)
         self.census = read_census(told)
         self._census_at = time.monotonic()
         self._changed.set()
@@ -134,7 +142,7 @@ class SchedulerConnection:
 
     def _make_client(self) -> Client:
         quiet_client()
-        name = f"kforge-{getpass.getuser()}@{socket.gethostname()}-{os.getpid()}"
+        name = f"kforge-{_user()}@{socket.gethostname()}-{os.getpid()}"
         return Client(
             self._address.url,
             asynchronous=True,
@@ -162,6 +170,14 @@ class SchedulerConnection:
         names = ("key", "words", "host", "process")
         if isinstance(told, dict) and all(isinstance(told.get(name), str) for name in names):
             self._user.hear(told)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a user that nobody has written down.
+        return str(os.getuid())
 
 
 async def _started(client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform as machine
+import secrets
 import socket
 from dataclasses import dataclass, field
 
@@ -45,6 +46,8 @@ class WorkerDescription:
 
     host: str
     pid: int
+    start: str
+    """Of its own: containers of one host may have the same host name and process numbers."""
     kforge: str
     format: int
     python: str
@@ -52,6 +55,11 @@ class WorkerDescription:
     torch: str
     sandbox: str
     groups: tuple[DeviceGroup, ...]
+
+    @property
+    def process(self) -> str:
+        """What no other worker process is called."""
+        return f"{self.host}/{self.pid}/{self.start}"
 
     @property
     def slots(self) -> int:
@@ -84,7 +92,12 @@ class WorkerDescription:
 
 def job_resources(platform: str, model: str) -> dict[str, float]:
     """What a job takes of them."""
-    return {f"kforge-{platform}": 1.0, f"kforge-{platform}:{model}": 1.0, VERSION_RESOURCE: 1.0}
+    return {f"kforge-{platform}": 1.0, device_resource(platform, model): 1.0, VERSION_RESOURCE: 1.0}
+
+
+def device_resource(platform: str, model: str) -> str:
+    """The resource that a model of device is, for a platform."""
+    return f"kforge-{platform}:{model}"
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,7 @@ def describe_process(groups: tuple[DeviceGroup, ...], sandbox: str) -> WorkerDes
     return WorkerDescription(
         host=socket.gethostname(),
         pid=os.getpid(),
+        start=secrets.token_hex(3),
         kforge=own_version(),
         format=FORMAT,
         python=PYTHON,

@@ -19,6 +19,7 @@ from kforge.cluster.description import DeviceGroup, JobInHand, WorkerActivity, W
 from kforge.cluster.job_message import (
     CHECK,
     ReceivedJob,
+    is_error,
     own_version,
     read_request,
     unfit_reason,
@@ -39,6 +40,8 @@ OpenGroup = Callable[[DeviceGroup], Executor]
 Say = Callable[[str, str], None]
 """Told a job's key and what is being done with it."""
 _HOUR = 3600.0
+_ANNOUNCE_SECONDS = 0.01
+"""After which a job is said to be begun: an answer that comes sooner need not wait behind that word."""
 _KEPT_ANSWERS = 256
 """Answers to jobs whose asker was gone when they were ready: the scheduler was lost, and will be back."""
 
@@ -124,29 +127,29 @@ class DeviceHost:
             await executor.close()
 
     def _keep(self, key: str, ended: asyncio.Task[bytes]) -> None:
-        if ended.cancelled() or ended.exception() is not None:
+        # What went wrong then may be well by the time that it is asked for again.
+        if ended.cancelled() or ended.exception() is not None or is_error(ended.result()):
             return
         self._undelivered[key] = ended.result()
         while len(self._undelivered) > _KEPT_ANSWERS:
             self._undelivered.pop(next(iter(self._undelivered)))
 
     async def _carry_out(self, key: str, message: bytes, payload: bytes, model: str, apart_from: str) -> bytes:
-        where = self.description.host
         try:
             received = read_request(message)
             title, platform = visible(received.job.problem.name)[:80], received.job.candidate.platform
-            self._work[key] = _Work(title, platform, time.monotonic())
-            self._tell(key, "begun")
+            self._work[key] = work = _Work(title, platform, time.monotonic())
+            asyncio.get_running_loop().call_later(_ANNOUNCE_SECONDS, self._announce, key, work)
             return await self._report(key, received, payload, model, apart_from)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            return write_error(error, where)
+            return write_error(error, self.description.host, self.description.process)
         finally:
             self._work.pop(key, None)
 
     async def _report(self, key: str, received: ReceivedJob, payload: bytes, model: str, apart_from: str) -> bytes:
-        where = self.description.host
+        where = self.description.host, self.description.process
         reason = unfit_reason(received)
         if reason:
             raise HarnessError(reason)
@@ -155,11 +158,11 @@ class DeviceHost:
         if received.kind == CHECK:
             if isinstance(executor, ProblemCheck):
                 await executor.check_problem(job.problem, job.settings)
-            return write_report(None, where)
+            return write_report(None, *where)
         report = await _run(executor, job, lambda words: self._tell(key, words), apart_from)
         self._verdicts += 1
         self._ended.append(time.monotonic())
-        return write_report(report, where)
+        return write_report(report, *where)
 
     def _executor(self, platform: str, model: str) -> Executor:
         groups = {(group.platform, group.model): group for group in self.description.groups}
@@ -173,7 +176,14 @@ class DeviceHost:
         work = self._work.get(key)
         if work is not None:
             work.doing = words
-            self.say(key, words)
+            if work.is_announced:
+                self.say(key, words)
+
+    def _announce(self, key: str, work: _Work) -> None:
+        """Say that a job is begun, if it is still in hand."""
+        if self._work.get(key) is work:
+            work.is_announced = True
+            self.say(key, "begun")
 
 
 @dataclass
@@ -184,6 +194,8 @@ class _Work:
     platform: str
     began: float
     doing: str = ""
+    is_announced: bool = False
+    """Whether its asker was told that it is begun."""
 
 
 class _InTurn:

@@ -15,8 +15,13 @@ _FETCHES = 4
 """Requests for answers at once: each is a connection, and one may have to wait for a worker."""
 _TOGETHER = 64
 """Answers in one of them at most."""
+_FETCH_SECONDS = 20.0
+"""For all answers of one request; after that each is fetched by itself, and waits for as long as it takes."""
 _RELEASE_SECONDS = 0.25
 """Answers that were fetched are given up together: what is said in between would keep the next job waiting."""
+
+_Ready = tuple[Future, "asyncio.Future[bytes]"]
+"""What is there to be fetched, and who waits for it."""
 
 
 class SchedulerExchange:
@@ -24,8 +29,9 @@ class SchedulerExchange:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._ready: list[tuple[Future, asyncio.Future[bytes]]] = []
+        self._ready: list[_Ready] = []
         self._fetches: set[asyncio.Task[None]] = set()
+        self._alone: set[asyncio.Task[None]] = set()
         self._done: list[Future] = []
 
     @property
@@ -35,7 +41,10 @@ class SchedulerExchange:
 
     async def answer(self, job: QueuedJob, resources: dict[str, float], priority: int, workers: list[str]) -> bytes:
         """A job's answer. Raises what Dask does where there is none; given up, the job is cancelled there too."""
-        await self._make_sure_released(job.task)
+        # Equal jobs of several controllers are one task, whose workers are those that were named first: where some are
+        # named the task is this controller's own.
+        task = f"{job.task}-{self._client.id}" if workers else job.task
+        await self._make_sure_released(task)
         future = self._client.submit(
             carry_out,
             job.key,
@@ -43,7 +52,7 @@ class SchedulerExchange:
             job.request.payload,
             job.model,
             job.apart_from.identity,
-            key=job.task,
+            key=task,
             resources=resources,
             priority=priority,
             pure=False,
@@ -51,11 +60,11 @@ class SchedulerExchange:
             workers=workers or None,
         )
         try:
-            await _finished(future)
+            error = await future.exception()
             if future.status == "error":
-                raise await future.exception()
+                raise error
             if future.status != "finished":
-                raise FutureCancelledError(job.task, "lost")
+                raise FutureCancelledError(task, "lost")
             return await self._fetch(future)
         except asyncio.CancelledError as error:
             if not isinstance(error, FutureCancelledError) and self._client.status == "running":
@@ -79,17 +88,28 @@ class SchedulerExchange:
         while self._ready:
             batch, self._ready = self._ready[:_TOGETHER], self._ready[_TOGETHER:]
             try:
-                values = await self._client.gather([future for future, _ in batch], direct=False)
+                await asyncio.wait_for(self._gather(batch), _FETCH_SECONDS)
             except (Exception, asyncio.CancelledError) as error:
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(OSError(f"an answer was lost on its way: {error}"))
                 if isinstance(error, asyncio.CancelledError) and not isinstance(error, FutureCancelledError):
+                    _fail(batch, error)
                     raise
-                continue
-            for (_, answer), value in zip(batch, values, strict=True):
-                if not answer.done():
-                    answer.set_result(value if isinstance(value, bytes) else b"")
+                # One that is lost, or is judged again, must not keep the others waiting.
+                for each in batch:
+                    task = asyncio.create_task(self._fetch_alone(each))
+                    self._alone.add(task)
+                    task.add_done_callback(self._alone.discard)
+
+    async def _fetch_alone(self, each: _Ready) -> None:
+        try:
+            await self._gather([each])
+        except (Exception, asyncio.CancelledError) as error:
+            _fail([each], error)
+
+    async def _gather(self, batch: list[_Ready]) -> None:
+        values = await self._client.gather([future for future, _ in batch], direct=False)
+        for (_, answer), value in zip(batch, values, strict=True):
+            if not answer.done():
+                answer.set_result(value if isinstance(value, bytes) else b"")
 
     def _release_later(self, future: Future) -> None:
         if not self._done:
@@ -110,14 +130,7 @@ class SchedulerExchange:
             await asyncio.sleep(0.001)
 
 
-async def _finished(future: Future) -> None:
-    """Until a future has an end of some kind."""
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def note(_: Future) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(ended.set)
-
-    future.add_done_callback(note)
-    await ended.wait()
+def _fail(batch: list[_Ready], error: BaseException) -> None:
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(OSError(f"an answer was lost on its way: {error}"))

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kforge import registry
 from kforge.cluster.address import ClusterAddress
-from kforge.cluster.job_message import answering_host, check_request, judge_request, read_check, read_report_on
+from kforge.cluster.census import Census
+from kforge.cluster.inquiry import take_census
+from kforge.cluster.job_message import answering_process, check_request, judge_request, read_check, read_report_on
 from kforge.cluster.local_cluster import LocalCluster
 from kforge.errors import HarnessError, KForgeError, ProblemError
 from kforge.execution.base import Tell
@@ -41,9 +43,25 @@ class ClusterExecutor:
 
     def keep_to_hardware(self, model: str) -> None:
         """Programs of a run that goes on are compared with those it has: they are judged on the same model."""
-        if self._link is not None:
-            self._link.keep_to(self._platform, model)
         self._model = self._model or model
+        if self._link is not None:
+            self._link.keep_to(self._platform, self._model)
+            self._model = self._link.model(self._platform)
+        if self._model != model:
+            raise HarnessError(
+                f"its programs were judged on {model}, and this session judges on {self._model}: go on with the run by "
+                "itself (kforge resume), so that one run stays on one model of device"
+            )
+
+    async def facts(self) -> dict[str, str]:
+        """What the workers say of the model that judges, for prompts. Nobody is waited for."""
+        census = await asyncio.to_thread(_census, self._address)
+        if self._link is not None:
+            self._model = self._model or self._link.model(self._platform)
+        self._model = self._model or census.largest_model(self._platform)
+        if self._link is not None and self._model:
+            self._link.keep_to(self._platform, self._model)
+        return census.facts(self._platform, self._model)
 
     async def run(self, job: Job, tell: Tell) -> Report:
         if self._early is not None:
@@ -55,7 +73,8 @@ class ClusterExecutor:
 
     async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
         """As `run`, on another device of the same model where there is one, best on another host."""
-        request = await asyncio.to_thread(judge_request, job)
+        # A live module's file may be large.
+        request = await asyncio.to_thread(judge_request, job) if job.problem.payload else judge_request(job)
         answer = await self._connection().ask(request, tell, apart_from=device)
         try:
             return read_report_on(job, answer)
@@ -63,7 +82,8 @@ class ClusterExecutor:
             # It is the same everywhere.
             raise
         except KForgeError:
-            elsewhere = await self._connection().ask(request, tell, answering_host(answer))
+            tell("a worker could not do it: asking another")
+            elsewhere = await self._connection().ask(request, tell, answering_process(answer))
             if not elsewhere:
                 raise
         return read_report_on(job, elsewhere)
@@ -109,6 +129,12 @@ class LocalClusterExecutor:
         async with self._turn():
             return await self._while_it_lives(executor.run(job, _without_advice(tell)))
 
+    async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
+        """As `run`, on another device of this machine where there is one."""
+        executor = await self._started(tell)
+        async with self._turn():
+            return await self._while_it_lives(executor.run_apart(job, _without_advice(tell), device))
+
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         executor = await self._started(lambda _: None)
         async with self._turn():
@@ -150,6 +176,14 @@ class LocalClusterExecutor:
         if self._of_loop is None or self._of_loop[0] is not loop:
             self._of_loop = (loop, asyncio.Lock(), asyncio.Lock())
         return self._of_loop[1:]
+
+
+def _census(address: ClusterAddress) -> Census:
+    """Who is there; nobody, where that cannot be told now."""
+    try:
+        return take_census(address)
+    except HarnessError:
+        return Census()
 
 
 def _without_advice(tell: Tell) -> Tell:

@@ -1,8 +1,8 @@
 """What crosses the wire: a job as JSON in bytes, and the answer to it. Both sides read the other's as hostile data.
 
     request   {"format": 2, "kforge": "0.1.0", "python": "3.11", "kind": "judge", "job": {...}}
-    answer    {"format": 2, "where": "host", "report": {...}}
-              {"format": 2, "where": "host", "error": {"kind": "problem", "message": "..."}}
+    answer    {"format": 2, "where": "host", "process": "host/pid/start", "report": {...}}
+              {"format": 2, "where": "host", "process": "...", "error": {"kind": "problem", "message": "..."}}
 
 Equal jobs are equal bytes, whoever asks: what only the asker needs (the job's name, where its files lie, which attempt
 a program came from) stays with him. A live module's file travels beside the request, as it is.
@@ -137,16 +137,20 @@ def unfit_reason(received: ReceivedJob) -> str:
     return ""
 
 
-def write_report(report: Report | None, where: str) -> bytes:
-    """The answer with a report, or to a check that found nothing."""
-    return json.dumps({"format": FORMAT, "where": where, "report": jsonable.encode(report)}).encode()
+def write_report(report: Report | None, where: str, process: str = "") -> bytes:
+    """The answer with a report, or to a check that found nothing, from a host and a worker process of it."""
+    return json.dumps(
+        {"format": FORMAT, "where": where, "process": process, "report": jsonable.encode(report)}
+    ).encode()
 
 
-def write_error(error: BaseException, where: str) -> bytes:
+def write_error(error: BaseException, where: str, process: str = "") -> bytes:
     """The answer where there is no report: the problem, the machine or the harness is at fault."""
     kind = next((name for name, each in _ERRORS.items() if isinstance(error, each)), "harness")
     text = str(error) if isinstance(error, KForgeError) else f"internal error: {type(error).__name__}: {error}"
-    return json.dumps({"format": FORMAT, "where": where, "error": {"kind": kind, "message": text}}).encode()
+    return json.dumps(
+        {"format": FORMAT, "where": where, "process": process, "error": {"kind": kind, "message": text}}
+    ).encode()
 
 
 def read_report_on(job: Job, answer: bytes) -> Report:
@@ -165,12 +169,20 @@ def read_check(answer: bytes) -> None:
     _answer(answer)
 
 
-def answering_host(answer: bytes) -> str:
-    """Where an answer is from; empty where it does not say."""
+def answering_process(answer: bytes) -> str:
+    """The worker process that an answer is from; empty where it does not say."""
     try:
-        return str(_object(answer).get("where", ""))
+        return str(_object(answer).get("process", ""))
     except WireError:
         return ""
+
+
+def is_error(answer: bytes) -> bool:
+    """Whether an answer says that something went wrong, instead of a report."""
+    try:
+        return _object(answer).get("error") is not None
+    except WireError:
+        return True
 
 
 def _answer(answer: bytes) -> tuple[dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""Which workers a job is asked for from: the one that knows its problem, those with other devices, or all of them."""
+"""Which workers a job is asked for from: the one that knows its problem, those with other devices, or all."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _MOVE_SECONDS = 1.0
 """Between two looks at whether the workers that a job is for are still there."""
 _PATIENCE_SECONDS = 20.0
 """For the worker that knows a job's problem to begin it: about what it costs another to open the problem."""
+_FAULT_SECONDS = 300.0
+"""How long a worker is left alone that could not carry a job out: what fails at once would attract all others."""
 
 
 class JobPlacement:
@@ -25,20 +27,30 @@ class JobPlacement:
 
     def __init__(self, connection: SchedulerConnection, warm: WarmWorkers) -> None:
         self._connection, self._warm = connection, warm
+        self._faults: dict[str, float] = {}
+
+    def leave_alone(self, process: str) -> None:
+        """A worker could not carry a job out: for a while, what others can do is not asked of it."""
+        self._faults[process] = time.monotonic()
+        self._warm.forget(process)
 
     def others(self, job: QueuedJob) -> list[str]:
-        """The workers that have a job's device, by address, beside those on the host that could not carry it out."""
-        return self._connection.census.addresses(job.request.platform, job.model, without_host=job.avoid)
+        """The workers that have a job's device, by address, beside the one that could not carry it out: on other hosts,
+        or else on its own.
+        """
+        census, platform = self._connection.census, job.request.platform
+        elsewhere = census.addresses(platform, job.model, without_host=job.avoid.rsplit("/", 2)[0])
+        return elsewhere or census.addresses(platform, job.model, without={job.avoid})
 
     async def answer(self, job: QueuedJob, exchange: SchedulerExchange, priority: int) -> bytes:
         """A job's answer; empty where nobody is left but the host that could not carry it out. Raises what
         `SchedulerExchange.answer` does, and OSError in the place of Dask's word for an answer that was lost.
         """
-        workers = self._workers(job)
+        workers, is_steered = self._workers(job)
         while workers:
             asking = asyncio.create_task(_ask(exchange, job, priority, workers))
             try:
-                is_moved = await self._until_moved(job, asking, workers)
+                is_moved = await self._until_moved(job, asking, workers, is_steered)
             finally:
                 asking.cancel()
                 await asyncio.wait({asking})
@@ -47,22 +59,30 @@ class JobPlacement:
             job.moves += 1
             self._warm.end(job, is_answered=False)
             # Who is there and keeps it waiting is not asked again.
-            workers = [] if self._connection.census.takes_any(workers) else self._workers(job)
+            if self._connection.census.takes_any(workers):
+                break
+            workers, is_steered = self._workers(job)
         return b"" if job.avoid else await _ask(exchange, job, priority, [])
 
-    def _workers(self, job: QueuedJob) -> list[str]:
-        """The workers that a job is for; empty for all that have the device."""
-        census = self._connection.census
+    def _workers(self, job: QueuedJob) -> tuple[list[str], bool]:
+        """The workers that a job is for, none for all with the device; and whether that is who knows the problem."""
+        census, platform = self._connection.census, job.request.platform
         if job.avoid:
-            return self.others(job)
+            return self.others(job), False
         if job.apart_from != JudgingDevice():
-            return census.addresses_apart(job.request.platform, job.model, job.apart_from)
-        return self._warm.steer(job, census)
+            return census.addresses_apart(platform, job.model, job.apart_from), False
+        steered = self._warm.steer(job, census)
+        if steered:
+            return steered, True
+        recent = time.monotonic() - _FAULT_SECONDS
+        self._faults = {process: when for process, when in self._faults.items() if when > recent}
+        return (census.addresses(platform, job.model, without=self._faults) if self._faults else []), False
 
-    async def _until_moved(self, job: QueuedJob, asking: asyncio.Task[bytes], workers: list[str]) -> bool:
+    async def _until_moved(
+        self, job: QueuedJob, asking: asyncio.Task[bytes], workers: list[str], is_steered: bool
+    ) -> bool:
         """Wait until a job is answered, or has to be asked for elsewhere: whether it has to."""
         began, job.is_begun = time.monotonic(), False
-        is_steered = not job.avoid and job.apart_from == JudgingDevice()
         while not (await asyncio.wait({asking}, timeout=_MOVE_SECONDS))[0]:
             census, waited = self._connection.census, time.monotonic() - began
             if not census.has_any(workers):

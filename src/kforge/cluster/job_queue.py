@@ -28,7 +28,7 @@ class QueuedJob:
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Whoever waits for it, and is told what is being done."""
     avoid: str = ""
-    """A host that could not carry it out."""
+    """A worker process that could not carry it out."""
     apart_from: JudgingDevice = JudgingDevice()
     """Which has judged the same before: another one is asked by preference."""
     begun_on: dict[str, str] = field(default_factory=dict)

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from distributed import KilledWorker
 
 from kforge.cluster.address import ClusterAddress
 from kforge.cluster.connection import SchedulerConnection
+from kforge.cluster.description import device_resource
 from kforge.cluster.exchange import SchedulerExchange
-from kforge.cluster.job_message import JobRequest
+from kforge.cluster.job_message import JobRequest, answering_process
 from kforge.cluster.job_placement import JobPlacement
 from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.loop_thread import LoopThread
@@ -56,7 +58,8 @@ class Link:
     ) -> bytes:
         """The answer to a request. Waits as long as it takes; HarnessError where no worker survives the job.
 
-        With a host to `avoid`, whose answer was no use, it is asked for elsewhere; empty where nobody else is there.
+        With a worker process to `avoid`, whose answer was no use, it is asked for elsewhere; empty where nobody else
+        is there.
         With a device to be `apart_from`, another one is asked where there is one.
         """
         return await self._thread.call(self._ask(request, _tell_from_here(tell), avoid, apart_from))
@@ -68,6 +71,10 @@ class Link:
     def keep_to(self, platform: str, model: str) -> None:
         """Jobs for a platform go to this model of device, and to no other; what was chosen before stays."""
         self._models.setdefault(platform, model)
+
+    def model(self, platform: str) -> str:
+        """The model of device that a platform's jobs go to; empty where none was chosen yet."""
+        return self._models.get(platform, "")
 
     async def close(self) -> None:
         """Take back what is outstanding, and end the connection."""
@@ -83,7 +90,7 @@ class Link:
         key = f"kforge-{request.platform}-{hashlib.sha256(text).hexdigest()[:32]}"
         asked = QueuedJob(request, model, key, [tell], avoid, apart_from)
         if avoid:
-            self._warm.forget(asked)
+            self._placement.leave_alone(avoid)
             if not self._placement.others(asked):
                 return b""
         job = self._queue.add(asked)
@@ -153,6 +160,9 @@ class Link:
                 self._settle(job, _poison_error(job))
                 return
             answer = await self._placement.answer(job, exchange, priority)
+            if not job.place:
+                # It was answered before it could be said to be begun.
+                self._warm.begin(job, answering_process(answer))
             self._warm.end(job, is_answered=True)
             self._settle(job, answer)
         except KilledWorker:
@@ -169,8 +179,12 @@ class Link:
             else:
                 self._settle(job, _carrying_error(error))
         finally:
-            self._warm.end(job, is_answered=False)
-            self._following.pop(job.key, None)
+            # It may have been taken back, and be followed anew by now.
+            is_own = self._following.get(job.key) is asyncio.current_task()
+            if is_own:
+                del self._following[job.key]
+            if is_own or self._queue.get(job.key) is not job:
+                self._warm.end(job, is_answered=False)
             self._hand_out()
 
     async def _lose(self, job: QueuedJob, error: HarnessError) -> None:
@@ -182,6 +196,7 @@ class Link:
             self._settle(job, error)
 
     async def _take_back(self, job: QueuedJob) -> None:
+        self._warm.end(job, is_answered=False)
         self._queue.take_back(job)
         await asyncio.sleep(_LOOK_SECONDS)
 
@@ -206,6 +221,12 @@ class Link:
     def is_lonely(self) -> bool:
         """Whether jobs wait that nobody has taken, or nobody knows yet which devices there are."""
         return not self._models or (len(self._queue) > 0 and not self._queue.in_hand)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """How many jobs wait here until the scheduler has room for them, by the resource that they take."""
+        waiting = (job for job in self._queue if not job.handed_out)
+        return dict(Counter(device_resource(job.request.platform, job.model) for job in waiting))
 
     def note_change(self) -> None:
         """Hand out what there are workers for now, and tell whoever waits for others."""

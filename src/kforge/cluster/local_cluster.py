@@ -7,10 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from kforge.cluster.address import ClusterAddress, parse_address
+from kforge.cluster.address import TLS_VARIABLE, ClusterAddress, parse_address
+from kforge.cluster.certificates import make_certificates
 from kforge.errors import HarnessError
 from kforge.models.keys import is_secret
+from kforge.worker.sandbox.kernel import forbid_inspection
 
 _END_SECONDS = 15.0
 
@@ -20,11 +24,17 @@ class LocalCluster:
 
     def __init__(self, platform: str) -> None:
         self._platform = platform
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self) -> ClusterAddress:
         """Start them; the address. HarnessError with what the scheduler said, if it did not start."""
-        address = parse_address(f"tcp://127.0.0.1:{_free_port()}")
+        # Whoever reaches a scheduler may run code on its workers, and loopback is every user's of this machine.
+        self._folder = tempfile.TemporaryDirectory(prefix="kforge-cluster-")
+        certificates = make_certificates(Path(self._folder.name) / "certificates")
+        address = parse_address(f"tls://127.0.0.1:{_free_port()}", certificates.path)
+        # A program at the weakest sandbox level could read the keys in the environment of this process.
+        forbid_inspection()
         scheduler = self._run("scheduler", address.url)
         assert scheduler.stdout is not None
         first = scheduler.stdout.readline()
@@ -54,13 +64,18 @@ class LocalCluster:
             if process.stdout is not None:
                 process.stdout.close()
         self._processes.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _run(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "kforge.cluster", *words, "--until-input-ends"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if words[0] == "scheduler" else subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not is_secret(name)},
+            env={
+                **{name: value for name, value in os.environ.items() if not is_secret(name)},
+                TLS_VARIABLE: str(Path(self._folder.name) / "certificates") if self._folder else "",
+            },
             # Ctrl-C is for this process: it ends them in order.
             start_new_session=True,
             text=True,

@@ -30,9 +30,17 @@ async def carry_out(key: str, message: bytes, payload: bytes, model: str, apart_
     return await _hosts[0].answer(key, message, payload, model, apart_from)
 
 
-def describe_cluster(dask_scheduler: Any = None) -> bytes:
-    """Who is there and what waits, as JSON: called on the scheduler."""
+def describe_cluster(dask_scheduler: Any = None, asker: str = "", held: dict[str, int] | None = None) -> bytes:
+    """Who is there and what waits, as JSON: called on the scheduler.
+
+    A controller says what it holds itself, for whoever asks next; with the scheduler it is forgotten.
+    """
     now = time.time()
+    notes: dict[str, dict[str, int]] = dask_scheduler.__dict__.setdefault("kforge_held", {})
+    if asker:
+        notes[asker] = held or {}
+    for gone in notes.keys() - dask_scheduler.clients.keys():
+        del notes[gone]
     workers = [
         {
             "address": state.address,
@@ -51,6 +59,7 @@ def describe_cluster(dask_scheduler: Any = None) -> bytes:
             if str(task.key).startswith("kforge-"):
                 wanted = max(task.resource_restrictions or {"": 1}, key=lambda name: (name.count(":"), len(name)))
                 counts[wanted, task.state] += 1
+        counts.update({(name, "held"): count for name, count in notes.get(client.client_key, {}).items()})
         jobs = [{"resource": name, "state": state, "count": count} for (name, state), count in counts.items()]
         if jobs:
             controllers.append({"name": str(client.client_key), "jobs": jobs})

@@ -41,9 +41,9 @@ class WarmWorkers:
                 self._homes.popitem(last=False)
         self._put(job, "")
 
-    def forget(self, job: QueuedJob) -> None:
-        """Whoever answered for a job's problem last could not carry it out."""
-        self._homes.pop(_problem(job), None)
+    def forget(self, process: str) -> None:
+        """A worker is not to be asked for the problems that it knows."""
+        self._homes = OrderedDict((problem, home) for problem, home in self._homes.items() if home != process)
 
     def _has_room(self, process: str, places: dict[str, int]) -> bool:
         slots, busy = places.get(process, 0), self._busy[process]

@@ -108,8 +108,9 @@ class WorkerProcess:
                 await self._serve_connected()
                 backoff = _FIRST_BACKOFF
                 words = f"the scheduler at {self._address.url} is gone; trying again"
-            except (SchedulerUnreachable, OSError, TimeoutError) as error:
-                words = f"{error}; trying again"
+            except Exception as error:
+                # Whatever it is: an earlier connection that the scheduler still takes for alive has the same name.
+                words = f"{_reason(error)}; trying again"
             if self._stops:
                 return
             if words != told or time.monotonic() - told_at >= _REMIND_SECONDS:
@@ -145,7 +146,7 @@ class WorkerProcess:
             self._address.url,
             nthreads=max(1, description.slots),
             resources=description.resources(),
-            name=self._name or f"{description.host}-{description.pid}",
+            name=self._name or f"{description.host}-{description.pid}-{description.start}",
             security=dask_security(self._address),
             host="127.0.0.1" if self._address.is_loopback else None,
             local_directory=folder,
@@ -169,13 +170,22 @@ class WorkerProcess:
         description, worker = self._host.description, self._worker
         if worker is None or worker.status not in (Status.running, Status.paused):
             return
-        process = f"{description.host}/{description.pid}"
         with contextlib.suppress(Exception):
-            worker.log_event(TOPIC, {"key": key, "words": words, "host": description.host, "process": process})
+            told = {"key": key, "words": words, "host": description.host, "process": description.process}
+            worker.log_event(TOPIC, told)
 
 
 async def _started(worker: Worker) -> None:
     await worker
+
+
+def _reason(error: Exception) -> str:
+    """What keeps it from connecting. Dask says that a worker failed to start, and only its cause says why."""
+    if isinstance(error, (SchedulerUnreachable, OSError, TimeoutError)):
+        return str(error) or "the scheduler does not answer"
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return f"the scheduler does not take this worker: {error}"
 
 
 def serve(address: ClusterAddress, host: DeviceHost, name: str = "", say: Callable[[str], None] = print) -> int:

@@ -51,7 +51,13 @@ class HardwareChoice(Protocol):
     """What an executor may offer that has devices of several models: programs of one run are judged on one of them."""
 
     def keep_to_hardware(self, model: str) -> None:
-        """From the first job on: devices that evidence calls so (`Evidence.hardware`). The first choice stays."""
+        """From the first job on: devices that evidence calls so (`Evidence.hardware`). The first choice stays;
+        HarnessError for another one.
+        """
+        ...
+
+    async def facts(self) -> dict[str, str]:
+        """Of the model that jobs are judged on, which is chosen now if none was; empty if nothing is known of it."""
         ...
 
 
@@ -103,6 +109,10 @@ class ExecutorPlugin:
 
     def check(self, argument: str, platform: str) -> None:
         """Before a run: UsageError or PluginAbsent, with the cure, for what would keep it from judging."""
+
+    def places(self, argument: str, platform: str) -> int:
+        """How many programs can be in hand at once now, on machines beside this one; 0 where judges are here."""
+        return 0
 
     def facts(self, argument: str, platform: str) -> dict[str, str]:
         """A platform's facts on the machine that judges, where that is another; empty if nothing is known of it.

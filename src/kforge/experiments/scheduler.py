@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kforge import registry
 from kforge.errors import KForgeError, RunBusy, StoreError
 from kforge.execution.base import Executor, ReportAwaited
+from kforge.execution.executor_names import parse_executor
 from kforge.execution.factory import open_executor
 from kforge.experiments.cells import cells_by_fingerprint
 from kforge.experiments.confirmation import confirm, needs_confirmation, of_winner
@@ -21,6 +23,7 @@ from kforge.experiments.progress import News, Tell
 from kforge.experiments.session_record import new_session
 from kforge.models.budget_account import BudgetAccount
 from kforge.run.context import RunEnvironment, RunEvent
+from kforge.run.hardware_choice import keep_to_hardware
 from kforge.run.lifecycle import drive_run
 from kforge.run.loop import first_of
 from kforge.run.model_pool import ModelAccess, ModelPool
@@ -50,6 +53,16 @@ class ExperimentEnvironment:
     """The models that `open_experiment` opened; None: they are opened as cells need them."""
 
 
+async def _all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them side by side; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+
+
 async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, CellState]:
     """Work on an experiment until nothing is left that can be done now; the state of each cell then.
 
@@ -66,9 +79,14 @@ async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, Ce
         account = BudgetAccount(experiment.budget, spent_on(environment.store, experiments.cell_states(name)))
         access = replace(environment.access, account=account)
         environment = replace(environment, access=access, pool=pool)
-        work = _Session(name, experiment, experiments, number, ModelHealth(), environment)
-        for platform in experiment.platforms:
-            await _PlatformWorker(work, platform).work()
+        turn = asyncio.Semaphore(environment.parallel) if environment.parallel else contextlib.nullcontext()
+        work = _Session(name, experiment, experiments, number, ModelHealth(), environment, turn)
+        workers = [_PlatformWorker(work, platform) for platform in experiment.platforms]
+        if work.judges_elsewhere:
+            await _all_of(worker.work() for worker in workers)
+        else:
+            for worker in workers:
+                await worker.work()
         return experiments.cell_states(name)
 
 
@@ -77,8 +95,13 @@ def spent_on(store: Store, states: dict[str, CellState]) -> Usage:
     return sum((store.spent(state.run) for state in states.values() if state.run), Usage())
 
 
-def usual_parallel(experiment: Experiment, platform: str) -> int:
-    """How many cells to have in hand: judges that build beside the timing can take more, and know more problems."""
+def usual_parallel(experiment: Experiment, platform: str, places: int = 0) -> int:
+    """How many cells to have in hand: judges that build beside the timing can take more, and know more problems.
+
+    `places`: of other machines, how many programs they take at once; of as many cells again, the models are asked.
+    """
+    if places:
+        return max(8, 2 * places)
     if registry.load("platforms", platform).builds_apart:
         return 8
     return 1 if all(set(item.models) == {BUILTIN} for item in experiment.configurations) else 3
@@ -94,6 +117,8 @@ class _Session:
     number: int
     health: ModelHealth
     environment: ExperimentEnvironment
+    turn: contextlib.AbstractAsyncContextManager[Any]
+    """Held for each cell in hand, whichever platform it is for: no more at once than the user wants."""
 
     def put(self, key: str, state: CellState) -> None:
         self.experiments.put(self.name, key, state)
@@ -103,6 +128,18 @@ class _Session:
 
     def models(self, cell: Cell) -> tuple[str, ...]:
         return self.experiment.configuration(cell.configuration).models
+
+    @property
+    def judges_elsewhere(self) -> bool:
+        """Whether each platform has machines of its own, so that none has to wait for another's."""
+        return all(self.places(platform) for platform in self.experiment.platforms)
+
+    def places(self, platform: str) -> int:
+        """How many programs the machines for a platform take at once; 0 where they are this one."""
+        if self.environment.executor is not None:
+            return 0
+        plugin, argument = parse_executor(self.experiment.executor)
+        return plugin.places(argument, platform)
 
     @property
     def spent(self) -> Usage:
@@ -127,13 +164,17 @@ class _PlatformWorker:
         # What was stopped comes last: a problem that a model never answers must not keep it from the others.
         waiting = iter(sorted(own, key=lambda item: item[2].state == "stopped"))
         async with self._executor() as executor:
-            count = self._session.environment.parallel or usual_parallel(experiment, self._platform)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(count):
-                        group.create_task(self._work_through(waiting, executor))
-            except BaseExceptionGroup as errors:
-                raise first_of(errors) from None
+            self._keep_to_hardware(executor, [state.run for _, _, state in own])
+            places = self._session.places(self._platform)
+            count = self._session.environment.parallel or usual_parallel(experiment, self._platform, places)
+            await _all_of(self._work_through(waiting, executor) for _ in range(count))
+
+    def _keep_to_hardware(self, executor: Executor, runs: list[str]) -> None:
+        """Cells that go on are judged where they were; new ones beside them there, too."""
+        store = self._session.environment.store
+        for run in runs:
+            if run and keep_to_hardware(executor, store.history(run, profiles=False)):
+                return
 
     @contextlib.asynccontextmanager
     async def _executor(self) -> AsyncIterator[Executor]:
@@ -147,7 +188,8 @@ class _PlatformWorker:
 
     async def _work_through(self, waiting: Iterator[tuple[str, Cell, CellState]], executor: Executor) -> None:
         for key, cell, state in waiting:
-            self._session.tell(await self._work_on_cell(key, cell, state, executor))
+            async with self._session.turn:
+                self._session.tell(await self._work_on_cell(key, cell, state, executor))
             # Cells that need nothing more must not keep signals and other workers waiting.
             await asyncio.sleep(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +78,27 @@ def warnings(findings: StudyFindings) -> list[str]:
     if pending:
         trials = number_format.several(len(findings.study.trials), "trial")
         notes.append(f"Unfinished: {pending} of {trials} not through; the same command goes on with them.")
+    notes += _hardware_notes(findings)
     differing = circumstances(findings.study).differing
     if differing:
         notes.append(f"Sessions differ in {', '.join(differing)}: compare figures from different sessions with care.")
     return [*notes, *findings.study.notes]
+
+
+def _hardware_notes(findings: StudyFindings) -> list[str]:
+    """Where programs of one platform were judged on several models of device, as their evidence names them."""
+    judged: dict[str, Counter[str]] = {}
+    for trial in findings.study.trials:
+        verdict = trial.verdict
+        if verdict is not None and verdict.evidence is not None and verdict.evidence.hardware:
+            judged.setdefault(trial.cell.platform, Counter())[verdict.evidence.hardware] += 1
+    return [
+        f"Different hardware: of {platform}, "
+        + ", ".join(f"{number_format.several(count, 'trial')} on {name}" for name, count in sorted(models.items()))
+        + ". Figures over all of them mix these."
+        for platform, models in judged.items()
+        if len(models) > 1
+    ]
 
 
 def columns(findings: StudyFindings) -> dict[str, Any]:

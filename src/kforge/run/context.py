@@ -14,11 +14,12 @@ from kforge.agents.base import Target
 from kforge.agents.donor_origin import INDUCTOR
 from kforge.agents.prompt_maker import check_style
 from kforge.errors import StoreError
-from kforge.execution.base import Executor
+from kforge.execution.base import Executor, HardwareChoice
 from kforge.execution.factory import open_executor
 from kforge.models.budget_account import BudgetAccount
 from kforge.models.rate_limit import Limited
 from kforge.profilers import _names as profiler_names
+from kforge.run.hardware_choice import keep_to_hardware
 from kforge.run.journal import RunJournal
 from kforge.run.model_pool import ModelAccess, ModelPool
 from kforge.run.team import ChainAgents, make_team, open_models
@@ -120,6 +121,10 @@ async def prepare(
             store.set_spec(run, spec)
         # As the store has it: a live module's file is then the store's own, and stays.
         spec = store.run(run).spec
+        keep_to_hardware(executor, store.history(run, profiles=False))
+        if isinstance(executor, HardwareChoice):
+            facts = await executor.facts()
+            target = target_of(spec.platform, spec.executor, spec.problem.form, facts) if facts else target
         journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
         account = BudgetAccount(spec.budget, store.spent(run))
         team = make_team(spec, target, environment.access, pool, models, journal, account, executor.machine)

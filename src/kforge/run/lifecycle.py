@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kforge.execution.base import Executor, HardwareChoice
 from kforge.run.context import RunEnvironment, prepare
 from kforge.run.loop import Loop
 from kforge.run.result import RunResult
-from kforge.types import Attempt, RunSpec
+from kforge.types import RunSpec
 
 
 async def drive_run(spec: RunSpec, environment: RunEnvironment, run: str = "") -> RunResult:
@@ -18,18 +17,8 @@ async def drive_run(spec: RunSpec, environment: RunEnvironment, run: str = "") -
     async with prepare(spec, environment, run) as context:
         store, run = context.store, context.run
         history = store.history(run)
-        _keep_to_hardware(context.executor, history)
         loop = Loop(context, history)
         stops = await loop.run()
         context.journal.forget()
         context.finish(stops)
         return RunResult(run, context.spec, loop.history, stops, store.spent(run))
-
-
-def _keep_to_hardware(executor: Executor, history: tuple[Attempt, ...]) -> None:
-    """Programs of one run are compared with each other: what is judged from now on is judged on the same model."""
-    evidence = (item.verdict.evidence for item in history)
-    # A program that did not compile may have met no device at all.
-    model = next((each.hardware for each in evidence if each is not None and each.hardware), "")
-    if isinstance(executor, HardwareChoice) and model:
-        executor.keep_to_hardware(model)

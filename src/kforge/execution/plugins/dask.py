@@ -48,6 +48,19 @@ class DaskPlugin(ExecutorPlugin):
 
         take_census(parse_address(place))
 
+    def places(self, argument: str, platform: str) -> int:
+        """Of the model of device that has the most of them."""
+        place, _ = split_option(argument)
+        if not place:
+            return 0
+        from kforge.cluster.inquiry import take_census
+
+        try:
+            census = take_census(parse_address(place))
+        except HarnessError:
+            return 1
+        return max(1, census.slots(platform, census.largest_model(platform)))
+
     def facts(self, argument: str, platform: str) -> dict[str, str]:
         """Of the model of device that has the most places now, where a run's programs will be judged."""
         place, _ = split_option(argument)

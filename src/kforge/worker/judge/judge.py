@@ -397,7 +397,7 @@ class Judge:
             if level not in self._runner_pools:
                 if level == "process":
                     # Nothing but this keeps a process of the same user from reading our memory and environment.
-                    _forbid_inspection()
+                    kernel.forbid_inspection()
                 self._runner_pools[level] = RunnerPool(self._platform.name, level, device=self._device.number)
             self._runner_pools[level].launch()
             return self._runner_pools[level]
@@ -429,14 +429,6 @@ def _trusted_environment() -> dict[str, str]:
         "TRITON_CACHE_AUTOTUNING": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
-
-
-def _forbid_inspection() -> None:
-    try:
-        kernel.set_dumpable(False)
-    except (AttributeError, OSError):
-        # Not Linux.
-        pass
 
 
 def _needed_bytes(session: ProblemSession) -> int:

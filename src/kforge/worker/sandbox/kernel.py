@@ -86,6 +86,15 @@ def set_dumpable(on: bool) -> None:
     _prctl(_PR_SET_DUMPABLE, int(on))
 
 
+def forbid_inspection() -> None:
+    """Keep other processes of the user from reading this one's, where there is a way to."""
+    try:
+        set_dumpable(False)
+    except (AttributeError, OSError):
+        # Not Linux.
+        pass
+
+
 def adopt_orphans() -> None:
     """Orphaned descendants become children of this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -424,7 +424,10 @@ def judges(jobs: int) -> None:
                 began = time.perf_counter()
                 timed = await run_jobs(executor, numbered)
                 spent = time.perf_counter() - began
-                twins = [Job(f"a{n}", problem, Candidate(f"# a{n}\n{same}"), settings) for n in range(jobs * count)]
+                # Each on a problem of its own: what a process's memory looks like makes it some percent faster or
+                # slower than another for as long as it lives, and a problem's baseline is one process.
+                problems = [replace(problem, source=f"# {n}\n{problem.source}") for n in range(jobs * count)]
+                twins = [Job(f"a{n}", own, Candidate(f"# a{n}\n{same}"), settings) for n, own in enumerate(problems)]
                 return jobs * count / spent, timed, await run_jobs(executor, twins)
 
         with ClusterProcesses() as cluster:

@@ -18,6 +18,7 @@ from kforge.cluster.address import parse_address
 from kforge.cluster.certificates import make_certificates
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
+from kforge.cluster.local_cluster import LocalCluster
 from kforge.cluster.reachability import SchedulerUnreachable, check_reachable
 from kforge.types import Candidate, Job, Problem, Report
 
@@ -87,3 +88,21 @@ def test_no_scheduler_and_no_dask_are_told_apart() -> None:
         with pytest.raises(SchedulerUnreachable, match="see what else uses that port"):
             check_reachable(parse_address(f"tcp://127.0.0.1:{listener.getsockname()[1]}"))
         ending.join()
+
+
+def test_a_cluster_for_a_try_is_closed_to_others_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[bool] = []
+    monkeypatch.setattr("kforge.cluster.local_cluster.forbid_inspection", lambda: hidden.append(True))
+    cluster = LocalCluster("cpu")
+    try:
+        address = cluster.start()
+        assert (address.scheme, address.is_loopback, hidden) == ("tls", True, [True])
+        assert address.certificates is not None
+        folder = address.certificates.path
+        assert folder.parent.stat().st_mode & 0o077 == 0
+        with pytest.raises(SchedulerUnreachable):
+            check_reachable(parse_address(f"tcp://127.0.0.1:{address.port}"))
+        check_reachable(address)
+    finally:
+        cluster.close()
+    assert not folder.exists()

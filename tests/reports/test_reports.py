@@ -239,6 +239,20 @@ def test_whether_two_hosts_agree_is_told() -> None:
     assert facts["both judgements"].endswith("judged once more on gpu2, another host than gpu1, the two do not agree")
 
 
+def test_trials_from_several_models_of_device_are_told() -> None:
+    def judged_on(key: str, gpu: str) -> Trial:
+        made = trial_makers.trial(key, 1.5)
+        evidence = replace(makers.evidence(), device={"gpu": gpu})
+        verdict = replace(makers.verdict(1.5), evidence=evidence)
+        return replace(made, history=tuple(replace(attempt, verdict=verdict) for attempt in made.history))
+
+    trials = (judged_on("p1", "an A100"), judged_on("p2", "an H200"), judged_on("p3", "an H200"))
+    for form in (markdown, page):
+        text = plain_text(form(find(Study("s", trials))))
+        assert "Different hardware: of cpu, 1 trial on an A100, 2 trials on an H200." in text
+        assert "Different hardware" not in form(find(Study("s", trials[1:])))
+
+
 def plain_text(text: str) -> str:
     return text.replace("\\", "")
 

@@ -255,6 +255,10 @@ def test_an_executor_elsewhere_is_asked_for_its_machine(site: Path, tmp_path: Pa
     assert "a hundred abacuses" in target_of("cpu", name).guide
     assert not judging_platform("cuda", name).emulated, "the hardware need not be here"
     assert "unknown" in target_of("cuda", name).guide
+    chosen = target_of("cpu", name, facts={"processor": "an abacus of its own"}).guide
+    assert "an abacus of its own" in chosen
+    assert "hundred" not in chosen
+    assert "has not been described" in target_of("cpu", name, facts={}).guide, "of what was chosen nothing is known"
     check_platform("cuda", name)
     with pytest.raises(UsageError, match="there is no cluster in"):
         check_platform("cuda", f"cluster:{tmp_path / 'nowhere'}")

@@ -82,7 +82,7 @@ async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, Ce
         turn = asyncio.Semaphore(environment.parallel) if environment.parallel else contextlib.nullcontext()
         work = _Session(name, experiment, experiments, number, ModelHealth(), environment, turn)
         workers = [_PlatformWorker(work, platform) for platform in experiment.platforms]
-        if work.judges_elsewhere:
+        if await asyncio.to_thread(work.judges_elsewhere):
             await _all_of(worker.work() for worker in workers)
         else:
             for worker in workers:
@@ -129,7 +129,6 @@ class _Session:
     def models(self, cell: Cell) -> tuple[str, ...]:
         return self.experiment.configuration(cell.configuration).models
 
-    @property
     def judges_elsewhere(self) -> bool:
         """Whether each platform has machines of its own, so that none has to wait for another's."""
         return all(self.places(platform) for platform in self.experiment.platforms)
@@ -165,7 +164,7 @@ class _PlatformWorker:
         waiting = iter(sorted(own, key=lambda item: item[2].state == "stopped"))
         async with self._executor() as executor:
             self._keep_to_hardware(executor, [state.run for _, _, state in own])
-            places = self._session.places(self._platform)
+            places = await asyncio.to_thread(self._session.places, self._platform)
             count = self._session.environment.parallel or usual_parallel(experiment, self._platform, places)
             await _all_of(self._work_through(waiting, executor) for _ in range(count))
 

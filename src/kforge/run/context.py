@@ -123,8 +123,7 @@ async def prepare(
         spec = store.run(run).spec
         keep_to_hardware(executor, store.history(run, profiles=False))
         if isinstance(executor, HardwareChoice):
-            facts = await executor.facts()
-            target = target_of(spec.platform, spec.executor, spec.problem.form, facts) if facts else target
+            target = target_of(spec.platform, spec.executor, spec.problem.form, await executor.facts())
         journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
         account = BudgetAccount(spec.budget, store.spent(run))
         team = make_team(spec, target, environment.access, pool, models, journal, account, executor.machine)

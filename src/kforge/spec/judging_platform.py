@@ -20,12 +20,12 @@ _UNKNOWN = (
 def judging_platform(platform: str, executor: str = LOCAL, facts: dict[str, str] | None = None) -> Platform:
     """The platform with the facts of the machine that judges: its hardware may be there and not here.
 
-    `facts`: those of the very device that was chosen, where that is known.
+    `facts`: those of the very device that was chosen, where one was; empty if nothing is known of it.
     """
     plugin, (judge, argument) = registry.load("platforms", platform), parse_executor(executor)
     if judge.judges_here:
         return plugin
-    facts = facts or judge.facts(argument, platform)
+    facts = judge.facts(argument, platform) if facts is None else facts
     return _on_another_machine(plugin if EMULATED in facts else plugin.hardware(), facts)
 
 
@@ -34,7 +34,7 @@ def target_of(
 ) -> Target:
     """What agents are told of a platform, with the facts of the machine that judges, for problems in a form."""
     plugin, (judge, argument) = judging_platform(platform, executor, facts), parse_executor(executor)
-    is_known = judge.judges_here or facts or judge.facts(argument, platform)
+    is_known = judge.judges_here or (judge.facts(argument, platform) if facts is None else facts)
     guide = plugin.guide() if is_known else plugin.guide() + _UNKNOWN
     verified_as = plugin.device_class if plugin.emulated else ""
     example, backward = plugin.example(*_example_kinds(form)), plugin.backward_example()

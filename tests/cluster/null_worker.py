@@ -43,7 +43,7 @@ class NullJudge:
         self._seconds, self._log, self._fault = options.seconds, options.log, options.fault
         self._opened, self._open_seconds, self._kept = options.opened, options.open_seconds, options.kept
         self._open_problems: OrderedDict[str, None] = OrderedDict()
-        self._identities = options.identities
+        self._identities, self._model = options.identities or [""], options.model
         self._environment, self._hold, self._contended = options.environment, options.hold, options.contended
 
     async def run(self, job: Job, tell: Any) -> Report:
@@ -71,10 +71,11 @@ class NullJudge:
         if self._fault or "FAULT" in source:
             raise HarnessError(self._fault or "the device fell off the bus")
         report = bundle_maker.report_on(job, 1.5)
-        if self._identities:
-            identity = next((name for name in self._identities if name != device.identity), self._identities[0])
-            evidence = replace(report.verdict.evidence or makers.evidence(), identity=identity)
-            report = replace(report, verdict=replace(report.verdict, evidence=evidence))
+        identity = next((name for name in self._identities if name != device.identity), self._identities[0])
+        evidence = replace(
+            report.verdict.evidence or makers.evidence(), identity=identity, device={"processor": self._model}
+        )
+        report = replace(report, verdict=replace(report.verdict, evidence=evidence))
         if self._contended:
             timing = makers.contended(9.0).timing
             report = replace(report, verdict=replace(report.verdict, timing=timing))
@@ -95,6 +96,8 @@ class NullJudge:
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         if "BROKEN" in problem.source:
             raise ProblemError("the reference raises")
+        if self._fault:
+            raise HarnessError(self._fault)
 
     async def close(self) -> None:
         pass

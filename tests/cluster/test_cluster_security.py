@@ -16,11 +16,12 @@ from cluster_processes import PATIENCE, ClusterProcesses, free_port
 
 from kforge.cluster.address import parse_address
 from kforge.cluster.certificates import make_certificates
-from kforge.cluster.executor import ClusterExecutor
+from kforge.cluster.executor import ClusterExecutor, LocalClusterExecutor
 from kforge.cluster.inquiry import take_census
 from kforge.cluster.local_cluster import LocalCluster
 from kforge.cluster.reachability import SchedulerUnreachable, check_reachable
-from kforge.types import Candidate, Job, Problem, Report
+from kforge.errors import HarnessError
+from kforge.types import Candidate, Job, Problem, Report, Settings
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
 
@@ -90,13 +91,11 @@ def test_no_scheduler_and_no_dask_are_told_apart() -> None:
         ending.join()
 
 
-def test_a_cluster_for_a_try_is_closed_to_others_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden: list[bool] = []
-    monkeypatch.setattr("kforge.cluster.local_cluster.forbid_inspection", lambda: hidden.append(True))
+def test_a_cluster_for_a_try_is_closed_to_others_of_this_machine() -> None:
     cluster = LocalCluster("cpu")
     try:
         address = cluster.start()
-        assert (address.scheme, address.is_loopback, hidden) == ("tls", True, [True])
+        assert (address.scheme, address.is_loopback) == ("tls", True)
         assert address.certificates is not None
         folder = address.certificates.path
         assert folder.parent.stat().st_mode & 0o077 == 0
@@ -106,3 +105,22 @@ def test_a_cluster_for_a_try_is_closed_to_others_of_this_machine(monkeypatch: py
     finally:
         cluster.close()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(("level", "is_hidden"), [("process", True), ("unshare", False)])
+def test_keys_are_hidden_from_programs_without_a_sandbox(
+    monkeypatch: pytest.MonkeyPatch, level: str, is_hidden: bool
+) -> None:
+    """A cluster for a try runs programs as children of a sibling: the environment here is one file away."""
+    hidden: list[bool] = []
+    monkeypatch.setattr("kforge.cluster.executor.forbid_inspection", lambda: hidden.append(True))
+    monkeypatch.setattr("kforge.worker.sandbox.levels.choose", lambda wanted: wanted)
+
+    def start(_: LocalCluster) -> None:
+        raise HarnessError("far enough")
+
+    monkeypatch.setattr(LocalCluster, "start", start)
+    job = Job("one", JOB.problem, JOB.candidate, Settings(sandbox=level))
+    with pytest.raises(HarnessError, match="far enough"):
+        asyncio.run(LocalClusterExecutor("cpu").run(job, lambda _: None))
+    assert bool(hidden) is is_hidden

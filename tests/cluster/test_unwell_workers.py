@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
 from cluster_jobs import RELU, controller, drive, job, judged, silent
-from cluster_processes import ClusterProcesses, wait_until
+from cluster_processes import ClusterProcesses, Process, wait_until
 
 import makers
 from kforge.cli.cluster import show
@@ -25,7 +27,7 @@ from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.models.scripted import Scripted
 from kforge.run.model_pool import ModelAccess
 from kforge.store.store import Store
-from kforge.types import Candidate, Configuration, Experiment, Job, Problem, Report
+from kforge.types import Candidate, Configuration, Experiment, Job, JudgingDevice, Problem, Report
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
 
@@ -72,19 +74,39 @@ def test_a_worker_whose_name_is_taken_waits_until_it_is_free(cluster: ClusterPro
     second.wait_for_line("serving")
 
 
-def test_a_worker_that_cannot_do_a_job_is_left_alone_for_a_while(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    """Both are on one host: a GPU each, as it is where somebody starts a worker for every device."""
-    broken = tmp_path / "broken"
-    cluster.add_worker("--fault", "no space left on device", "--log", str(broken), "--host", "one")
+@pytest.mark.parametrize("broken", [1, 2])
+def test_workers_that_cannot_do_a_job_are_left_alone_for_a_while(
+    cluster: ClusterProcesses, tmp_path: Path, broken: int
+) -> None:
+    """All are on one host: a GPU each, as it is where somebody starts a worker for every device."""
+    log = tmp_path / "broken"
+    for _ in range(broken):
+        cluster.add_worker("--fault", "no space left on device", "--log", str(log), "--host", "one")
     cluster.add_worker("--seconds", "0.2", "--host", "one")
 
     async def work() -> None:
         async with controller(cluster) as executor:
             for number in range(6):
-                assert (await executor.run(job_on(f"P{number}", number), silent)).job == f"P{number}-{number}"
+                each = job_on(f"P{number}", number)
+                await executor.check_problem(each.problem, each.settings)
+                assert (await executor.run(each, silent)).job == each.id
 
     drive(work())
-    assert len(judged(broken)) == 1, "it fails at once, and would have been idle for every job"
+    assert len(judged(log)) <= broken, "they fail at once, and would have been idle for every job"
+
+
+def test_a_confirmation_whose_worker_fails_does_not_go_back_to_the_first_device(cluster: ClusterProcesses) -> None:
+    for identity in ("gpu0", "gpu2"):
+        cluster.add_worker("--host", "one", "--identities", identity)
+    cluster.add_worker("--host", "two", "--identities", "gpu1", "--fault", "the device is lost")
+
+    async def work() -> None:
+        async with controller(cluster) as executor:
+            report: Report = await executor.run_apart(job("a winner"), silent, JudgingDevice("one", "gpu0"))
+            assert report.verdict.evidence is not None
+            assert report.verdict.evidence.identity == "gpu2"
+
+    drive(work())
 
 
 def test_what_a_run_was_judged_on_is_not_changed_beside_another_run(cluster: ClusterProcesses) -> None:
@@ -169,29 +191,69 @@ def test_what_a_controller_holds_itself_is_told(
 
 
 class Answers:
-    """In the place of Dask's client: answers by number, of which some cannot be fetched."""
+    """In the place of Dask's client, and of its scheduler: answers by number, of which some cannot be fetched."""
 
     status, id = "running", "a client"
 
-    def __init__(self, lost: set[int]) -> None:
-        self.lost = lost
+    def __init__(self, lost: set[str], hung: set[str]) -> None:
+        self.lost, self.hung = lost, hung
+        self.scheduler = self
 
-    async def gather(self, futures: list[int], direct: bool) -> list[bytes]:
-        if self.lost.intersection(futures):
-            if len(futures) > 1:
-                await asyncio.sleep(60)
-            raise OSError("its host is gone")
-        return [str(number).encode() for number in futures]
+    async def gather(self, keys: list[str]) -> dict[str, Any]:
+        if self.hung.intersection(keys):
+            await asyncio.sleep(60)
+        missing = self.lost.intersection(keys)
+        if missing:
+            return {"status": "error", "keys": list(missing)}
+        return {"status": "OK", "data": {key: key.encode() for key in keys}}
 
 
-def test_an_answer_that_is_lost_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("lost", "hung"), [({"2"}, set()), (set(), {"2"}), ({"2"}, {"4"})])
+def test_an_answer_that_is_lost_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, lost: set[str], hung: set[str]
+) -> None:
     monkeypatch.setattr("kforge.cluster.exchange._FETCH_SECONDS", 0.2)
 
-    async def work() -> list[Any]:
-        exchange = SchedulerExchange(Answers({2}))  # type: ignore[arg-type]
-        fetching = (exchange._fetch(number) for number in range(6))  # type: ignore[arg-type]
-        return await asyncio.gather(*fetching, return_exceptions=True)
+    async def work() -> dict[str, Any]:
+        exchange = SchedulerExchange(Answers(lost, hung))  # type: ignore[arg-type]
+        futures = [SimpleNamespace(key=str(number)) for number in range(6)]
+        fetching = {future.key: asyncio.create_task(exchange._fetch(future)) for future in futures}  # type: ignore[arg-type]
+        await asyncio.wait([task for key, task in fetching.items() if key not in hung])
+        told = {key: task.exception() or task.result() for key, task in fetching.items() if key not in hung}
+        for key in hung:
+            fetching[key].cancel()
+        return told
 
     answers = drive(work(), 10)
-    assert [answer for number, answer in enumerate(answers) if number != 2] == [b"0", b"1", b"3", b"4", b"5"]
-    assert isinstance(answers[2], OSError)
+    assert {key: answer for key, answer in answers.items() if key not in lost} == {
+        str(number): str(number).encode() for number in range(6) if str(number) not in lost | hung
+    }
+    assert all(isinstance(answers[key], OSError) for key in lost)
+
+
+def test_an_experiment_goes_on_with_each_run_where_it_was_judged(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    """Two sessions, each on other hardware, and a third one that confirms the winners of both, and has a new cell."""
+    logs = {"large": tmp_path / "large", "small": tmp_path / "small"}
+
+    def worker(model: str, slots: str = "1") -> Process:
+        return cluster.add_worker("--model", model, "--log", str(logs[model]), "--slots", slots)
+
+    def session(store: Store, problems: str, confirm: bool) -> None:
+        way = Configuration("scripted", ("scripted:a",), {"iterations": 2, "profiling": "none"})
+        texts = {f"level1/{name}": Problem(name, f"{RELU}# {name}") for name in problems}
+        experiment = Experiment("e", texts, (way,), executor=f"dask:{cluster.url}", confirm=confirm)
+        replies = (makers.reply(f"x + {number}") for number in itertools.count())
+        access = ModelAccess(models={"scripted:a": Scripted(lambda _: next(replies), name="scripted:a")})
+        states = drive(conduct(begin(experiment, store), ExperimentEnvironment(store, access)))
+        assert [(state.finished, state.failure) for state in states.values()] == [(True, "")] * len(problems)
+
+    with Store.open(str(tmp_path / "store")) as store:
+        small = worker("small")
+        session(store, "qs", confirm=False)
+        small.end()
+        worker("large", "2")
+        session(store, "pt", confirm=False)
+        assert {model: len(judged(log)) for model, log in logs.items()} == {"small": 4, "large": 4}
+        worker("small")
+        session(store, "pqr", confirm=True)
+    assert {model: len(judged(log)) for model, log in logs.items()} == {"small": 5, "large": 8}

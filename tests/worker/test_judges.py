@@ -24,6 +24,7 @@ from kforge.execution.local import LocalExecutor
 from kforge.types import Job, Report
 from kforge.worker import jobs as batch
 from kforge.worker import judges as judging
+from kforge.worker.fault_pause import alone_seconds
 from kforge.worker.jobs import Done, run_jobs
 
 pytestmark = pytest.mark.cpu
@@ -73,6 +74,10 @@ class StubJudge:
         progress("looking")
         self._host.behaviour(self, job)
         return Report(job.id, job.problem.name, job.candidate.id, "twin", makers.verdict(1.5))
+
+    def session(self, problem: Problem, settings: Settings) -> None:
+        self._host.calls.append((self.number, problem.name))
+        self._host.behaviour(self, None)
 
     def close(self) -> None:
         self.closed.set()
@@ -180,10 +185,29 @@ def test_where_a_device_is_lost_another_one_does_its_work(host: Host, monkeypatc
             assert judges.report(job("a", number)).job == f"a{number}"
         judges.report(job("b"))
         assert host.calls == [(0, "a0"), (1, "a0"), (1, "a1"), (1, "a2"), (1, "b0")], "it is left alone"
-        monkeypatch.setattr(judging, "_FAULT_SECONDS", 0.0)
+        later = time.monotonic() + 20
+        monkeypatch.setattr(judging.time, "monotonic", lambda: later)
         host.behaviour = lambda judge, work: None
         judges.report(job("c"))
     assert host.calls[-1] == (0, "c0"), "until it may be well again"
+
+
+def test_a_pause_grows_with_each_fault_up_to_a_bound() -> None:
+    pauses = [alone_seconds(number) for number in range(40)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[1], pauses[-1]) == (15, 30, 300)
+
+
+def test_a_problem_is_checked_where_a_device_is_well(host: Host) -> None:
+    def behaviour(judge: StubJudge, work: Job) -> None:
+        if judge.number == 0:
+            raise HarnessError("the GPU has fallen off the bus")
+
+    host.behaviour = behaviour
+    with judging.Judges("twin") as judges:
+        for name in "abc":
+            judges.check(Problem(name, f"# {name}"), Settings())
+    assert host.calls == [(0, "a"), (1, "a"), (1, "b"), (1, "c")]
 
 
 @pytest.mark.parametrize(("models", "calls"), [(["a", "b"], 1), (["a", "a"], 2), (["a"], 1)])

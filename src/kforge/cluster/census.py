@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +35,15 @@ class WorkerStanding:
     def process(self) -> str:
         """What no other worker process is called."""
         return self.description.process if self.description else self.address
+
+    @property
+    def host(self) -> str:
+        """The host that it is on; empty where that is not known."""
+        return self.description.host if self.description else ""
+
+    def has_other(self, platform: str, model: str, device: JudgingDevice) -> bool:
+        """Whether one of its devices of a model is another one."""
+        return self.description is not None and self.description.has_other(platform, model, device)
 
     @property
     def takes_jobs(self) -> bool:
@@ -136,25 +144,10 @@ class Census:
         """By address, whether a worker takes jobs."""
         return {worker.address: worker.takes_jobs for worker in self.workers}
 
-    def addresses(self, platform: str, model: str, without_host: str = "", without: Container[str] = ()) -> list[str]:
-        """The workers that take jobs for a model of device, those on one host and some processes left out."""
+    def takers(self, platform: str, model: str) -> list[WorkerStanding]:
+        """The workers that take jobs for a model of device."""
         there = self.places(platform, model)
-        return [
-            worker.address
-            for worker in self.workers
-            if worker.process in there
-            and worker.process not in without
-            and worker.description
-            and worker.description.host != without_host
-        ]
-
-    def addresses_apart(self, platform: str, model: str, device: JudgingDevice) -> list[str]:
-        """The workers with another device of a model than that: those on other hosts, or else all that have one."""
-        return self.addresses(platform, model, without_host=device.host) or [
-            worker.address
-            for worker in self.workers
-            if worker.takes_jobs and worker.description and worker.description.has_other(platform, model, device)
-        ]
+        return [worker for worker in self.workers if worker.takes_jobs and worker.process in there]
 
     def missing_reason(self, platform: str, model: str = "") -> str:
         """Why nobody can carry out a job, and who is there instead."""

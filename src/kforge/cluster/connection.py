@@ -81,9 +81,11 @@ class SchedulerConnection:
                 if self._closed:
                     raise
                 self._trouble = f"{self._words(error)}; trying again"
-            with contextlib.suppress(Exception):
-                # An asker's own loop may be gone.
+            try:
                 self._user.note_change()
+            except Exception as error:
+                # Without this loop everybody would wait for ever, and nobody be told why.
+                self._trouble = f"internal error: {type(error).__name__}: {error}"
             await asyncio.sleep(backoff)
             backoff = min(_LONGEST_BACKOFF, 2 * backoff)
 

@@ -106,8 +106,14 @@ class SchedulerExchange:
             _fail([each], error)
 
     async def _gather(self, batch: list[_Ready]) -> None:
-        values = await self._client.gather([future for future, _ in batch], direct=False)
-        for (_, answer), value in zip(batch, values, strict=True):
+        """Ask the scheduler for them. Dask's own `gather` would put requests of one moment together, and what one of
+        them waits for would keep the others.
+        """
+        told = await self._client.scheduler.gather(keys=[future.key for future, _ in batch])
+        if told["status"] != "OK":
+            raise OSError(f"{len(told['keys'])} of {len(batch)} are lost")
+        for future, answer in batch:
+            value = told["data"].get(future.key)
             if not answer.done():
                 answer.set_result(value if isinstance(value, bytes) else b"")
 

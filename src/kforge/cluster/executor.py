@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import functools
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kforge import registry
 from kforge.cluster.address import ClusterAddress
 from kforge.cluster.census import Census
 from kforge.cluster.inquiry import take_census
-from kforge.cluster.job_message import answering_process, check_request, judge_request, read_check, read_report_on
+from kforge.cluster.job_message import (
+    JobRequest,
+    answering_process,
+    check_request,
+    judge_request,
+    read_check,
+    read_report_on,
+)
 from kforge.cluster.local_cluster import LocalCluster
 from kforge.errors import HarnessError, KForgeError, ProblemError
 from kforge.execution.base import Tell
 from kforge.execution.early_compilation import EarlyCompilation
 from kforge.types import Job, JudgingDevice, Problem, Report, Settings
+from kforge.worker.sandbox import levels
+from kforge.worker.sandbox.kernel import forbid_inspection
 
 if TYPE_CHECKING:
     from kforge.cluster.link import Link
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.5
+_MOST_WORKERS = 3
+"""That are asked for a job which none of them can do."""
 
 
 class ClusterExecutor:
@@ -55,12 +67,14 @@ class ClusterExecutor:
 
     async def facts(self) -> dict[str, str]:
         """What the workers say of the model that judges, for prompts. Nobody is waited for."""
-        census = await asyncio.to_thread(_census, self._address)
+        # A choice is for good: it is not made of what was so a moment ago.
+        census = await asyncio.to_thread(_census, self._address, fresh=not self._model)
         if self._link is not None:
             self._model = self._model or self._link.model(self._platform)
         self._model = self._model or census.largest_model(self._platform)
         if self._link is not None and self._model:
             self._link.keep_to(self._platform, self._model)
+            self._model = self._link.model(self._platform)
         return census.facts(self._platform, self._model)
 
     async def run(self, job: Job, tell: Tell) -> Report:
@@ -75,23 +89,32 @@ class ClusterExecutor:
         """As `run`, on another device of the same model where there is one, best on another host."""
         # A live module's file may be large.
         request = await asyncio.to_thread(judge_request, job) if job.problem.payload else judge_request(job)
-        answer = await self._connection().ask(request, tell, apart_from=device)
-        try:
-            return read_report_on(job, answer)
-        except ProblemError:
-            # It is the same everywhere.
-            raise
-        except KForgeError:
-            tell("a worker could not do it: asking another")
-            elsewhere = await self._connection().ask(request, tell, answering_process(answer))
-            if not elsewhere:
-                raise
-        return read_report_on(job, elsewhere)
+        return await self._answer(request, tell, functools.partial(read_report_on, job), device)
 
     async def check_problem(self, problem: Problem, settings: Settings) -> None:
         """Have a worker run the reference once, before a model is paid for a program."""
         request = await asyncio.to_thread(check_request, problem, settings, self._platform)
-        read_check(await self._connection().ask(request, lambda _: None))
+        await self._answer(request, lambda _: None, read_check, JudgingDevice())
+
+    async def _answer(self, request: JobRequest, tell: Tell, read: Callable[[bytes], T], device: JudgingDevice) -> T:
+        """What a worker answers, or another where that one cannot do it."""
+        failed: dict[str, str] = {}
+        answer = await self._connection().ask(request, tell, failed, device)
+        while True:
+            try:
+                return read(answer)
+            except ProblemError:
+                # It is the same everywhere.
+                raise
+            except KForgeError:
+                failed = {**failed, **dict([answering_process(answer)])}
+                if len(failed) >= _MOST_WORKERS:
+                    raise
+                tell("a worker could not do it: asking another")
+                elsewhere = await self._connection().ask(request, tell, failed, device)
+                if not elsewhere:
+                    raise
+            answer = elsewhere
 
     async def close(self) -> None:
         if self._early is not None:
@@ -125,12 +148,13 @@ class LocalClusterExecutor:
         return self._locks()[0]
 
     async def run(self, job: Job, tell: Tell) -> Report:
-        executor = await self._started(tell)
-        async with self._turn():
-            return await self._while_it_lives(executor.run(job, _without_advice(tell)))
+        return await self.run_apart(job, tell, JudgingDevice())
 
     async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
         """As `run`, on another device of this machine where there is one."""
+        if levels.choose(job.settings.sandbox) == "process":
+            # Nothing else keeps a program from the keys in the environment of this process.
+            forbid_inspection()
         executor = await self._started(tell)
         async with self._turn():
             return await self._while_it_lives(executor.run_apart(job, _without_advice(tell), device))
@@ -178,10 +202,10 @@ class LocalClusterExecutor:
         return self._of_loop[1:]
 
 
-def _census(address: ClusterAddress) -> Census:
+def _census(address: ClusterAddress, fresh: bool) -> Census:
     """Who is there; nobody, where that cannot be told now."""
     try:
-        return take_census(address)
+        return take_census(address, fresh)
     except HarnessError:
         return Census()
 

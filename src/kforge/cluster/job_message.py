@@ -169,12 +169,13 @@ def read_check(answer: bytes) -> None:
     _answer(answer)
 
 
-def answering_process(answer: bytes) -> str:
-    """The worker process that an answer is from; empty where it does not say."""
+def answering_process(answer: bytes) -> tuple[str, str]:
+    """The worker process that an answer is from, and its host; empty where it does not say."""
     try:
-        return str(_object(answer).get("process", ""))
+        data = _object(answer)
     except WireError:
-        return ""
+        return "", ""
+    return str(data.get("process", "")), str(data.get("where", ""))
 
 
 def is_error(answer: bytes) -> bool:
@@ -183,6 +184,15 @@ def is_error(answer: bytes) -> bool:
         return _object(answer).get("error") is not None
     except WireError:
         return True
+
+
+def is_fault(answer: bytes) -> bool:
+    """Whether it is the machine that went wrong, or what runs there, and not the problem."""
+    try:
+        error = _object(answer).get("error")
+    except WireError:
+        return True
+    return error is not None and not (isinstance(error, dict) and error.get("kind") == "problem")
 
 
 def _answer(answer: bytes) -> tuple[dict[str, Any], str]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from distributed.client import FutureCancelledError
 
+from kforge.cluster.census import WorkerStanding
 from kforge.cluster.connection import SchedulerConnection
 from kforge.cluster.description import job_resources
 from kforge.cluster.exchange import SchedulerExchange
 from kforge.cluster.job_queue import QueuedJob
 from kforge.cluster.warm_workers import WarmWorkers
 from kforge.types import JudgingDevice
+from kforge.worker.fault_pause import alone_seconds
 
 _MOVE_SECONDS = 1.0
 """Between two looks at whether the workers that a job is for are still there."""
 _PATIENCE_SECONDS = 20.0
 """For the worker that knows a job's problem to begin it: about what it costs another to open the problem."""
-_FAULT_SECONDS = 300.0
-"""How long a worker is left alone that could not carry a job out: what fails at once would attract all others."""
 
 
 class JobPlacement:
@@ -27,20 +28,26 @@ class JobPlacement:
 
     def __init__(self, connection: SchedulerConnection, warm: WarmWorkers) -> None:
         self._connection, self._warm = connection, warm
-        self._faults: dict[str, float] = {}
+        self._faults: dict[str, tuple[int, float]] = {}
+        """Worker processes that could not do what they were last asked for: how often, and when they may be again."""
 
     def leave_alone(self, process: str) -> None:
-        """A worker could not carry a job out: for a while, what others can do is not asked of it."""
-        self._faults[process] = time.monotonic()
+        """A worker could not carry a job out: for a while, longer each time, others are asked in its place."""
+        count, _ = self._faults.get(process, (0, 0.0))
+        self._faults[process] = (count + 1, time.monotonic() + alone_seconds(count))
         self._warm.forget(process)
 
+    def forgive(self, process: str) -> None:
+        """It carries jobs out."""
+        self._faults.pop(process, None)
+
     def others(self, job: QueuedJob) -> list[str]:
-        """The workers that have a job's device, by address, beside the one that could not carry it out: on other hosts,
-        or else on its own.
-        """
-        census, platform = self._connection.census, job.request.platform
-        elsewhere = census.addresses(platform, job.model, without_host=job.avoid.rsplit("/", 2)[0])
-        return elsewhere or census.addresses(platform, job.model, without={job.avoid})
+        """The workers that have a job's device, by address, beside those that could not carry it out."""
+        return [worker.address for worker in self._takers(job)]
+
+    def _takers(self, job: QueuedJob) -> list[WorkerStanding]:
+        takers = self._connection.census.takers(job.request.platform, job.model)
+        return [worker for worker in takers if worker.process not in job.avoid]
 
     async def answer(self, job: QueuedJob, exchange: SchedulerExchange, priority: int) -> bytes:
         """A job's answer; empty where nobody is left but the host that could not carry it out. Raises what
@@ -48,6 +55,7 @@ class JobPlacement:
         """
         workers, is_steered = self._workers(job)
         while workers:
+            job.workers = workers
             asking = asyncio.create_task(_ask(exchange, job, priority, workers))
             try:
                 is_moved = await self._until_moved(job, asking, workers, is_steered)
@@ -62,21 +70,23 @@ class JobPlacement:
             if self._connection.census.takes_any(workers):
                 break
             workers, is_steered = self._workers(job)
+        job.workers = []
         return b"" if job.avoid else await _ask(exchange, job, priority, [])
 
     def _workers(self, job: QueuedJob) -> tuple[list[str], bool]:
         """The workers that a job is for, none for all with the device; and whether that is who knows the problem."""
-        census, platform = self._connection.census, job.request.platform
-        if job.avoid:
-            return self.others(job), False
-        if job.apart_from != JudgingDevice():
-            return census.addresses_apart(platform, job.model, job.apart_from), False
-        steered = self._warm.steer(job, census)
-        if steered:
-            return steered, True
-        recent = time.monotonic() - _FAULT_SECONDS
-        self._faults = {process: when for process, when in self._faults.items() if when > recent}
-        return (census.addresses(platform, job.model, without=self._faults) if self._faults else []), False
+        census, now = self._connection.census, time.monotonic()
+        if not (job.avoid or job.apart_from != JudgingDevice()):
+            steered = self._warm.steer(job, census)
+            if steered:
+                return steered, True
+        takers = wanted = self._takers(job)
+        faulty = {process for process, (_, until) in self._faults.items() if until > now}
+        wanted = _preferred(wanted, lambda worker: worker.process not in faulty)
+        wanted = _preferred(wanted, lambda worker: worker.has_other(job.request.platform, job.model, job.apart_from))
+        wanted = _preferred(wanted, lambda worker: worker.host not in {*job.avoid.values(), job.apart_from.host})
+        is_restricted = bool(job.avoid) or len(wanted) < len(takers)
+        return ([worker.address for worker in wanted] if is_restricted else []), False
 
     async def _until_moved(
         self, job: QueuedJob, asking: asyncio.Task[bytes], workers: list[str], is_steered: bool
@@ -90,6 +100,11 @@ class JobPlacement:
             if not job.is_begun and (not census.takes_any(workers) or (is_steered and waited > _PATIENCE_SECONDS)):
                 return True
         return False
+
+
+def _preferred(workers: list[WorkerStanding], condition: Callable[[WorkerStanding], bool]) -> list[WorkerStanding]:
+    """Those that a condition holds for, if there are any."""
+    return [worker for worker in workers if condition(worker)] or workers
 
 
 async def _ask(exchange: SchedulerExchange, job: QueuedJob, priority: int, workers: list[str]) -> bytes:

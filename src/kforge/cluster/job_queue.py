@@ -7,7 +7,7 @@ them and nothing is lost with the scheduler. Equal jobs are one entry, whoever w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kforge.cluster.job_message import JobRequest
@@ -27,14 +27,16 @@ class QueuedJob:
     """What it is called at the scheduler: the same job on another model of device is another."""
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Whoever waits for it, and is told what is being done."""
-    avoid: str = ""
-    """A worker process that could not carry it out."""
+    avoid: Mapping[str, str] = field(default_factory=dict)
+    """Worker processes that could not carry it out -> their hosts."""
     apart_from: JudgingDevice = JudgingDevice()
     """Which has judged the same before: another one is asked by preference."""
     begun_on: dict[str, str] = field(default_factory=dict)
     """Worker processes that have begun it -> their hosts; one that handed it back is taken out again."""
     place: str = ""
     """The worker process that has it, as far as is known: where it was steered to, or has begun."""
+    workers: list[str] = field(default_factory=list)
+    """Those that it is asked for from now, by address; empty for all that have the device."""
     is_begun: bool = False
     """Whether a worker has begun it since it was last handed out."""
     moves: int = 0

@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from distributed import KilledWorker
 
@@ -15,7 +16,7 @@ from kforge.cluster.address import ClusterAddress
 from kforge.cluster.connection import SchedulerConnection
 from kforge.cluster.description import device_resource
 from kforge.cluster.exchange import SchedulerExchange
-from kforge.cluster.job_message import JobRequest, answering_process
+from kforge.cluster.job_message import JobRequest, answering_process, is_fault
 from kforge.cluster.job_placement import JobPlacement
 from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.loop_thread import LoopThread
@@ -53,13 +54,13 @@ class Link:
         self,
         request: JobRequest,
         tell: Callable[[str], None],
-        avoid: str = "",
+        avoid: Mapping[str, str] = MappingProxyType({}),
         apart_from: JudgingDevice = JudgingDevice(),
     ) -> bytes:
         """The answer to a request. Waits as long as it takes; HarnessError where no worker survives the job.
 
-        With a worker process to `avoid`, whose answer was no use, it is asked for elsewhere; empty where nobody else
-        is there.
+        With worker processes to `avoid`, and their hosts, whose answers were no use, it is asked for elsewhere; empty
+        where nobody else is there.
         With a device to be `apart_from`, another one is asked where there is one.
         """
         return await self._thread.call(self._ask(request, _tell_from_here(tell), avoid, apart_from))
@@ -83,16 +84,14 @@ class Link:
     # -- in the link's own loop -------------------------------------------------------------------------------------
 
     async def _ask(
-        self, request: JobRequest, tell: Callable[[str], None], avoid: str, apart_from: JudgingDevice
+        self, request: JobRequest, tell: Callable[[str], None], avoid: Mapping[str, str], apart_from: JudgingDevice
     ) -> bytes:
         model = await self._model_for(request.platform, tell)
-        text = request.message + "\0".join((model, avoid, apart_from.host, apart_from.identity)).encode()
+        text = request.message + "\0".join((model, *sorted(avoid), apart_from.host, apart_from.identity)).encode()
         key = f"kforge-{request.platform}-{hashlib.sha256(text).hexdigest()[:32]}"
         asked = QueuedJob(request, model, key, [tell], avoid, apart_from)
-        if avoid:
-            self._placement.leave_alone(avoid)
-            if not self._placement.others(asked):
-                return b""
+        if avoid and not self._placement.others(asked):
+            return b""
         job = self._queue.add(asked)
         answer = self._answers.get(key)
         if answer is None:
@@ -160,10 +159,7 @@ class Link:
                 self._settle(job, _poison_error(job))
                 return
             answer = await self._placement.answer(job, exchange, priority)
-            if not job.place:
-                # It was answered before it could be said to be begun.
-                self._warm.begin(job, answering_process(answer))
-            self._warm.end(job, is_answered=True)
+            self._note_answer(job, answer)
             self._settle(job, answer)
         except KilledWorker:
             if await self._is_innocent(job):
@@ -186,6 +182,17 @@ class Link:
             if is_own or self._queue.get(job.key) is not job:
                 self._warm.end(job, is_answered=False)
             self._hand_out()
+
+    def _note_answer(self, job: QueuedJob, answer: bytes) -> None:
+        """Whoever could do a job knows its problem now; whoever could not is left alone for a while."""
+        process, _ = answering_process(answer)
+        is_done = not is_fault(answer)
+        if is_done:
+            self._placement.forgive(process)
+        else:
+            self._placement.leave_alone(process)
+        self._warm.begin(job, process)
+        self._warm.end(job, is_answered=is_done)
 
     async def _lose(self, job: QueuedJob, error: HarnessError) -> None:
         """It is handed out again, unless that was done too often."""
@@ -246,6 +253,10 @@ class Link:
         if told["words"] == "handed back":
             job.begun_on.pop(process, None)
             job.is_begun = False
+            return
+        worker = self._connection.census.worker(process)
+        if job.workers and worker is not None and worker.address not in job.workers:
+            # Another controller asks it for the same.
             return
         if told["words"] == "begun":
             job.begun_on[process] = told["host"]

@@ -14,7 +14,6 @@ from kforge.cluster.address import TLS_VARIABLE, ClusterAddress, parse_address
 from kforge.cluster.certificates import make_certificates
 from kforge.errors import HarnessError
 from kforge.models.keys import is_secret
-from kforge.worker.sandbox.kernel import forbid_inspection
 
 _END_SECONDS = 15.0
 
@@ -33,8 +32,6 @@ class LocalCluster:
         self._folder = tempfile.TemporaryDirectory(prefix="kforge-cluster-")
         certificates = make_certificates(Path(self._folder.name) / "certificates")
         address = parse_address(f"tls://127.0.0.1:{_free_port()}", certificates.path)
-        # A program at the weakest sandbox level could read the keys in the environment of this process.
-        forbid_inspection()
         scheduler = self._run("scheduler", address.url)
         assert scheduler.stdout is not None
         first = scheduler.stdout.readline()

@@ -185,7 +185,7 @@ def _reason(error: Exception) -> str:
         return str(error) or "the scheduler does not answer"
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    return f"the scheduler does not take this worker: {error}"
+    return f"the scheduler does not take this worker: {type(error).__name__}: {error}"
 
 
 def serve(address: ClusterAddress, host: DeviceHost, name: str = "", say: Callable[[str], None] = print) -> int:

@@ -111,7 +111,7 @@ class ExecutorPlugin:
         """Before a run: UsageError or PluginAbsent, with the cure, for what would keep it from judging."""
 
     def places(self, argument: str, platform: str) -> int:
-        """How many programs can be in hand at once now, on machines beside this one; 0 where judges are here."""
+        """How many programs can be in hand at once now, on machines of their own; 0 for as many as suit this one."""
         return 0
 
     def facts(self, argument: str, platform: str) -> dict[str, str]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kforge import registry
 from kforge.errors import KForgeError, RunBusy, StoreError
-from kforge.execution.base import Executor, ReportAwaited
+from kforge.execution.base import Executor, HardwareChoice, ReportAwaited
 from kforge.execution.executor_names import parse_executor
 from kforge.execution.factory import open_executor
 from kforge.experiments.cells import cells_by_fingerprint
@@ -23,7 +23,7 @@ from kforge.experiments.progress import News, Tell
 from kforge.experiments.session_record import new_session
 from kforge.models.budget_account import BudgetAccount
 from kforge.run.context import RunEnvironment, RunEvent
-from kforge.run.hardware_choice import keep_to_hardware
+from kforge.run.hardware_choice import model_of
 from kforge.run.lifecycle import drive_run
 from kforge.run.loop import first_of
 from kforge.run.model_pool import ModelAccess, ModelPool
@@ -43,7 +43,7 @@ class ExperimentEnvironment:
     store: Store
     access: ModelAccess = ModelAccess()
     parallel: int = 0
-    """Cells at once; 0 for what suits."""
+    """Cells at once, of each platform; 0 for what suits."""
     tell: Tell = lambda _: None
     command: str = ""
     """What the user typed, for the record."""
@@ -79,8 +79,7 @@ async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, Ce
         account = BudgetAccount(experiment.budget, spent_on(environment.store, experiments.cell_states(name)))
         access = replace(environment.access, account=account)
         environment = replace(environment, access=access, pool=pool)
-        turn = asyncio.Semaphore(environment.parallel) if environment.parallel else contextlib.nullcontext()
-        work = _Session(name, experiment, experiments, number, ModelHealth(), environment, turn)
+        work = _Session(name, experiment, experiments, number, ModelHealth(), environment)
         workers = [_PlatformWorker(work, platform) for platform in experiment.platforms]
         if await asyncio.to_thread(work.judges_elsewhere):
             await _all_of(worker.work() for worker in workers)
@@ -117,8 +116,6 @@ class _Session:
     number: int
     health: ModelHealth
     environment: ExperimentEnvironment
-    turn: contextlib.AbstractAsyncContextManager[Any]
-    """Held for each cell in hand, whichever platform it is for: no more at once than the user wants."""
 
     def put(self, key: str, state: CellState) -> None:
         self.experiments.put(self.name, key, state)
@@ -147,10 +144,14 @@ class _Session:
 
 
 class _PlatformWorker:
-    """Works on the cells of one platform, with one executor."""
+    """Works on the cells of one platform, with one executor, or one for each model of device that judges runs."""
 
     def __init__(self, session: _Session, platform: str) -> None:
         self._session, self._platform = session, platform
+        self._executors: dict[str, Executor] = {}
+        self._closing = contextlib.AsyncExitStack()
+        self._first_model = ""
+        self._has_choice = False
 
     async def work(self) -> None:
         experiment = self._session.experiment
@@ -162,37 +163,40 @@ class _PlatformWorker:
         ]
         # What was stopped comes last: a problem that a model never answers must not keep it from the others.
         waiting = iter(sorted(own, key=lambda item: item[2].state == "stopped"))
-        async with self._executor() as executor:
-            self._keep_to_hardware(executor, [state.run for _, _, state in own])
+        async with contextlib.AsyncExitStack() as closing:
+            self._closing = closing
+            self._first_model = next(filter(None, (self._model_of(state.run) for _, _, state in own)), "")
             places = await asyncio.to_thread(self._session.places, self._platform)
             count = self._session.environment.parallel or usual_parallel(experiment, self._platform, places)
-            await _all_of(self._work_through(waiting, executor) for _ in range(count))
+            await _all_of(self._work_through(waiting) for _ in range(count))
 
-    def _keep_to_hardware(self, executor: Executor, runs: list[str]) -> None:
-        """Cells that go on are judged where they were; new ones beside them there, too."""
-        store = self._session.environment.store
-        for run in runs:
-            if run and keep_to_hardware(executor, store.history(run, profiles=False)):
-                return
+    def _executor_for(self, run: str) -> Executor:
+        """Who judges a cell: on the model of device that its run was judged on, a new one on the experiment's first."""
+        if self._session.environment.executor is not None:
+            return self._session.environment.executor
+        # Of executors without a choice there is one.
+        model = self._model_of(run) or self._first_model if self._has_choice or not self._executors else ""
+        if model not in self._executors:
+            executor = open_executor(self._session.experiment.executor, self._platform)
+            self._closing.push_async_callback(executor.close)
+            self._has_choice = isinstance(executor, HardwareChoice)
+            if isinstance(executor, HardwareChoice) and model:
+                executor.keep_to_hardware(model)
+            model = model if self._has_choice else ""
+            self._executors[model] = executor
+        return self._executors[model]
 
-    @contextlib.asynccontextmanager
-    async def _executor(self) -> AsyncIterator[Executor]:
-        given = self._session.environment.executor
-        executor = given or open_executor(self._session.experiment.executor, self._platform)
-        try:
-            yield executor
-        finally:
-            if given is None:
-                await executor.close()
+    def _model_of(self, run: str) -> str:
+        """The model of device that a run was judged on; empty where it tells of none."""
+        return model_of(self._session.environment.store.history(run, profiles=False)) if run else ""
 
-    async def _work_through(self, waiting: Iterator[tuple[str, Cell, CellState]], executor: Executor) -> None:
+    async def _work_through(self, waiting: Iterator[tuple[str, Cell, CellState]]) -> None:
         for key, cell, state in waiting:
-            async with self._session.turn:
-                self._session.tell(await self._work_on_cell(key, cell, state, executor))
+            self._session.tell(await self._work_on_cell(key, cell, state))
             # Cells that need nothing more must not keep signals and other workers waiting.
             await asyncio.sleep(0)
 
-    async def _work_on_cell(self, key: str, cell: Cell, state: CellState, executor: Executor) -> News:
+    async def _work_on_cell(self, key: str, cell: Cell, state: CellState) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""
         earlier = self._earlier_news(cell, state)
         if earlier is not None:
@@ -205,7 +209,7 @@ class _PlatformWorker:
         self._session.tell(News(cell))
         state = replace(state, session=self._session.number, failure="")
         try:
-            return await self._run(key, cell, state, executor)
+            return await self._run(key, cell, state, self._executor_for(state.run))
         except ReportAwaited as error:
             return News(cell, end="waiting", reason=str(error))
         except RunBusy as error:

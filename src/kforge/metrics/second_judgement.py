@@ -50,7 +50,7 @@ class SecondJudgement:
         if first and second and first != second:
             return f"on {second}, another host than {first}"
         if self.is_elsewhere:
-            return f"on another device of {second}" if second else "on another device"
+            return f"on another device of {second}" if first and second else "on another device"
         if not second:
             return ""
         if first and _device(self.first) == _device(self.second) and _device(self.first).identity:

@@ -109,6 +109,13 @@ async def prepare(
         if executor is None:
             executor = open_executor(spec.executor, spec.platform)
             closing.push_async_callback(executor.close)
+        facts = None
+        if isinstance(executor, HardwareChoice):
+            if run:
+                with open_store(environment.store) as known:
+                    keep_to_hardware(executor, known.history(run, profiles=False))
+            facts = await executor.facts()
+            target = target_of(spec.platform, spec.executor, spec.problem.form, facts)
         async with _turn(spec, executor):
             # Before there is a store: none is made for a donor that is not there.
             spec = await with_donor(spec, target, environment.store)
@@ -121,16 +128,13 @@ async def prepare(
             store.set_spec(run, spec)
         # As the store has it: a live module's file is then the store's own, and stays.
         spec = store.run(run).spec
-        keep_to_hardware(executor, store.history(run, profiles=False))
-        if isinstance(executor, HardwareChoice):
-            target = target_of(spec.platform, spec.executor, spec.problem.form, await executor.facts())
         journal = closing.enter_context(contextlib.closing(RunJournal(store, run, spec.keep_prompts)))
         account = BudgetAccount(spec.budget, store.spent(run))
         team = make_team(spec, target, environment.access, pool, models, journal, account, executor.machine)
         search = registry.load("search", spec.search)
         tell = environment.tell
         yield RunContext(
-            run, spec, judging_settings(spec), target, search, team, executor, store, journal, tell, finish
+            run, spec, judging_settings(spec, facts), target, search, team, executor, store, journal, tell, finish
         )
 
 
@@ -156,11 +160,11 @@ def _turn(spec: RunSpec, executor: Executor) -> contextlib.AbstractAsyncContextM
     return executor.machine if compiles else contextlib.nullcontext()
 
 
-def judging_settings(spec: RunSpec) -> Settings:
-    """How programs are judged, with the profilers that are meant."""
+def judging_settings(spec: RunSpec, facts: dict[str, str] | None = None) -> Settings:
+    """How programs are judged, with the profilers that are meant; `facts` of the device, where one was chosen."""
     profilers = spec.profilers
     if profilers is None:
-        profilers = judging_platform(spec.platform, spec.executor).profilers
+        profilers = judging_platform(spec.platform, spec.executor, facts).profilers
     return replace(spec.settings, profilers=profilers)
 
 

@@ -6,18 +6,20 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 from kforge import registry
 from kforge.errors import HarnessError, PluginAbsent
 from kforge.platforms.base import Platform
 from kforge.types import Job, Problem, Report, Settings
 from kforge.types.evaluation import hardware_name
+from kforge.worker.fault_pause import alone_seconds
 from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
 
-_FAULT_SECONDS = 300.0
-"""How long a device is left alone that was at fault: one that was short of memory may have it again."""
+T = TypeVar("T")
 
 
 class Judges:
@@ -30,8 +32,8 @@ class Judges:
         self._judges: dict[int, Judge] = {}
         self._at_work: Counter[int] = Counter()
         self._home: dict[str, int] = {}
-        self._at_fault: dict[int, float] = {}
-        """Devices that could not do what they were last asked for -> when that was."""
+        self._at_fault: dict[int, tuple[int, float]] = {}
+        """Devices that could not do what they were last asked for: how often, and when they may be again."""
         self._closed = False
         self._turn = threading.Lock()
         self._began = time.monotonic()
@@ -42,33 +44,34 @@ class Judges:
         With the identity of a device to be apart from, it is of another one of the same model, where there are several.
         Such a one is asked, too, where a device cannot do it: it may be lost, or short of memory.
         """
-        first = self._choose(job.problem, self._others(apart_from))
+        others = self._others(apart_from)
+        return self._ask(job.problem, lambda judge: judge.report(job, progress), progress, others)
+
+    def check(self, problem: Problem, settings: Settings) -> None:
+        """Run a problem's reference once, where its programs will be judged; ProblemError if that is at fault."""
+        self._ask(problem, lambda judge: judge.session(problem, settings), lambda _: None)
+
+    def _ask(self, problem: Problem, work: Callable[[Judge], T], progress: Progress, among: tuple[int, ...] = ()) -> T:
+        """What a judge gives; another one's, of the same model, where its device cannot do it."""
+        first = self._choose(problem, among)
         try:
-            return self._report(first, job, progress)
+            return self._ask_one(first, work)
         except HarnessError:
             others = self._others(self._platform.identity(first))
             if self._closed or not others:
                 raise
         progress("the device could not do it: asking another")
-        return self._report(self._choose(job.problem, others), job, progress)
+        return self._ask_one(self._choose(problem, others), work)
 
-    def _report(self, number: int, job: Job, progress: Progress) -> Report:
+    def _ask_one(self, number: int, work: Callable[[Judge], T]) -> T:
         try:
-            report = self._judge(number).report(job, progress)
+            result = work(self._judge(number))
             self._at_fault.pop(number, None)
-            return report
+            return result
         except HarnessError:
-            self._at_fault[number] = time.monotonic()
+            count, _ = self._at_fault.get(number, (0, 0.0))
+            self._at_fault[number] = (count + 1, time.monotonic() + alone_seconds(count))
             raise
-        finally:
-            with self._turn:
-                self._at_work[number] -= 1
-
-    def check(self, problem: Problem, settings: Settings) -> None:
-        """Run a problem's reference once, where its programs will be judged; ProblemError if that is at fault."""
-        number = self._choose(problem)
-        try:
-            self._judge(number).session(problem, settings)
         finally:
             with self._turn:
                 self._at_work[number] -= 1
@@ -97,8 +100,8 @@ class Judges:
 
         One that could not do what it was last asked for is left alone for a while, if there are others.
         """
-        wanted, recent = among or self.devices, time.monotonic() - _FAULT_SECONDS
-        devices = tuple(number for number in wanted if self._at_fault.get(number, recent) <= recent) or wanted
+        wanted, now = among or self.devices, time.monotonic()
+        devices = tuple(number for number in wanted if self._at_fault.get(number, (0, now))[1] <= now) or wanted
         with self._turn:
             idle = [number for number in devices if not self._at_work[number]]
             home = self._home.get(problem.id)
@@ -111,7 +114,7 @@ class Judges:
 
     def _others(self, identity: str) -> tuple[int, ...]:
         """The devices of the same model beside the one of that identity; none where it is not one of these."""
-        known = [number for number in self.devices if self._platform.identity(number) == identity]
+        known = [number for number in self.devices if identity and self._platform.identity(number) == identity]
         if not known:
             return ()
         model = hardware_name(self._platform.facts(known[0]))

@@ -68,8 +68,8 @@ def test_a_worker_whose_name_is_taken_waits_until_it_is_free(cluster: ClusterPro
     first = cluster.add_worker("--name", "gpu1")
     second = cluster.add_worker("--name", "gpu1", wait=False)
     line = second.wait_for_line("trying again")
-    assert "the scheduler does not take this worker" in line
-    assert "gpu1" in line
+    assert "the scheduler does not take this worker: one called gpu1 is there" in line
+    assert "another --name; trying again" in line
     first.signal(signal.SIGKILL)
     second.wait_for_line("serving")
 

@@ -81,7 +81,9 @@ def bench(
     executor: Annotated[
         str, typer.Option(help="Who judges: local (local:0,1 names devices), bundle:DIR, dask:ADDRESS.")
     ] = "",
-    parallel: Annotated[int, typer.Option(min=0, help="Cells in hand at once, for each platform on a cluster; 0: what suits.")] = 0,
+    parallel: Annotated[
+        int, typer.Option(min=0, help="Cells in hand at once, for each platform on a cluster; 0: what suits.")
+    ] = 0,
     cache: Annotated[str, CACHE] = "",
     concurrency: Annotated[int, CONCURRENCY] = 8,
     per_minute: Annotated[int | None, PER_MINUTE] = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import tempfile
 import time
@@ -185,7 +186,12 @@ def _reason(error: Exception) -> str:
         return str(error) or "the scheduler does not answer"
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    return f"the scheduler does not take this worker: {type(error).__name__}: {error}"
+    taken = re.search("name taken, ([^']*)", str(error))
+    if taken:
+        reason = f"one called {taken[1]} is there, or was cut off a moment ago. Wait, or give this one another --name"
+    else:
+        reason = f"{type(error).__name__}: {error}"
+    return f"the scheduler does not take this worker: {reason}"
 
 
 def serve(address: ClusterAddress, host: DeviceHost, name: str = "", say: Callable[[str], None] = print) -> int:

@@ -14,10 +14,11 @@ from kforge import jsonable
 from kforge.cluster import job_message
 from kforge.cluster.job_message import (
     FORMAT,
+    AnswerOrigin,
     OtherVersion,
-    answering_process,
     judge_request,
     read_check,
+    read_origin,
     read_report_on,
     read_request,
     unfit_reason,
@@ -67,7 +68,7 @@ def test_what_is_no_message_is_refused(message: bytes) -> None:
         read_request(message)
     with pytest.raises(WireError, match="damaged"):
         read_report_on(JOB, message)
-    assert answering_process(message) == ("", "")
+    assert read_origin(message) == AnswerOrigin()
 
 
 def test_a_job_that_is_none_is_refused() -> None:
@@ -126,7 +127,7 @@ def test_a_report_that_contradicts_itself_does_not_count() -> None:
 )
 def test_whose_fault_it_is_comes_over(raised: Exception, kind: type[Exception]) -> None:
     answer = write_error(raised, "gpu1", "gpu1/7/ab")
-    assert answering_process(answer) == ("gpu1/7/ab", "gpu1")
+    assert read_origin(answer) == AnswerOrigin("gpu1/7/ab", "gpu1", not isinstance(raised, ProblemError))
     for read in (lambda: read_report_on(JOB, answer), lambda: read_check(answer)):
         with pytest.raises(kind, match="gpu1: ") as caught:
             read()

@@ -19,8 +19,8 @@ from kforge.cluster.description import DeviceGroup, JobInHand, WorkerActivity, W
 from kforge.cluster.job_message import (
     CHECK,
     ReceivedJob,
-    is_error,
     own_version,
+    read_origin,
     read_request,
     unfit_reason,
     write_error,
@@ -128,7 +128,7 @@ class DeviceHost:
 
     def _keep(self, key: str, ended: asyncio.Task[bytes]) -> None:
         # What went wrong then may be well by the time that it is asked for again.
-        if ended.cancelled() or ended.exception() is not None or is_error(ended.result()):
+        if ended.cancelled() or ended.exception() is not None or read_origin(ended.result()).is_fault:
             return
         self._undelivered[key] = ended.result()
         while len(self._undelivered) > _KEPT_ANSWERS:

@@ -14,10 +14,10 @@ from kforge.cluster.census import Census
 from kforge.cluster.inquiry import take_census
 from kforge.cluster.job_message import (
     JobRequest,
-    answering_process,
     check_request,
     judge_request,
     read_check,
+    read_origin,
     read_report_on,
 )
 from kforge.cluster.local_cluster import LocalCluster
@@ -55,10 +55,7 @@ class ClusterExecutor:
 
     def keep_to_hardware(self, model: str) -> None:
         """Programs of a run that goes on are compared with those it has: they are judged on the same model."""
-        self._model = self._model or model
-        if self._link is not None:
-            self._link.keep_to(self._platform, self._model)
-            self._model = self._link.model(self._platform)
+        self._choose(model)
         if self._model != model:
             raise HarnessError(
                 f"its programs were judged on {model}, and this session judges on {self._model}: go on with the run by "
@@ -69,13 +66,15 @@ class ClusterExecutor:
         """What the workers say of the model that judges, for prompts. Nobody is waited for."""
         # A choice is for good: it is not made of what was so a moment ago.
         census = await asyncio.to_thread(_census, self._address, fresh=not self._model)
-        if self._link is not None:
-            self._model = self._model or self._link.model(self._platform)
-        self._model = self._model or census.largest_model(self._platform)
+        self._choose(census.largest_model(self._platform))
+        return census.facts(self._platform, self._model)
+
+    def _choose(self, model: str) -> None:
+        """Judge on this model, unless another was chosen before, here or by the link for its first job."""
+        self._model = self._model or model
         if self._link is not None and self._model:
             self._link.keep_to(self._platform, self._model)
             self._model = self._link.model(self._platform)
-        return census.facts(self._platform, self._model)
 
     async def run(self, job: Job, tell: Tell) -> Report:
         if self._early is not None:
@@ -107,7 +106,8 @@ class ClusterExecutor:
                 # It is the same everywhere.
                 raise
             except KForgeError:
-                failed = {**failed, **dict([answering_process(answer)])}
+                origin = read_origin(answer)
+                failed = {**failed, origin.process: origin.host}
                 if len(failed) >= _MOST_WORKERS:
                     raise
                 tell("a worker could not do it: asking another")

@@ -169,30 +169,26 @@ def read_check(answer: bytes) -> None:
     _answer(answer)
 
 
-def answering_process(answer: bytes) -> tuple[str, str]:
-    """The worker process that an answer is from, and its host; empty where it does not say."""
+@dataclass(frozen=True)
+class AnswerOrigin:
+    """Who gave an answer, and whether it is any use; empty names where it does not say."""
+
+    process: str = ""
+    host: str = ""
+    is_fault: bool = True
+    """Whether the machine went wrong, or what runs there: not the problem, which is broken everywhere."""
+
+
+def read_origin(answer: bytes) -> AnswerOrigin:
+    """Where an answer is from, whatever it says."""
     try:
         data = _object(answer)
     except WireError:
-        return "", ""
-    return str(data.get("process", "")), str(data.get("where", ""))
-
-
-def is_error(answer: bytes) -> bool:
-    """Whether an answer says that something went wrong, instead of a report."""
-    try:
-        return _object(answer).get("error") is not None
-    except WireError:
-        return True
-
-
-def is_fault(answer: bytes) -> bool:
-    """Whether it is the machine that went wrong, or what runs there, and not the problem."""
-    try:
-        error = _object(answer).get("error")
-    except WireError:
-        return True
-    return error is not None and not (isinstance(error, dict) and error.get("kind") == "problem")
+        return AnswerOrigin()
+    error = data.get("error")
+    is_problem = isinstance(error, dict) and error.get("kind") == "problem"
+    is_fault = error is not None and not is_problem
+    return AnswerOrigin(str(data.get("process", "")), str(data.get("where", "")), is_fault)
 
 
 def _answer(answer: bytes) -> tuple[dict[str, Any], str]:

@@ -15,7 +15,7 @@ from kforge.cluster.exchange import SchedulerExchange
 from kforge.cluster.job_queue import QueuedJob
 from kforge.cluster.warm_workers import WarmWorkers
 from kforge.types import JudgingDevice
-from kforge.worker.fault_pause import alone_seconds
+from kforge.worker.fault_pause import FaultPauses
 
 _MOVE_SECONDS = 1.0
 """Between two looks at whether the workers that a job is for are still there."""
@@ -28,18 +28,17 @@ class JobPlacement:
 
     def __init__(self, connection: SchedulerConnection, warm: WarmWorkers) -> None:
         self._connection, self._warm = connection, warm
-        self._faults: dict[str, tuple[int, float]] = {}
-        """Worker processes that could not do what they were last asked for: how often, and when they may be again."""
+        self._pauses = FaultPauses()
+        """Of worker processes."""
 
     def leave_alone(self, process: str) -> None:
         """A worker could not carry a job out: for a while, longer each time, others are asked in its place."""
-        count, _ = self._faults.get(process, (0, 0.0))
-        self._faults[process] = (count + 1, time.monotonic() + alone_seconds(count))
+        self._pauses.begin(process)
         self._warm.forget(process)
 
     def forgive(self, process: str) -> None:
         """It carries jobs out."""
-        self._faults.pop(process, None)
+        self._pauses.end(process)
 
     def others(self, job: QueuedJob) -> list[str]:
         """The workers that have a job's device, by address, beside those that could not carry it out."""
@@ -50,7 +49,7 @@ class JobPlacement:
         return [worker for worker in takers if worker.process not in job.avoid]
 
     async def answer(self, job: QueuedJob, exchange: SchedulerExchange, priority: int) -> bytes:
-        """A job's answer; empty where nobody is left but the host that could not carry it out. Raises what
+        """A job's answer; empty where nobody is left but who could not carry it out. Raises what
         `SchedulerExchange.answer` does, and OSError in the place of Dask's word for an answer that was lost.
         """
         workers, is_steered = self._workers(job)
@@ -75,14 +74,12 @@ class JobPlacement:
 
     def _workers(self, job: QueuedJob) -> tuple[list[str], bool]:
         """The workers that a job is for, none for all with the device; and whether that is who knows the problem."""
-        census, now = self._connection.census, time.monotonic()
-        if not (job.avoid or job.apart_from != JudgingDevice()):
-            steered = self._warm.steer(job, census)
+        if not job.avoid and job.apart_from == JudgingDevice():
+            steered = self._warm.steer(job, self._connection.census)
             if steered:
                 return steered, True
         takers = wanted = self._takers(job)
-        faulty = {process for process, (_, until) in self._faults.items() if until > now}
-        wanted = _preferred(wanted, lambda worker: worker.process not in faulty)
+        wanted = _preferred(wanted, lambda worker: not self._pauses.holds(worker.process))
         wanted = _preferred(wanted, lambda worker: worker.has_other(job.request.platform, job.model, job.apart_from))
         wanted = _preferred(wanted, lambda worker: worker.host not in {*job.avoid.values(), job.apart_from.host})
         is_restricted = bool(job.avoid) or len(wanted) < len(takers)

@@ -16,7 +16,7 @@ from kforge.cluster.address import ClusterAddress
 from kforge.cluster.connection import SchedulerConnection
 from kforge.cluster.description import device_resource
 from kforge.cluster.exchange import SchedulerExchange
-from kforge.cluster.job_message import JobRequest, answering_process, is_fault
+from kforge.cluster.job_message import JobRequest, read_origin
 from kforge.cluster.job_placement import JobPlacement
 from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.loop_thread import LoopThread
@@ -185,14 +185,13 @@ class Link:
 
     def _note_answer(self, job: QueuedJob, answer: bytes) -> None:
         """Whoever could do a job knows its problem now; whoever could not is left alone for a while."""
-        process, _ = answering_process(answer)
-        is_done = not is_fault(answer)
-        if is_done:
-            self._placement.forgive(process)
+        origin = read_origin(answer)
+        if origin.is_fault:
+            self._placement.leave_alone(origin.process)
         else:
-            self._placement.leave_alone(process)
-        self._warm.begin(job, process)
-        self._warm.end(job, is_answered=is_done)
+            self._placement.forgive(origin.process)
+        self._warm.begin(job, origin.process)
+        self._warm.end(job, is_answered=not origin.is_fault)
 
     async def _lose(self, job: QueuedJob, error: HarnessError) -> None:
         """It is handed out again, unless that was done too often."""

@@ -151,7 +151,7 @@ class _PlatformWorker:
         self._executors: dict[str, Executor] = {}
         self._closing = contextlib.AsyncExitStack()
         self._first_model = ""
-        self._has_choice = False
+        self._places = 0
 
     async def work(self) -> None:
         experiment = self._session.experiment
@@ -165,30 +165,29 @@ class _PlatformWorker:
         waiting = iter(sorted(own, key=lambda item: item[2].state == "stopped"))
         async with contextlib.AsyncExitStack() as closing:
             self._closing = closing
+            self._places = await asyncio.to_thread(self._session.places, self._platform)
             self._first_model = next(filter(None, (self._model_of(state.run) for _, _, state in own)), "")
-            places = await asyncio.to_thread(self._session.places, self._platform)
-            count = self._session.environment.parallel or usual_parallel(experiment, self._platform, places)
+            count = self._session.environment.parallel or usual_parallel(experiment, self._platform, self._places)
             await _all_of(self._work_through(waiting) for _ in range(count))
 
     def _executor_for(self, run: str) -> Executor:
         """Who judges a cell: on the model of device that its run was judged on, a new one on the experiment's first."""
         if self._session.environment.executor is not None:
             return self._session.environment.executor
-        # Of executors without a choice there is one.
-        model = self._model_of(run) or self._first_model if self._has_choice or not self._executors else ""
+        model = self._model_of(run) or self._first_model
         if model not in self._executors:
             executor = open_executor(self._session.experiment.executor, self._platform)
             self._closing.push_async_callback(executor.close)
-            self._has_choice = isinstance(executor, HardwareChoice)
             if isinstance(executor, HardwareChoice) and model:
                 executor.keep_to_hardware(model)
-            model = model if self._has_choice else ""
             self._executors[model] = executor
         return self._executors[model]
 
     def _model_of(self, run: str) -> str:
-        """The model of device that a run was judged on; empty where it tells of none."""
-        return model_of(self._session.environment.store.history(run, profiles=False)) if run else ""
+        """The model of device that a run was judged on; empty where it tells of none, and where this machine judges."""
+        if not (run and self._places):
+            return ""
+        return model_of(self._session.environment.store.history(run, profiles=False))
 
     async def _work_through(self, waiting: Iterator[tuple[str, Cell, CellState]]) -> None:
         for key, cell, state in waiting:

@@ -15,7 +15,7 @@ from kforge.errors import HarnessError, PluginAbsent
 from kforge.platforms.base import Platform
 from kforge.types import Job, Problem, Report, Settings
 from kforge.types.evaluation import hardware_name
-from kforge.worker.fault_pause import alone_seconds
+from kforge.worker.fault_pause import FaultPauses
 from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
 
@@ -32,8 +32,7 @@ class Judges:
         self._judges: dict[int, Judge] = {}
         self._at_work: Counter[int] = Counter()
         self._home: dict[str, int] = {}
-        self._at_fault: dict[int, tuple[int, float]] = {}
-        """Devices that could not do what they were last asked for: how often, and when they may be again."""
+        self._pauses = FaultPauses()
         self._closed = False
         self._turn = threading.Lock()
         self._began = time.monotonic()
@@ -66,11 +65,10 @@ class Judges:
     def _ask_one(self, number: int, work: Callable[[Judge], T]) -> T:
         try:
             result = work(self._judge(number))
-            self._at_fault.pop(number, None)
+            self._pauses.end(number)
             return result
         except HarnessError:
-            count, _ = self._at_fault.get(number, (0, 0.0))
-            self._at_fault[number] = (count + 1, time.monotonic() + alone_seconds(count))
+            self._pauses.begin(number)
             raise
         finally:
             with self._turn:
@@ -100,8 +98,8 @@ class Judges:
 
         One that could not do what it was last asked for is left alone for a while, if there are others.
         """
-        wanted, now = among or self.devices, time.monotonic()
-        devices = tuple(number for number in wanted if self._at_fault.get(number, (0, now))[1] <= now) or wanted
+        wanted = among or self.devices
+        devices = tuple(number for number in wanted if not self._pauses.holds(number)) or wanted
         with self._turn:
             idle = [number for number in devices if not self._at_work[number]]
             home = self._home.get(problem.id)

@@ -22,9 +22,10 @@ from kforge.errors import HarnessError, PluginAbsent
 from kforge.execution.base import run_apart
 from kforge.execution.local import LocalExecutor
 from kforge.types import Job, Report
+from kforge.worker import fault_pause
 from kforge.worker import jobs as batch
 from kforge.worker import judges as judging
-from kforge.worker.fault_pause import alone_seconds
+from kforge.worker.fault_pause import FaultPauses, alone_seconds
 from kforge.worker.jobs import Done, run_jobs
 
 pytestmark = pytest.mark.cpu
@@ -196,6 +197,28 @@ def test_a_pause_grows_with_each_fault_up_to_a_bound() -> None:
     pauses = [alone_seconds(number) for number in range(40)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[1], pauses[-1]) == (15, 30, 300)
+
+
+def test_work_that_is_done_ends_a_pause_and_forgets_the_faults_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(fault_pause.time, "monotonic", lambda: now)
+    pauses = FaultPauses()
+
+    def is_held_after(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        return pauses.holds("it")
+
+    assert not pauses.holds("it")
+    pauses.begin("it")
+    assert is_held_after(14)
+    assert not is_held_after(2)
+    pauses.begin("it")
+    assert is_held_after(29), "it was at fault twice"
+    pauses.end("it")
+    assert not pauses.holds("it")
+    pauses.begin("it")
+    assert not is_held_after(16), "the first fault again"
 
 
 def test_a_problem_is_checked_where_a_device_is_well(host: Host) -> None:

@@ -221,7 +221,7 @@ def test_ptx_of_an_older_gpu_runs_where_nothing_else_does(winner: Winner, name: 
     assert "the driver makes its code" in done.stderr
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU here")
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_several_gpus_have_a_program_each(package: Any, model: Any) -> None:
     changed, original, x = model
     for number in (1, 0, 1):

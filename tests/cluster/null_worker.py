@@ -124,6 +124,9 @@ def main() -> int:
     parser.add_argument("--identities", nargs="*", default=[], help="what its devices are called, if it has several")
     parser.add_argument("--name", default="")
     parser.add_argument("--kforge", default="")
+    parser.add_argument(
+        "--report-seconds", type=float, default=0.0, help="between a job's end and Dask's hearing of it"
+    )
     parser.add_argument("--facts", type=json.loads, default={})
     options = parser.parse_args()
     end_with_input()
@@ -137,11 +140,23 @@ def main() -> int:
     if options.kforge:
         object.__setattr__(description, "kforge", options.kforge)
     judge = NullJudge(options)
-    host = DeviceHost(description, lambda _: judge)
+    host = SlowToReport(description, lambda _: judge)
+    host.seconds = options.report_seconds
     address = parse_address(options.address, options.tls)
     if options.workers > 1:
         return asyncio.run(serve_many(address, host, options.workers))
     return serve(address, host, options.name, say=lambda words: print(words, flush=True))
+
+
+class SlowToReport(DeviceHost):
+    """Finishes a job some time before Dask hears of it, as on a machine with much else to do."""
+
+    seconds = 0.0
+
+    async def answer(self, *words: Any) -> bytes:
+        answer = await super().answer(*words)
+        await asyncio.sleep(self.seconds)
+        return answer
 
 
 async def serve_many(address: ClusterAddress, host: DeviceHost, count: int) -> int:

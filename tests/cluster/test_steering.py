@@ -122,14 +122,15 @@ def test_a_job_waits_for_the_worker_that_knows_its_problem_no_longer_than_is_goo
     assert "# P 2" in judged(logs[1])
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.5], ids=["at once", "with Dask slow to hear of its end"])
 def test_a_worker_that_is_retiring_finishes_what_was_steered_to_it_and_keeps_nothing_else(
-    cluster: ClusterProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr("kforge.cluster.connection._CENSUS_SECONDS", 0.5)
     logs = [tmp_path / "first", tmp_path / "second"]
     held = tmp_path / "hold"
     held.mkdir()
-    first = cluster.add_worker("--log", str(logs[0]), "--hold", str(held))
+    first = cluster.add_worker("--log", str(logs[0]), "--hold", str(held), "--report-seconds", str(seconds))
 
     async def work() -> None:
         async with controller(cluster) as executor:

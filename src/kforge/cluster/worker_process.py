@@ -85,7 +85,7 @@ class WorkerProcess:
         worker = self._worker
         if worker is not None and worker.status == Status.running:
             worker.status = Status.paused
-        while self._host.busy and self._stops < 2:
+        while self._stops < 2 and (self._host.busy or _has_unreported(worker)):
             await asyncio.sleep(_LOOK_SECONDS)
         if worker is None or worker.status in (Status.closed, Status.closing):
             return
@@ -174,6 +174,11 @@ class WorkerProcess:
         with contextlib.suppress(Exception):
             told = {"key": key, "words": words, "host": description.host, "process": description.process}
             worker.log_event(TOPIC, told)
+
+
+def _has_unreported(worker: Worker | None) -> bool:
+    """Whether Dask has not yet heard of the end of what the host has finished: nobody could fetch it."""
+    return worker is not None and worker.status == Status.paused and bool(worker.state.executing)
 
 
 async def _started(worker: Worker) -> None:

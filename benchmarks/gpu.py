@@ -7,7 +7,7 @@
     python benchmarks/gpu.py forms      the same in bfloat16, with gradients, and with four workloads: 20 in all
     python benchmarks/gpu.py workloads  verdicts on four workloads against one
     python benchmarks/gpu.py offline    the offline agents on the bundled suite
-    python benchmarks/gpu.py first      the first verdict of each pair of --problems and --programs, seconds by phase
+    python benchmarks/gpu.py first      the first and a further verdict of each pair of --problems and --programs
     python benchmarks/gpu.py turns      how processes take turns on the device, which the judge's clock rests on
     python benchmarks/gpu.py            all of them
     --platform and --limit are for trying the script where there is no GPU
@@ -123,7 +123,7 @@ def _spent(judge: Judge, problem: Problem, candidate: Candidate) -> tuple[float,
 
 
 def first() -> None:
-    """The first verdict on each of many problems, one program each, without torch.compile: what a new problem costs.
+    """Two verdicts on each of many problems, without torch.compile: what a new problem costs, and a further program.
 
     A program is named after its problem, as in level2_19_Name.py; what is in --out already is not judged again.
     """
@@ -143,42 +143,56 @@ def first() -> None:
                 record.write_text(json.dumps(_first_verdict(judge, problem, candidate, out)))
             rows.append((program.stem, json.loads(record.read_text(encoding="utf-8"))))
             print(_first_row(*rows[-1]), flush=True)
-    seconds = [row["seconds"] for _, row in rows]
     correct = [row for _, row in rows if row["outcome"] == "correct"]
-    print(
-        f"{len(rows)} problems, {len(correct)} correct: first verdict {statistics.mean(seconds):.2f} s on average, p50 "
-        f"{statistics.median(seconds):.2f} s, slowest {max(seconds):.2f} s",
-        flush=True,
-    )
+    print(f"{len(rows)} problems, {len(correct)} correct", flush=True)
+    further = [row["further"]["seconds"] for row in correct if "further" in row]
+    for name, seconds in (("first verdict", [row["seconds"] for _, row in rows]), ("further verdict", further)):
+        if seconds:
+            average, middle, slowest = statistics.mean(seconds), statistics.median(seconds), max(seconds)
+            print(f"{name} {average:.2f} s on average, p50 {middle:.2f} s, slowest {slowest:.2f} s", flush=True)
 
 
 def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Path) -> dict[str, Any]:
+    """The verdict on a new problem, and on a program that differs in a comment alone, so that it is built anew."""
     settings = Settings(compile_baseline=False, seeds=5)
+    again = replace(candidate, source=f"{candidate.source}\n# a further program\n")
+    try:
+        began = time.perf_counter()
+        judge.session(problem, settings)
+        opened = time.perf_counter() - began
+        row = _watched_verdict(judge, problem, candidate, settings, out / f"{candidate.name}.prof")
+        row["seconds"] += opened
+        row["phases"] = {"open": opened, **row["phases"]}
+        row["further"] = _watched_verdict(judge, problem, again, settings, out / f"{candidate.name}.further.prof")
+    except KForgeError as error:
+        spent = time.perf_counter() - began
+        return {"outcome": "error", "detail": str(error)[:300], "speedup": None, "seconds": spent, "phases": {}}
+    return row
+
+
+def _watched_verdict(
+    judge: Judge, problem: Problem, candidate: Candidate, settings: Settings, into: Path
+) -> dict[str, Any]:
+    """A verdict with its seconds; with --profile, where the judge spent them."""
     profile = cProfile.Profile()
     began = time.perf_counter()
     if _asked.profile:
         profile.enable()
     try:
-        judge.session(problem, settings)
-        opened = time.perf_counter()
         verdict = judge.evaluate(problem, candidate, settings)
         ended = time.perf_counter()
-    except KForgeError as error:
-        spent = time.perf_counter() - began
-        return {"outcome": "error", "detail": str(error)[:300], "speedup": None, "seconds": spent, "phases": {}}
     finally:
         profile.disable()
-    if _asked.profile:
-        profile.dump_stats(out / f"{candidate.name}.prof")
+        if _asked.profile:
+            profile.dump_stats(into)
     evidence = verdict.evidence
-    phases = {"open": opened - began, **(evidence.seconds if evidence else {})}
     return {
         "outcome": verdict.outcome.value,
         "detail": verdict.detail[:1500],
         "speedup": verdict.speedup,
         "interval": verdict.interval,
         "seconds": ended - began,
-        "phases": phases,
+        "phases": dict(evidence.seconds) if evidence else {},
         "unchecked": evidence.unchecked if evidence else (),
     }
 
@@ -186,8 +200,13 @@ def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Pa
 def _first_row(name: str, row: dict[str, Any]) -> str:
     low, high = row.get("interval") or (0.0, 0.0)
     speed = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f})" if row["speedup"] else row["detail"].splitlines()[0][:80]
+    parts = [row, row["further"]] if "further" in row else [row]
+    return f"| {name} | {row['outcome']} | {speed} | {' | '.join(map(_seconds_by_phase, parts))} |"
+
+
+def _seconds_by_phase(row: dict[str, Any]) -> str:
     phases = ", ".join(f"{phase} {spent:.2f}" for phase, spent in row["phases"].items() if spent >= 0.005)
-    return f"| {name} | {row['outcome']} | {speed} | {row['seconds']:.2f} | {phases} |"
+    return f"{row['seconds']:.2f}: {phases}"
 
 
 def jobs() -> None:

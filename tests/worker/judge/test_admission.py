@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,21 +133,29 @@ def test_programs_wait_for_room_and_none_is_passed_for_ever() -> None:
             order.append(name)
             leave[name].wait(20)
 
-    threads = []
-    for name, size in (("first", 60), ("large", 300), ("small", 30)):
-        threads.append(threading.Thread(target=visit, args=(name, size)))
-        threads[-1].start()
-        time.sleep(0.1)
+    threads = {}
+    for name, size, waiting in (("first", 60, 0), ("large", 300, 1), ("small", 30, 2)):
+        threads[name] = threading.Thread(target=visit, args=(name, size))
+        threads[name].start()
+        wait_for(lambda waiting=waiting: bool(order) and len(admission._wanting_room) == waiting)
     assert order == ["first"], "small would fit, but came after large"
     leave["first"].set()
-    time.sleep(0.1)
+    wait_for(lambda: len(order) > 1 and len(admission._wanting_room) == 1)
     assert order == ["first", "large"], "nobody has a share: more than there is may be tried"
     leave["large"].set()
-    time.sleep(0.1)
+    wait_for(lambda: len(order) > 2)
     assert order == ["first", "large", "small"]
     leave["small"].set()
-    for thread in threads:
+    for thread in threads.values():
         thread.join(20)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return as soon as it is so."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it does not come to that"
+        time.sleep(0.01)
 
 
 def test_several_that_fit_are_there_at_once() -> None:

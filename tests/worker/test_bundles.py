@@ -557,6 +557,7 @@ FILES = (
     "whole_file",
     "visible_text",
     "cache_folder",
+    "dispatch_mode",
 )
 
 
@@ -626,9 +627,9 @@ def test_from_the_command_line_with_a_worker_that_has_nothing_but_torch(tmp_path
     while not list(folder.reports.glob("*.json")) and time.monotonic() < deadline and worker.poll() is None:
         time.sleep(0.02)
     worker.kill()
-    finished(worker)
+    _, said = finished(worker)
     early = {path: path.stat().st_mtime_ns for path in folder.reports.glob("*.json")}
-    assert early
+    assert early, said
     assert folder.waiting_count() + len(early) == 3
     code, said = finished(start_worker(tree, "--bundle", folder.path))
     assert code == 0, said

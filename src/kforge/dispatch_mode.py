@@ -1,7 +1,7 @@
 """A mode that sees every operator, and does not import torch's compiler for that.
 
-Torch keeps its compiler out of a mode's own code, and imports it to do so: two seconds for every process, most of which
-compile nothing. Here it is kept out once somebody else has imported it; before, nothing can be compiled.
+Torch keeps its compiler out of a mode's own code, and imports it to do so: a second or two for every process, most of
+which compile nothing. Here it is kept out once somebody else has imported it; before, nothing can be compiled.
 """
 
 from __future__ import annotations

@@ -145,46 +145,42 @@ def first() -> None:
             print(_first_row(*rows[-1]), flush=True)
     correct = [row for _, row in rows if row["outcome"] == "correct"]
     print(f"{len(rows)} problems, {len(correct)} correct", flush=True)
-    further = [row["further"]["seconds"] for row in correct if "further" in row]
-    for name, seconds in (("first verdict", [row["seconds"] for _, row in rows]), ("further verdict", further)):
-        if seconds:
-            average, middle, slowest = statistics.mean(seconds), statistics.median(seconds), max(seconds)
-            print(f"{name} {average:.2f} s on average, p50 {middle:.2f} s, slowest {slowest:.2f} s", flush=True)
+    for name, verdicts in (("first", [row for _, row in rows]), ("further", [row["further"] for _, row in rows])):
+        seconds = [verdict["seconds"] for verdict in verdicts]
+        print(
+            f"{name} verdict {statistics.mean(seconds):.2f} s on average, p50 {statistics.median(seconds):.2f} s, "
+            f"slowest {max(seconds):.2f} s",
+            flush=True,
+        )
 
 
 def _first_verdict(judge: Judge, problem: Problem, candidate: Candidate, out: Path) -> dict[str, Any]:
     """The verdict on a new problem, and on a program that differs in a comment alone, so that it is built anew."""
-    settings = Settings(compile_baseline=False, seeds=5)
     again = replace(candidate, source=f"{candidate.source}\n# a further program\n")
-    try:
-        began = time.perf_counter()
-        judge.session(problem, settings)
-        opened = time.perf_counter() - began
-        row = _watched_verdict(judge, problem, candidate, settings, out / f"{candidate.name}.prof")
-        row["seconds"] += opened
-        row["phases"] = {"open": opened, **row["phases"]}
-        row["further"] = _watched_verdict(judge, problem, again, settings, out / f"{candidate.name}.further.prof")
-    except KForgeError as error:
-        spent = time.perf_counter() - began
-        return {"outcome": "error", "detail": str(error)[:300], "speedup": None, "seconds": spent, "phases": {}}
+    row = _profiled_verdict(judge, problem, candidate, out / f"{candidate.name}.prof")
+    row["further"] = _profiled_verdict(judge, problem, again, out / f"{candidate.name}.further.prof")
     return row
 
 
-def _watched_verdict(
-    judge: Judge, problem: Problem, candidate: Candidate, settings: Settings, into: Path
-) -> dict[str, Any]:
-    """A verdict with its seconds; with --profile, where the judge spent them."""
+def _profiled_verdict(judge: Judge, problem: Problem, candidate: Candidate, into: Path) -> dict[str, Any]:
+    """A verdict with its seconds, opening the problem included; with --profile, where the judge spent them."""
+    settings = Settings(compile_baseline=False, seeds=5)
     profile = cProfile.Profile()
     began = time.perf_counter()
     if _asked.profile:
         profile.enable()
     try:
+        judge.session(problem, settings)
+        opened = time.perf_counter()
         verdict = judge.evaluate(problem, candidate, settings)
         ended = time.perf_counter()
+    except KForgeError as error:
+        spent = time.perf_counter() - began
+        return {"outcome": "error", "detail": str(error)[:300], "speedup": None, "seconds": spent, "phases": {}}
     finally:
         profile.disable()
-        if _asked.profile:
-            profile.dump_stats(into)
+    if _asked.profile:
+        profile.dump_stats(into)
     evidence = verdict.evidence
     return {
         "outcome": verdict.outcome.value,
@@ -192,7 +188,7 @@ def _watched_verdict(
         "speedup": verdict.speedup,
         "interval": verdict.interval,
         "seconds": ended - began,
-        "phases": dict(evidence.seconds) if evidence else {},
+        "phases": {"open": opened - began, **(evidence.seconds if evidence else {})},
         "unchecked": evidence.unchecked if evidence else (),
     }
 
@@ -200,8 +196,7 @@ def _watched_verdict(
 def _first_row(name: str, row: dict[str, Any]) -> str:
     low, high = row.get("interval") or (0.0, 0.0)
     speed = f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f})" if row["speedup"] else row["detail"].splitlines()[0][:80]
-    parts = [row, row["further"]] if "further" in row else [row]
-    return f"| {name} | {row['outcome']} | {speed} | {' | '.join(map(_seconds_by_phase, parts))} |"
+    return f"| {name} | {row['outcome']} | {speed} | {_seconds_by_phase(row)} | {_seconds_by_phase(row['further'])} |"
 
 
 def _seconds_by_phase(row: dict[str, Any]) -> str:

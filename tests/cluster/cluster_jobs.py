@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cluster_processes import PATIENCE, ClusterProcesses
+from cluster_processes import ClusterProcesses
 
+from conditions import PATIENCE
 from kforge.cluster.address import parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.types import Candidate, Job, Problem

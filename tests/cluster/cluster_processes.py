@@ -8,27 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from conditions import PATIENCE, wait_until
+
 HERE = Path(__file__).parent
-PATIENCE = 90.0
-"""On a machine with much else to do."""
 
 
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
 
 
 class Process:

@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
-from cluster_processes import PATIENCE, ClusterProcesses, Process, free_port, wait_until
+from cluster_processes import ClusterProcesses, Process, free_port
 
+from conditions import PATIENCE, wait_until
 from kforge.cluster.address import TLS_VARIABLE, parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census

@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
 from cluster_jobs import PROBLEM, controller, drive, job, judged, run_all, silent
-from cluster_processes import PATIENCE, ClusterProcesses, interrupt, wait_until
+from cluster_processes import ClusterProcesses, interrupt
 
+from conditions import PATIENCE, wait_until
 from kforge.cluster.address import parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census

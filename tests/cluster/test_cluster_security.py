@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 pytest.importorskip("cryptography", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
-from cluster_processes import PATIENCE, ClusterProcesses, free_port
+from cluster_processes import ClusterProcesses, free_port
 
+from conditions import PATIENCE
 from kforge.cluster.address import parse_address
 from kforge.cluster.certificates import make_certificates
 from kforge.cluster.executor import ClusterExecutor, LocalClusterExecutor

@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
 from cluster_jobs import RELU, judged
-from cluster_processes import ClusterProcesses, Process, wait_until
+from cluster_processes import ClusterProcesses, Process
 
+from conditions import wait_until
 from kforge.cluster.address import parse_address
 from kforge.cluster.inquiry import take_census
 from kforge.store.store import Store

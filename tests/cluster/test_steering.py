@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
 from cluster_jobs import RELU, controller, drive, judged, silent
-from cluster_processes import ClusterProcesses, interrupt, wait_until
+from cluster_processes import ClusterProcesses, interrupt
 
 import makers
+from conditions import wait_until
 from kforge.experiments.resume_plan import begin
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import read_studies

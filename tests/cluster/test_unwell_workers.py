@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("distributed", reason="the extra cluster is not installed: pip install 'kforge-kernels[cluster]'")
 
 from cluster_jobs import RELU, controller, drive, job, judged, silent
-from cluster_processes import ClusterProcesses, Process, wait_until
+from cluster_processes import ClusterProcesses, Process
 
 import makers
+from conditions import wait_until
 from kforge.cli.cluster import show
 from kforge.cluster.address import parse_address
 from kforge.cluster.exchange import SchedulerExchange

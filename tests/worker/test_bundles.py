@@ -557,7 +557,6 @@ FILES = (
     "whole_file",
     "visible_text",
     "cache_folder",
-    "dispatch_mode",
 )
 
 

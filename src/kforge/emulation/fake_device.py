@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kforge.dispatch_mode import DispatchMode
 from kforge.emulation import storage_marks
 from kforge.emulation.storage_marks import StorageMark
 
@@ -279,7 +279,7 @@ class FakeDevice(TorchFunctionMode):
         return tensor.__dlpack__(**how)
 
 
-class _Follower(DispatchMode):
+class _Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What is computed from the device's memory is the device's, also where no function of torch's face computes it."""
 
     def __init__(self) -> None:

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kforge import kernelbench, live_module
-from kforge.dispatch_mode import DispatchMode
 from kforge.errors import UsageError
 from kforge.execution.executor_names import LOCAL
 from kforge.packages.runtime.guard import Layout, leaves_of, tensor_digest
@@ -29,7 +29,7 @@ from kforge.worker.arena import named_dtype
 from kforge.worker.held_tensors import whole_state
 
 FORMAT = 1
-_Mode: Any = DispatchMode
+_Mode: Any = TorchDispatchMode
 _MATCH = re.compile(r"(?P<source>\S+)(?: = (?P<name>\S+))?(?: with axes \((?P<axes>[\d, ]*)\))?")
 """A line of an evidence record that says which tensor of a program is which of the reference."""
 LIVE_FILE = "reference_module.pkl"

@@ -25,7 +25,7 @@ _CURE = (
     "Chromium in /Applications; elsewhere any Chrome, Chromium or Edge on the PATH)"
 )
 _SECONDS = 180.0
-"""Long: the first picture takes a second on a free machine, and more than a minute was seen on a busy one."""
+"""Long: on a busy machine one was seen to take more than 60."""
 _QUIET = (
     "--headless=new",
     "--disable-gpu",

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-
-from kforge.dispatch_mode import DispatchMode
 
 _clock = time.perf_counter_ns
 _ALLOCATING = frozenset(("empty", "empty_like", "empty_strided", "new_empty"))
@@ -32,7 +31,7 @@ _View = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """Where a tensor begins and ends, its shape and its strides."""
 
 
-class _Counter(DispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Arithmetic of each operator: exact for matrix products and convolutions, one per element for the rest."""
 
     def __init__(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import makers
+from conditions import wait_until
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
 from kforge.worker.judge import explain
@@ -137,25 +138,17 @@ def test_programs_wait_for_room_and_none_is_passed_for_ever() -> None:
     for name, size, waiting in (("first", 60, 0), ("large", 300, 1), ("small", 30, 2)):
         threads[name] = threading.Thread(target=visit, args=(name, size))
         threads[name].start()
-        wait_for(lambda waiting=waiting: bool(order) and len(admission._wanting_room) == waiting)
+        wait_until(lambda waiting=waiting: order and len(admission._wanting_room) == waiting, f"{name} is in, or waits")
     assert order == ["first"], "small would fit, but came after large"
     leave["first"].set()
-    wait_for(lambda: len(order) > 1 and len(admission._wanting_room) == 1)
+    wait_until(lambda: len(order) > 1 and len(admission._wanting_room) == 1, "the large one is in")
     assert order == ["first", "large"], "nobody has a share: more than there is may be tried"
     leave["large"].set()
-    wait_for(lambda: len(order) > 2)
+    wait_until(lambda: len(order) > 2, "the small one is in")
     assert order == ["first", "large", "small"]
     leave["small"].set()
     for thread in threads.values():
         thread.join(20)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Return as soon as it is so."""
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it does not come to that"
-        time.sleep(0.01)
 
 
 def test_several_that_fit_are_there_at_once() -> None:

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from conditions import wait_until
 from kforge.worker.judge.lease import Lease
 
 pytestmark = [pytest.mark.pure, pytest.mark.quiet]
@@ -53,13 +52,6 @@ def holds(log: Path) -> list[tuple[float, float]]:
 def overlaps(spans: list[tuple[float, float]]) -> bool:
     ordered = sorted(spans)
     return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(ordered))
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("kind", ["alone", "with a file", "no folder"])
@@ -114,7 +106,7 @@ def test_processes_keep_each_other_out_and_take_turns(tmp_path: Path) -> None:
     path, log = tmp_path / "lease", tmp_path / "log"
     other = holder(path, log, 200, 0.1)
     try:
-        wait_for(lambda: len(holds(log)) >= 2)
+        wait_until(lambda: len(holds(log)) >= 2, "it has held it twice")
         lease, mine, between = Lease(path), [], []
         for _ in range(3):
             asked = time.monotonic()
@@ -135,7 +127,7 @@ def test_processes_keep_each_other_out_and_take_turns(tmp_path: Path) -> None:
 def test_a_process_that_dies_gives_it_up(tmp_path: Path) -> None:
     path, log = tmp_path / "lease", tmp_path / "log"
     other = holder(path, log, 200, 0.05)
-    wait_for(lambda: holds(log))
+    wait_until(lambda: holds(log), "it has held it")
     other.kill()
     other.wait()
     taken = threading.Event()
@@ -163,7 +155,7 @@ def test_who_waits_for_long_is_told_once(tmp_path: Path) -> None:
         thread.start()
         time.sleep(0.5)
         assert said == [], "half a second is not long"
-        wait_for(lambda: said, 5)
+        wait_until(lambda: said, "it says that it waits", 5)
         time.sleep(0.3)
         assert not done.is_set()
     assert done.wait(5)

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kforge.dispatch_mode import DispatchMode
 from kforge.errors import ProblemError
 from kforge.types import Problem
 from kforge.visible_text import visible
@@ -489,7 +489,7 @@ def _without_libraries() -> Iterator[None]:
             item.enabled = enabled
 
 
-class _OperatorCounts(DispatchMode):
+class _OperatorCounts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operators that are dispatched."""
 
     def __init__(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kforge.dispatch_mode import DispatchMode
 from kforge.worker import trees
 
 
-class RoundingNoise(DispatchMode):
+class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is active, each floating tensor that an operator makes is off at random; views and writes are left."""
 
     def __init__(self, seed: int, size: float | None = None) -> None:

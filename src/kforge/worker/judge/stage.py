@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kforge.platforms.base import Platform
 
-_FILES = ("errors.py", "jsonable.py", "registry.py", "cache_folder.py", "dispatch_mode.py")
+_FILES = ("errors.py", "jsonable.py", "registry.py", "cache_folder.py")
 _FOLDERS = ("platforms", "emulation")
 _WORKER_FILES = (
     "__init__.py",

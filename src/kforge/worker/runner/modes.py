@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kforge.dispatch_mode import DispatchMode
 from kforge.worker.arena import span
 from kforge.worker.runner.fenced_memory import FencedMemory
 
@@ -117,7 +117,7 @@ def _numel(shape: Any) -> int:
     return total if shape else 0
 
 
-class Poison(DispatchMode):
+class Poison(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Memory that torch hands out uninitialised holds NaN (or the largest integer) instead of stale results.
 
     On a device that is named, it also lies between two fences, so that who writes before its start or behind its end is
@@ -196,7 +196,7 @@ def poison(tensor: torch.Tensor) -> None:
         tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
-class Effects(DispatchMode):
+class Effects(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Whether memory changed while no operator was running.
 
     Such a change is the work of the candidate's own code, and it matters: an operator or the result reads it.

@@ -72,10 +72,9 @@ def _warm(torch: Any, platform: str, more: list[str]) -> None:
     import kforge.worker.runner.serve  # noqa: F401
     from kforge.worker.runner.modes import Poison
 
-    # Torch's compiler takes seconds to import, and what it is asked for is timed: programs that compile find it there.
-    importlib.import_module("torch._dynamo")
     torch.set_num_interop_threads(1)
     with torch.no_grad(), Poison():
+        # The first operator under a dispatch mode imports torch's compiler, which takes a second.
         layer = torch.nn.Linear(2, 2)
         layer.load_state_dict(layer.state_dict())
         layer(torch.zeros(1, 2))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kforge import jsonable
-from kforge.cluster.census import read_census
+from kforge.cluster.census import ControllerStanding, read_census
 from kforge.cluster.description import DeviceGroup, WorkerDescription, job_resources
 from kforge.cluster.job_message import FORMAT, own_version
 from kforge.errors import WireError
@@ -64,5 +64,11 @@ def test_a_worker_that_cannot_be_read_is_handed_nothing(odd: Any) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"workers": [7]}', b'{"workers": {}, "controllers": 1}'])
 def test_what_is_no_census_is_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="cannot be read"):
+    with pytest.raises(WireError, match=r"cannot be read .*Install one version on all machines"):
         read_census(data)
+
+
+def test_a_controller_is_called_by_who_and_where_it_is() -> None:
+    unique = "6f1c0c9e-aaaa-bbbb-cccc-0123456789ab"
+    assert ControllerStanding(f"Client-kforge-ann@a-host-77-{unique}", ()).title == "ann@a-host, process 77"
+    assert ControllerStanding(f"Client-{unique}", ()).title == f"Client-{unique}"

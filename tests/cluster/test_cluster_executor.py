@@ -78,9 +78,9 @@ def test_a_broken_problem_is_a_problem_error(steady: ClusterProcesses) -> None:
 def test_a_problem_is_looked_at_before_a_program_is_paid_for(steady: ClusterProcesses) -> None:
     async def work() -> None:
         async with controller(steady) as executor:
-            await executor.check_problem(PROBLEM, Settings())
+            await executor.check_problem(PROBLEM, Settings(), silent)
             with pytest.raises(ProblemError, match="the reference raises"):
-                await executor.check_problem(Problem("broken", "class Model: BROKEN"), Settings())
+                await executor.check_problem(Problem("broken", "class Model: BROKEN"), Settings(), silent)
 
     drive(work())
 
@@ -303,7 +303,10 @@ def test_a_run_stays_on_one_model_of_device(cluster: ClusterProcesses, tmp_path:
 
 def test_a_worker_that_is_interrupted_finishes_what_it_is_at(cluster: ClusterProcesses, tmp_path: Path) -> None:
     logs = [tmp_path / "first", tmp_path / "second"]
-    first = cluster.add_worker("--seconds", "2", "--log", str(logs[0]))
+    held = [tmp_path / str(number) for number in range(4)]
+    for file in held:
+        file.touch()
+    first = cluster.add_worker("--hold", str(tmp_path), "--log", str(logs[0]))
     jobs = [job(f"program {number}") for number in range(4)]
 
     async def work() -> list[Report]:
@@ -312,14 +315,32 @@ def test_a_worker_that_is_interrupted_finishes_what_it_is_at(cluster: ClusterPro
             await asyncio.to_thread(wait_until, lambda: bool(judged(logs[0])), "the first is begun")
             await asyncio.to_thread(cluster.add_worker, "--log", str(logs[1]))
             interrupt(first)
+            await asyncio.to_thread(first.wait_for_line, "finishing 1 job; once more ends at once")
+            for file in held:
+                file.unlink()
             return await running
 
     assert [report.job for report in drive(work())] == [each.id for each in jobs]
     assert first.wait() == 0
-    first.wait_for_line("finishing 1 job; once more ends at once")
     counts = Counter(judged(logs[0]) + judged(logs[1]))
     assert set(counts.values()) == {1}, "each was judged once: what was in hand was finished, the rest handed back"
     assert judged(logs[0]), "the first finished what it was at"
+
+
+def test_a_worker_ends_at_once_with_whoever_started_it(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    worker = cluster.add_worker("--seconds", "3600", "--log", str(log))
+
+    async def work() -> None:
+        async with controller(cluster) as executor:
+            running = asyncio.create_task(executor.run(job("nobody waits for it"), silent))
+            await asyncio.to_thread(wait_until, lambda: bool(judged(log)), "it is begun")
+            assert worker.process.stdin is not None
+            worker.process.stdin.close()
+            assert await asyncio.to_thread(worker.wait) == 130, "broken off in order, and not killed"
+            running.cancel()
+
+    drive(work())
 
 
 def test_a_worker_that_is_interrupted_twice_hands_back_what_it_is_at(cluster: ClusterProcesses, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_controller_that_hears_nothing_of_its_scheduler_for_too_long_connects_
 
 def test_others_go_on_beside_a_worker_that_is_slow(cluster: ClusterProcesses, tmp_path: Path) -> None:
     logs = [tmp_path / "slow", tmp_path / "quick"]
-    cluster.add_worker("--seconds", "20", "--log", str(logs[0]))
+    cluster.add_worker("--seconds", "300", "--log", str(logs[0]))
     cluster.add_worker("--seconds", "0.1", "--log", str(logs[1]))
     jobs = [job(f"program {number}") for number in range(12)]
 
@@ -204,7 +204,7 @@ def test_others_go_on_beside_a_worker_that_is_slow(cluster: ClusterProcesses, tm
             await asyncio.gather(*running, return_exceptions=True)
             return spent
 
-    assert drive(work()) < 10, "all but the one in hand there wait for the slow worker"
+    assert drive(work()) < 100, "all but the one in hand there wait for the slow worker"
     assert len(judged(logs[0])) == 1
 
 
@@ -217,7 +217,10 @@ def test_a_time_from_a_device_that_is_slowed_down_arrives_as_contended(cluster: 
     assert "contended" in str(report.verdict.timing)
 
 
-def test_a_program_that_a_slowed_device_has_judged_is_judged_again_on_another_host(cluster: ClusterProcesses) -> None:
+def test_a_program_that_a_slowed_device_has_judged_is_judged_again_on_another_host(
+    cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kforge.cluster.connection._CENSUS_SECONDS", 0.2)
     cluster.add_worker("--contended", "--host", "slowed")
 
     async def work() -> None:
@@ -225,7 +228,7 @@ def test_a_program_that_a_slowed_device_has_judged_is_judged_again_on_another_ho
             first = await executor.run(job("a program"), silent)
             assert first.verdict.contended
             cluster.add_worker("--host", "well")
-            await asyncio.sleep(6)
+            await asyncio.sleep(3)
             report, notes = await judge_until_quiet(executor, job("a program"), first, silent)
             assert not report.verdict.contended
             assert report.verdict.evidence is not None

@@ -20,7 +20,7 @@ from kforge.cluster.certificates import make_certificates
 from kforge.cluster.executor import ClusterExecutor, LocalClusterExecutor
 from kforge.cluster.inquiry import take_census
 from kforge.cluster.local_cluster import LocalCluster
-from kforge.cluster.reachability import SchedulerUnreachable, check_reachable
+from kforge.cluster.reachability import SchedulerUnreachable, check_reachable, make_sure_reachable
 from kforge.errors import HarnessError
 from kforge.types import Candidate, Job, Problem, Report, Settings
 
@@ -78,6 +78,32 @@ def _refuses_strangers(cluster: ClusterProcesses, strange: Path) -> None:
 def test_a_scheduler_without_encryption_is_not_spoken_to_with_it(certificates: Path) -> None:
     with ClusterProcesses() as cluster, pytest.raises(SchedulerUnreachable, match="do not agree on certificates"):
         check_reachable(parse_address(cluster.url.replace("tcp", "tls"), certificates), seconds=5)
+
+
+def test_certificates_that_hold_no_longer_are_said_to(tmp_path: Path) -> None:
+    folder = make_certificates(tmp_path / "tls", days=0).path
+    # That a worker or a controller of such a cluster finds.
+    with (
+        ClusterProcesses(folder) as cluster,
+        pytest.raises(SchedulerUnreachable, match=r"do not hold now: certificate has expired.*make new ones"),
+    ):
+        check_reachable(parse_address(cluster.url, folder))
+
+
+def test_nobody_waits_for_a_silent_port_who_was_told_to_stop() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = parse_address(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+
+        async def work() -> socket.socket:
+            waiting = asyncio.create_task(make_sure_reachable(address, seconds=3600))
+            connection, _ = await asyncio.to_thread(listener.accept)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            return connection
+
+        # Nothing was said on it, and nobody hangs on it.
+        asyncio.run(work()).close()
 
 
 def test_no_scheduler_and_no_dask_are_told_apart() -> None:

@@ -130,6 +130,18 @@ def wait_for_programs(log: Path, word: str, count: int, controller: Process) -> 
     wait_until(there, f"{count} programs {word} in hand: {controller.lines}")
 
 
+def test_a_command_that_waits_for_a_worker_says_so(bench: Bench, cluster: ClusterProcesses) -> None:
+    (problem,) = bench.add_problems("p", 1)
+    forge, experiment = bench.start_forge(problem), bench.start("bench", str(bench.experiment("waits", [problem])))
+    for process in (forge, experiment):
+        process.wait_for_line(
+            "waiting: no worker judges for cpu; there are: none. Start one: kforge worker --scheduler"
+        )
+    cluster.add_worker()
+    assert forge.wait() == 0, forge.lines
+    assert experiment.wait() == 0, experiment.lines
+
+
 def test_a_bench_that_is_killed_goes_on_with_the_same_command(
     bench: Bench, cluster: ClusterProcesses, tmp_path: Path
 ) -> None:

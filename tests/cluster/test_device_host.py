@@ -15,6 +15,7 @@ import bundle_maker
 from kforge.cluster.description import DeviceGroup, WorkerDescription
 from kforge.cluster.device_host import DeviceHost
 from kforge.cluster.job_message import FORMAT, judge_request, own_version, read_report_on
+from kforge.cluster.live_files import LiveFiles
 from kforge.cluster.processor_turn import ProcessorTurn
 from kforge.errors import HarnessError
 from kforge.types import Candidate, Job, Problem, Report
@@ -32,9 +33,12 @@ class HeldJudge:
         self.machine = asyncio.Lock()
         self.may_end = asyncio.Event()
         self.jobs: list[Job] = []
+        self.payloads: list[bytes] = []
 
     async def run(self, job: Job, tell: Any) -> Report:
         self.jobs.append(job)
+        if job.problem.payload:
+            self.payloads.append(Path(job.problem.payload).read_bytes())
         tell("at it")
         await self.may_end.wait()
         return bundle_maker.report_on(job, 1.5)
@@ -53,7 +57,9 @@ def answered(job: Job, payload: bytes = b"", message: bytes = b"", model: str = 
     async def work() -> tuple[bytes, HeldJudge]:
         judge = HeldJudge()
         judge.may_end.set()
-        answer = await make_host(judge).answer("key", message or judge_request(job).message, payload, model)
+        host = make_host(judge)
+        answer = await host.answer("key", message or judge_request(job).message, payload, model)
+        await host.close()
         return answer, judge
 
     return asyncio.run(work())
@@ -79,11 +85,26 @@ def test_a_live_modules_file_is_checked_by_its_hash(tmp_path: Path, monkeypatch:
     job = replace(JOB, problem=problem)
     answer, judge = answered(job, payload)
     assert read_report_on(job, answer).job == "one"
-    assert Path(judge.jobs[0].problem.payload).read_bytes() == payload
+    assert judge.payloads == [payload]
+    assert not Path(judge.jobs[0].problem.payload).exists(), "a night long, they would fill the disk"
     answer, judge = answered(job, payload + b"!")
     with pytest.raises(HarnessError, match="damaged on its way"):
         read_report_on(job, answer)
     assert not judge.jobs
+
+
+def test_a_live_modules_file_is_there_as_long_as_one_of_its_jobs_is_in_hand() -> None:
+    payload = b"in place of a pickle"
+    job = replace(JOB, problem=replace(JOB.problem, payload_hash=hashlib.sha256(payload).hexdigest()))
+    files = LiveFiles()
+    with files.hold(job, payload) as first:
+        with files.hold(job, payload) as second:
+            assert first.problem.payload == second.problem.payload
+        assert Path(first.problem.payload).read_bytes() == payload
+    folder = Path(first.problem.payload).parent
+    assert not list(folder.iterdir())
+    files.close()
+    assert not folder.exists()
 
 
 def test_whoever_was_cut_off_finds_the_answer_and_another_asks_anew() -> None:

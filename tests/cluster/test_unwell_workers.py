@@ -89,7 +89,7 @@ def test_workers_that_cannot_do_a_job_are_left_alone_for_a_while(
         async with controller(cluster) as executor:
             for number in range(6):
                 each = job_on(f"P{number}", number)
-                await executor.check_problem(each.problem, each.settings)
+                await executor.check_problem(each.problem, each.settings, silent)
                 assert (await executor.run(each, silent)).job == each.id
 
     drive(work())
@@ -116,7 +116,7 @@ def test_what_a_run_was_judged_on_is_not_changed_beside_another_run(cluster: Clu
 
     async def work() -> None:
         async with controller(cluster) as executor:
-            assert (await executor.facts())["memory"] == "much"
+            assert (await executor.facts(silent))["memory"] == "much"
             await executor.run(job("a program"), silent)
             executor.keep_to_hardware("large")
             with pytest.raises(HarnessError, match="judged on small, and this session judges on large"):
@@ -124,21 +124,28 @@ def test_what_a_run_was_judged_on_is_not_changed_beside_another_run(cluster: Clu
             await executor.run(job("another program"), silent)
         async with controller(cluster) as resumed:
             resumed.keep_to_hardware("small")
-            assert (await resumed.facts())["memory"] == "little"
+            assert (await resumed.facts(silent))["memory"] == "little"
 
     drive(work())
 
 
-def test_prompts_are_written_although_nobody_is_there() -> None:
-    class Nowhere:
-        url, tls = "tcp://127.0.0.1:9", None
+def test_prompts_wait_until_the_machine_is_known_that_they_speak_of(cluster: ClusterProcesses) -> None:
+    told: list[str] = []
+    cluster.kill_scheduler()
 
-    async def work() -> dict[str, str]:
-        async with controller(Nowhere()) as executor:  # type: ignore[arg-type]
-            facts: dict[str, str] = await executor.facts()
-            return facts
+    def is_told(words: str) -> bool:
+        return any(each.startswith(words) for each in told)
 
-    assert drive(work()) == {}
+    async def work() -> None:
+        async with controller(cluster) as executor:
+            facts = asyncio.create_task(executor.facts(told.append))
+            await asyncio.to_thread(wait_until, lambda: is_told("waiting: no scheduler answers"), "it says so")
+            await asyncio.to_thread(cluster.start_scheduler)
+            await asyncio.to_thread(wait_until, lambda: is_told("waiting: no worker judges for cpu"), "it says so")
+            await asyncio.to_thread(cluster.add_worker, "--facts", '{"memory": "much"}')
+            assert (await facts)["memory"] == "much"
+
+    drive(work())
 
 
 def test_platforms_of_an_experiment_do_not_wait_for_each_other(cluster: ClusterProcesses, tmp_path: Path) -> None:

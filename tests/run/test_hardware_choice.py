@@ -11,6 +11,7 @@ import pytest
 
 import bundle_maker
 import makers
+from kforge.execution.base import Tell
 from kforge.execution.null import NullExecutor
 from kforge.models.scripted import Scripted
 from kforge.run.context import RunEnvironment
@@ -30,7 +31,7 @@ class SeveralModels(NullExecutor):
     def keep_to_hardware(self, model: str) -> None:
         self.chosen.append(model)
 
-    async def facts(self) -> dict[str, str]:
+    async def facts(self, tell: Tell) -> dict[str, str]:
         return {"processor": self.chosen[-1]} if self.chosen else {}
 
 

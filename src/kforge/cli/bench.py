@@ -23,7 +23,7 @@ from kforge.cli.runs import command
 from kforge.cli.screen import Screen
 from kforge.errors import RunBusy, StoreError, UsageError
 from kforge.experiments.resume_plan import begin, open_experiment, resume_plan, with_cache_note
-from kforge.experiments.scheduler import ExperimentEnvironment, conduct, spent_on, usual_parallel
+from kforge.experiments.scheduler import ExperimentEnvironment, conduct, places_now, spent_on, usual_parallel
 from kforge.experiments.study_reader import study_of
 from kforge.reports.configurations import as_toml
 from kforge.reports.findings import StudyFindings, find
@@ -54,7 +54,7 @@ def dry_run(experiment: Experiment, store: str, parallel: int, fresh: bool) -> i
     console = Screen()
     _say_matrix(console, experiment)
     for platform in experiment.platforms:
-        count = parallel or usual_parallel(experiment, platform)
+        count = parallel or usual_parallel(experiment, platform, places_now(experiment, platform))
         console.print(f"on {platform}: {count} in hand at once", highlight=False)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("configuration")

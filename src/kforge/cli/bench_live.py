@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kforge.cli.colours import colour_of
-from kforge.cli.live import cost, speedup
+from kforge.cli.live import WaitNotices, cost, speedup
 from kforge.experiments.progress import News, Progress
 from kforge.types import Cell, Experiment, Outcome, Usage
 
@@ -30,6 +30,7 @@ class LiveBench:
         self._last: dict[Cell, str] = {}
         self._put_off: dict[str, int] = {}
         self._troubles: set[str] = set()
+        self._waits = WaitNotices(console)
         self._live: Live | None = None
         if console.is_terminal and not quiet:
             self._live = Live(self, console=console, refresh_per_second=4, transient=True)
@@ -51,6 +52,8 @@ class LiveBench:
     def take(self, news: News) -> None:
         """Show what happened to a cell."""
         self.progress.take(news)
+        if news.event is not None and not self._quiet:
+            self._waits.take(news.event.words)
         if news.event is not None and news.event.attempt is not None:
             self._last[news.cell] = news.event.attempt.verdict.outcome.value
         if news.end == "put off":

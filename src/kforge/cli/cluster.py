@@ -109,7 +109,7 @@ def _queues(census: Census) -> Iterator[str]:
 
 
 def _queue(controller: ControllerStanding, census: Census) -> Iterator[str]:
-    yield escape(controller.name)
+    yield escape(controller.title)
     for item in controller.jobs:
         yield f"  {item.count} x {escape(item.resource)}: {_why(item, census)}"
 

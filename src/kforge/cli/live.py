@@ -13,11 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from kforge.cli.colours import colour_of
+from kforge.execution.base import WAIT_PREFIX
 from kforge.run.context import RunEvent
 from kforge.types import Attempt, Outcome, Stop, Usage, best_attempt
 
 SLOW = ("writing", "repairing")
 """Steps that may take long and say nothing meanwhile."""
+_REPEAT_SECONDS = 55.0
+"""Before the same wait is printed again: less than the minute after which whoever waits is reminded."""
 _FIGURES = {"step": 5, "speedup": 7, "vs best": 7, "elapsed": 7, "cost": 9}
 """Columns of figures, and what each of them needs."""
 _LEAST_NAME, _LEAST_STATE, _MOST_STATE = 8, 20, 32
@@ -64,6 +67,21 @@ class ChainRow:
         self.stop, self.ended, self.activity = Stop("model", reason), time.monotonic(), reason
 
 
+class WaitNotices:
+    """Prints why nothing goes on, whole: once for all that wait for the same, and again every minute."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed: dict[str, float] = {}
+
+    def take(self, words: str) -> None:
+        """Print it, if these words say that something waits and were not printed a moment ago."""
+        now = time.monotonic()
+        if words.startswith(WAIT_PREFIX) and now - self._printed.get(words, -1e9) >= _REPEAT_SECONDS:
+            self._printed[words] = now
+            self._console.print(words, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
 class LiveRuns:
     """Draws rows while runs go on. Use it as a context manager."""
 
@@ -71,6 +89,7 @@ class LiveRuns:
         self._console = console
         self._rows: list[ChainRow] = []
         self._quiet = quiet
+        self._waits = WaitNotices(console)
         self._live: Live | None = None
         if console.is_terminal and not quiet:
             self._live = Live(self, console=console, refresh_per_second=4, transient=False)
@@ -100,6 +119,8 @@ class LiveRuns:
         """Show what happened in a run whose rows these are."""
         row = rows[event.chain]
         row.take(event)
+        if not self._quiet:
+            self._waits.take(event.words)
         if self._live is None and not self._quiet:
             if event.attempt is not None:
                 self._console.print(_attempt_line(row, event.attempt), highlight=False, soft_wrap=True)

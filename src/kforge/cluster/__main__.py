@@ -23,7 +23,7 @@ from kforge.visible_text import visible
 from kforge.worker.device_selection import device_numbers
 
 MISSING = "Dask is not installed: pip install 'kforge-kernels[cluster]'"
-_HARD_END_SECONDS = 10.0
+_BETWEEN_SECONDS, _HARD_END_SECONDS = 0.5, 10.0
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,10 @@ def end_with_input() -> None:
         # Not through sys.stdin, whose lock would be held when the interpreter ends.
         while os.read(0, 1 << 16):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(_HARD_END_SECONDS)
+        # Once ends a scheduler; twice, a worker in the middle of what nobody waits for any longer.
+        for seconds in (_BETWEEN_SECONDS, _HARD_END_SECONDS):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True, name="kforge-input").start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,12 @@ class ControllerStanding:
 
     name: str
     jobs: tuple[QueuedCount, ...]
+
+    @property
+    def title(self) -> str:
+        """Whose it is and where: Dask's name for it without what makes it unique."""
+        own = re.fullmatch(r"Client-kforge-(.*)-(\d+)-[0-9a-f-]{36}", self.name)
+        return f"{own[1]}, process {own[2]}" if own else self.name
 
 
 @dataclass(frozen=True)
@@ -180,7 +187,10 @@ def read_census(data: bytes) -> Census:
         controllers = tuple(jsonable.decode(ControllerStanding, item) for item in told["controllers"])
         deaths = int(told["deaths_allowed"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise WireError(f"what the scheduler tells of its cluster cannot be read: {type(error).__name__}") from None
+        raise WireError(
+            f"what the scheduler tells of its cluster cannot be read ({type(error).__name__}): is its KForge of "
+            "another version? Install one version on all machines, and start the scheduler anew"
+        ) from None
     return Census(workers, controllers, deaths)
 
 

@@ -16,9 +16,10 @@ from kforge.cluster.address import ClusterAddress
 from kforge.cluster.census import Census, read_census
 from kforge.cluster.dask_settings import dask_security, quiet_client
 from kforge.cluster.exchange import SchedulerExchange
-from kforge.cluster.reachability import check_reachable
+from kforge.cluster.reachability import make_sure_reachable
 from kforge.cluster.tasks import TOPIC, describe_cluster
 from kforge.errors import KForgeError
+from kforge.execution.base import WAIT_PREFIX
 
 _LOOK_SECONDS = 0.2
 _CENSUS_SECONDS = 5.0
@@ -109,11 +110,11 @@ class SchedulerConnection:
     def missing_reason(self, platform: str, model: str = "") -> str:
         """Why a job for this cannot be carried out now; empty if it can."""
         if self._client is None:
-            return self._trouble
+            return WAIT_PREFIX + self._trouble
         if self._census_at < self.made_at or self.census.slots(platform, model):
             return ""
         start = f"kforge worker --scheduler {self._address.url} --platforms {platform}"
-        return f"waiting: {self.census.missing_reason(platform, model)}. Start one: {start}"
+        return f"{WAIT_PREFIX}{self.census.missing_reason(platform, model)}. Start one: {start}"
 
     async def close(self) -> None:
         """End the connection; it is not made anew."""
@@ -125,7 +126,7 @@ class SchedulerConnection:
 
     async def _serve_connected(self) -> None:
         """One connection, until it is lost."""
-        await asyncio.to_thread(check_reachable, self._address)
+        await make_sure_reachable(self._address)
         client = self._make_client()
         try:
             await asyncio.wait_for(_started(client), 2 * _CONNECT_SECONDS)

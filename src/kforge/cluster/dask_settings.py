@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 from kforge.cluster.address import ClusterAddress
@@ -30,6 +31,8 @@ _SETTINGS: dict[str, Any] = {
     # A hundred events each are plenty: they are told, and not read again.
     "distributed.admin.low-level-log-length": 100,
 }
+_LARGE_MODULE = "1TB"
+"""A live module may be as large as it is: Dask would advise to load it with Dask."""
 
 
 def configure_process() -> None:
@@ -43,8 +46,14 @@ def configure_process() -> None:
 
 def quiet_client() -> None:
     """What a controller has to say about its connection it says itself."""
+    import dask
+    from distributed.versions import VersionMismatchWarning
+
     for name in ("client", "core", "batched", "comm", "utils"):
         logging.getLogger(f"distributed.{name}").setLevel(logging.CRITICAL)
+    # Nothing of Python's travels but bytes: what must be the same is KForge's version, which workers look at.
+    warnings.simplefilter("ignore", VersionMismatchWarning)
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": _LARGE_MODULE})
 
 
 def dask_security(address: ClusterAddress) -> Any:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
-import stat
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kforge import live_module, registry
+from kforge import registry
 from kforge.cluster.description import DeviceGroup, JobInHand, WorkerActivity, WorkerDescription
 from kforge.cluster.job_message import (
     CHECK,
@@ -26,12 +21,12 @@ from kforge.cluster.job_message import (
     write_error,
     write_report,
 )
+from kforge.cluster.live_files import LiveFiles
 from kforge.cluster.processor_turn import ProcessorTurn
-from kforge.errors import HarnessError, PluginAbsent, WireError
+from kforge.errors import HarnessError, PluginAbsent
 from kforge.execution.base import DeviceChoice, Executor, ProblemCheck, Tell
 from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 from kforge.visible_text import visible
-from kforge.whole_file import write_whole
 
 if TYPE_CHECKING:
     from kforge.execution.local import LocalExecutor
@@ -68,6 +63,7 @@ class DeviceHost:
         self._tasks: dict[str, asyncio.Task[bytes]] = {}
         self._work: dict[str, _Work] = {}
         self._undelivered: dict[str, bytes] = {}
+        self._live_files = LiveFiles()
         self._ended: deque[float] = deque()
         self._verdicts = 0
         self._began = time.monotonic()
@@ -125,6 +121,7 @@ class DeviceHost:
             task.cancel()
         for executor in self._executors.values():
             await executor.close()
+        self._live_files.close()
 
     def _keep(self, key: str, ended: asyncio.Task[bytes]) -> None:
         # What went wrong then may be well by the time that it is asked for again.
@@ -153,13 +150,17 @@ class DeviceHost:
         reason = unfit_reason(received)
         if reason:
             raise HarnessError(reason)
-        job = _with_payload(received.job, payload)
-        executor = self._executor(job.candidate.platform, model)
-        if received.kind == CHECK:
-            if isinstance(executor, ProblemCheck):
-                await executor.check_problem(job.problem, job.settings)
-            return write_report(None, *where)
-        report = await _run(executor, job, lambda words: self._tell(key, words), apart_from)
+        executor = self._executor(received.job.candidate.platform, model)
+
+        def tell(words: str) -> None:
+            self._tell(key, words)
+
+        with self._live_files.hold(received.job, payload) as job:
+            if received.kind == CHECK:
+                if isinstance(executor, ProblemCheck):
+                    await executor.check_problem(job.problem, job.settings, tell)
+                return write_report(None, *where)
+            report = await _run(executor, job, tell, apart_from)
         self._verdicts += 1
         self._ended.append(time.monotonic())
         return write_report(report, *where)
@@ -212,9 +213,9 @@ class _InTurn:
         async with self._turn.hold(tell):
             return await self._executor.run(job, tell)
 
-    async def check_problem(self, problem: Problem, settings: Settings) -> None:
-        async with self._turn.hold(lambda _: None):
-            await self._executor.check_problem(problem, settings)
+    async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
+        async with self._turn.hold(tell):
+            await self._executor.check_problem(problem, settings, tell)
 
     async def close(self) -> None:
         await self._executor.close()
@@ -224,21 +225,3 @@ async def _run(executor: Executor, job: Job, tell: Tell, apart_from: str) -> Rep
     if apart_from and isinstance(executor, DeviceChoice):
         return await executor.run_apart(job, tell, JudgingDevice(identity=apart_from))
     return await executor.run(job, tell)
-
-
-def _with_payload(job: Job, payload: bytes) -> Job:
-    """The job, with its live module's file on this machine."""
-    problem = job.problem
-    if not problem.payload_hash:
-        return job
-    if hashlib.sha256(payload).hexdigest() != problem.payload_hash:
-        raise WireError("the live module's file was damaged on its way")
-    folder = Path(tempfile.gettempdir()) / f"kforge-live-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    held = folder.lstat()
-    if not stat.S_ISDIR(held.st_mode) or held.st_uid != os.getuid() or held.st_mode & 0o022:
-        raise HarnessError(f"{folder} on the worker is not its own folder: remove it there")
-    path = folder / live_module.file_name(problem.payload_hash)
-    if not path.exists():
-        write_whole(path, payload)
-    return replace(job, problem=replace(problem, payload=str(path)))

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kforge import registry
 from kforge.cluster.address import ClusterAddress
-from kforge.cluster.census import Census
-from kforge.cluster.inquiry import take_census
 from kforge.cluster.job_message import (
     JobRequest,
     check_request,
@@ -22,7 +20,7 @@ from kforge.cluster.job_message import (
 )
 from kforge.cluster.local_cluster import LocalCluster
 from kforge.errors import HarnessError, KForgeError, ProblemError
-from kforge.execution.base import Tell
+from kforge.execution.base import WAIT_PREFIX, Tell
 from kforge.execution.early_compilation import EarlyCompilation
 from kforge.types import Job, JudgingDevice, Problem, Report, Settings
 from kforge.worker.sandbox import levels
@@ -62,12 +60,9 @@ class ClusterExecutor:
                 "itself (kforge resume), so that one run stays on one model of device"
             )
 
-    async def facts(self) -> dict[str, str]:
-        """What the workers say of the model that judges, for prompts. Nobody is waited for."""
-        # A choice is for good: it is not made of what was so a moment ago.
-        census = await asyncio.to_thread(_census, self._address, fresh=not self._model)
-        self._choose(census.largest_model(self._platform))
-        return census.facts(self._platform, self._model)
+    async def facts(self, tell: Tell) -> dict[str, str]:
+        """What the workers say of the model that judges, for prompts. Waits until there is one."""
+        return (await self._connection().device_facts(self._platform, tell))[0]
 
     def _choose(self, model: str) -> None:
         """Judge on this model, unless another was chosen before, here or by the link for its first job."""
@@ -90,10 +85,10 @@ class ClusterExecutor:
         request = await asyncio.to_thread(judge_request, job) if job.problem.payload else judge_request(job)
         return await self._answer(request, tell, functools.partial(read_report_on, job), device)
 
-    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+    async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
         """Have a worker run the reference once, before a model is paid for a program."""
         request = await asyncio.to_thread(check_request, problem, settings, self._platform)
-        await self._answer(request, lambda _: None, read_check, JudgingDevice())
+        await self._answer(request, tell, read_check, JudgingDevice())
 
     async def _answer(self, request: JobRequest, tell: Tell, read: Callable[[bytes], T], device: JudgingDevice) -> T:
         """What a worker answers, or another where that one cannot do it."""
@@ -159,10 +154,10 @@ class LocalClusterExecutor:
         async with self._turn():
             return await self._while_it_lives(executor.run_apart(job, _without_advice(tell), device))
 
-    async def check_problem(self, problem: Problem, settings: Settings) -> None:
-        executor = await self._started(lambda _: None)
+    async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
+        executor = await self._started(tell)
         async with self._turn():
-            await self._while_it_lives(executor.check_problem(problem, settings))
+            await self._while_it_lives(executor.check_problem(problem, settings, _without_advice(tell)))
 
     async def _while_it_lives(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives; HarnessError where a process of the cluster ended meanwhile."""
@@ -202,14 +197,8 @@ class LocalClusterExecutor:
         return self._of_loop[1:]
 
 
-def _census(address: ClusterAddress, fresh: bool) -> Census:
-    """Who is there; nobody, where that cannot be told now."""
-    try:
-        return take_census(address, fresh)
-    except HarnessError:
-        return Census()
-
-
 def _without_advice(tell: Tell) -> Tell:
     """The worker of a cluster for a try is about to be there: nobody has to start one."""
-    return lambda words: tell("waiting for the worker to start" if words.startswith("waiting: no worker") else words)
+    return lambda words: tell(
+        "waiting for the worker to start" if words.startswith(f"{WAIT_PREFIX}no worker") else words
+    )

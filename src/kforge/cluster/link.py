@@ -28,7 +28,7 @@ from kforge.types import JudgingDevice
 _AHEAD = 2
 """How many jobs are with the scheduler for each place: one that is judged, and one that waits for its end."""
 _LOOK_SECONDS = 0.2
-_SETTLE_SECONDS = 20.0
+_SETTLE_SECONDS = 30.0
 """After a new connection, until all workers that live have come back too."""
 _MOST_LOSSES = 5
 """How often an answer may be lost on its way, by a scheduler that is there, before that is an error."""
@@ -66,7 +66,7 @@ class Link:
         return await self._thread.call(self._ask(request, _tell_from_here(tell), avoid, apart_from))
 
     async def device_facts(self, platform: str, tell: Callable[[str], None]) -> list[dict[str, str]]:
-        """What is known of the devices that a platform's jobs go to now, each worker's; waits until there is one."""
+        """What is known of the devices that a platform's jobs go to, each worker's; waits until there is one."""
         return await self._thread.call(self._device_facts(platform, _tell_from_here(tell)))
 
     def keep_to(self, platform: str, model: str) -> None:
@@ -108,6 +108,9 @@ class Link:
     async def _device_facts(self, platform: str, tell: Callable[[str], None]) -> list[dict[str, str]]:
         try:
             model = await self._model_for(platform, tell)
+            while not self._connection.census.slots(platform, model):
+                self._reminders.remind(tell, self._connection.missing_reason(platform, model))
+                await self._connection.wait_for_census(_LOOK_SECONDS)
         finally:
             self._reminders.forget(tell)
         groups = self._connection.census.groups(platform)

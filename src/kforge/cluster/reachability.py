@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import ssl
+import threading
 
 from kforge.cluster.address import TLS_VARIABLE, ClusterAddress
 from kforge.cluster.certificates import CertificateFolder
 from kforge.errors import HarnessError
 
 _SECONDS = 10.0
+_NOT_NOW = (9, 10)
+"""OpenSSL's numbers for a certificate that holds not yet, and no longer."""
 
 
 class SchedulerUnreachable(HarnessError):
@@ -31,6 +36,33 @@ def check_reachable(address: ClusterAddress, seconds: float = _SECONDS) -> None:
             _hear(connection, address)
         else:
             _hear_encrypted(connection, address, address.certificates)
+
+
+async def make_sure_reachable(address: ClusterAddress, seconds: float = _SECONDS) -> None:
+    """The same without holding up the loop; whoever is cancelled meanwhile waits for nothing."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(error)
+
+    def work() -> None:
+        try:
+            check_reachable(address, seconds)
+            error = None
+        except Exception as raised:
+            error = raised
+        # The loop may be gone by now.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=work, name="kforge-reach", daemon=True).start()
+    await answer
 
 
 def _hear(connection: socket.socket, address: ClusterAddress) -> None:
@@ -56,7 +88,12 @@ def _hear_encrypted(connection: socket.socket, address: ClusterAddress, folder: 
             if encrypted.recv(1):
                 return
             reason = "it closed the connection"
-    except ssl.SSLCertVerificationError:
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _NOT_NOW:
+            raise SchedulerUnreachable(
+                f"the certificates of the scheduler at {address.url} do not hold now: {error.verify_message}. Compare "
+                "the clocks of both machines, or make new ones for the whole cluster: kforge cluster certificates DIR"
+            ) from None
         reason = f"its certificate is not of the cluster of {folder.path}"
     except ssl.SSLError as error:
         reason = _tls_reason(error, folder)

@@ -35,8 +35,15 @@ async def serve_scheduler(
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
         await scheduler
-    except OSError as error:
-        raise UsageError(f"{address.url}: {error.strerror or error}; name an address of this machine") from None
+    except RuntimeError as error:
+        # Dask says that it failed to start, and only the cause why.
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise UsageError(
+            f"no scheduler can be started at {address.url}: {cause.strerror or cause}. Name an address of this machine "
+            "and a port that is free"
+        ) from None
     try:
         started(scheduler.address)
         waiting = asyncio.create_task(stopped.wait())

@@ -23,7 +23,7 @@ from kforge import jsonable
 from kforge.cluster.address import ClusterAddress
 from kforge.cluster.dask_settings import configure_process, dask_security
 from kforge.cluster.device_host import DeviceHost
-from kforge.cluster.reachability import SchedulerUnreachable, check_reachable
+from kforge.cluster.reachability import SchedulerUnreachable, make_sure_reachable
 from kforge.cluster.tasks import TOPIC, set_host
 from kforge.models.keys import is_secret
 
@@ -105,7 +105,7 @@ class WorkerProcess:
         backoff, told, told_at = _FIRST_BACKOFF, "", 0.0
         while True:
             try:
-                await asyncio.to_thread(check_reachable, self._address)
+                await make_sure_reachable(self._address)
                 await self._serve_connected()
                 backoff = _FIRST_BACKOFF
                 words = f"the scheduler at {self._address.url} is gone; trying again"

@@ -14,6 +14,8 @@ from kforge.types import Job, JudgingDevice, Problem, Report, Settings, Verdict
 
 Tell = Callable[[str], None]
 """Told what is being done, in a few words."""
+WAIT_PREFIX = "waiting: "
+"""With this begins what is told where nothing goes on, and what would help."""
 
 
 class ReportAwaited(KForgeError):
@@ -41,7 +43,7 @@ class Executor(Protocol):
 class ProblemCheck(Protocol):
     """What an executor may offer besides: a look at a problem before a model is paid for a program."""
 
-    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+    async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
         """Run the problem's own code once; ProblemError says what is wrong with it. What is learned is kept."""
         ...
 
@@ -56,8 +58,8 @@ class HardwareChoice(Protocol):
         """
         ...
 
-    async def facts(self) -> dict[str, str]:
-        """Of the model that jobs are judged on, which is chosen now if none was; empty if nothing is known of it."""
+    async def facts(self, tell: Tell) -> dict[str, str]:
+        """Of the model that jobs are judged on, which is chosen now if none was. Waits until there is such a device."""
         ...
 
 

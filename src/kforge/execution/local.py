@@ -50,9 +50,9 @@ class LocalExecutor:
         """As `run`, on another device than that where there are several."""
         return await self._run_in_turn(lambda judges, say: judges.report(job, say, device.identity), tell)
 
-    async def check_problem(self, problem: Problem, settings: Settings) -> None:
+    async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
         """Have a judge run the reference once; its first program finds the problem known."""
-        await self._run_in_turn(lambda judges, _: judges.check(problem, settings), lambda _: None)
+        await self._run_in_turn(lambda judges, _: judges.check(problem, settings), tell)
 
     async def _run_in_turn(self, task: Callable[[Judges, Tell], T], tell: Tell) -> T:
         if not self._threads and not self._closing:

@@ -35,6 +35,9 @@ from kforge.store.store import Store
 from kforge.types import Cell, Experiment, Usage, best_attempt
 from kforge.types.run import BUILTIN
 
+_LOOK_SECONDS = 15.0
+"""Between two looks at how many machines there are."""
+
 
 @dataclass(frozen=True)
 class ExperimentEnvironment:
@@ -61,6 +64,12 @@ async def _all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
                 group.create_task(work)
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 async def conduct(name: str, environment: ExperimentEnvironment) -> dict[str, CellState]:
@@ -106,6 +115,12 @@ def usual_parallel(experiment: Experiment, platform: str, places: int = 0) -> in
     return 1 if all(set(item.models) == {BUILTIN} for item in experiment.configurations) else 3
 
 
+def places_now(experiment: Experiment, platform: str) -> int:
+    """How many programs the machines that an experiment names take at once; 0 where that is this one."""
+    plugin, argument = parse_executor(experiment.executor)
+    return plugin.places(argument, platform)
+
+
 @dataclass(frozen=True)
 class _Session:
     """One time of working on an experiment: the experiment, its records, and what was learned of its models."""
@@ -132,10 +147,7 @@ class _Session:
 
     def places(self, platform: str) -> int:
         """How many programs the machines for a platform take at once; 0 where they are this one."""
-        if self.environment.executor is not None:
-            return 0
-        plugin, argument = parse_executor(self.experiment.executor)
-        return plugin.places(argument, platform)
+        return 0 if self.environment.executor is not None else places_now(self.experiment, platform)
 
     @property
     def spent(self) -> Usage:
@@ -152,6 +164,7 @@ class _PlatformWorker:
         self._closing = contextlib.AsyncExitStack()
         self._first_model = ""
         self._places = 0
+        self._all_in_hand = asyncio.Event()
 
     async def work(self) -> None:
         experiment = self._session.experiment
@@ -168,7 +181,20 @@ class _PlatformWorker:
             self._places = await asyncio.to_thread(self._session.places, self._platform)
             self._first_model = next(filter(None, (self._model_of(state.run) for _, _, state in own)), "")
             count = self._session.environment.parallel or usual_parallel(experiment, self._platform, self._places)
-            await _all_of(self._work_through(waiting) for _ in range(count))
+            works = [self._work_through(waiting) for _ in range(count)]
+            if self._places and not self._session.environment.parallel:
+                works.append(self._work_at_new_places(waiting, count))
+            await _all_of(works)
+
+    async def _work_at_new_places(self, waiting: Iterator[tuple[str, Cell, CellState]], count: int) -> None:
+        """More cells in hand when more machines are there, until all cells are in hand."""
+        async with asyncio.TaskGroup() as group:
+            while not await _is_set_within(self._all_in_hand, _LOOK_SECONDS):
+                places = await asyncio.to_thread(self._session.places, self._platform)
+                wanted = usual_parallel(self._session.experiment, self._platform, places)
+                for _ in range(wanted - count):
+                    group.create_task(self._work_through(waiting))
+                count = max(count, wanted)
 
     def _executor_for(self, run: str) -> Executor:
         """Who judges a cell: on the model of device that its run was judged on, a new one on the experiment's first."""
@@ -194,6 +220,7 @@ class _PlatformWorker:
             self._session.tell(await self._work_on_cell(key, cell, state))
             # Cells that need nothing more must not keep signals and other workers waiting.
             await asyncio.sleep(0)
+        self._all_in_hand.set()
 
     async def _work_on_cell(self, key: str, cell: Cell, state: CellState) -> News:
         """Work on a cell to its end, or to where it cannot go on now."""

@@ -104,18 +104,22 @@ async def prepare(
         if pool is None:
             pool = ModelPool(environment.access)
             closing.push_async_callback(pool.close)
-        target, models = check_ready(spec, environment.access, pool)
         executor = environment.executor
         if executor is None:
+            # Whoever opened another one has made sure of it; whatever happens to it since is for it to wait out.
+            check_platform(spec.platform, spec.executor)
             executor = open_executor(spec.executor, spec.platform)
             closing.push_async_callback(executor.close)
+        models = _open_agents(spec, environment.access, pool)
         facts = None
         if isinstance(executor, HardwareChoice):
             if run:
                 with open_store(environment.store) as known:
                     keep_to_hardware(executor, known.history(run, profiles=False))
-            facts = await executor.facts()
-            target = target_of(spec.platform, spec.executor, spec.problem.form, facts)
+            facts = await executor.facts(lambda words: environment.tell(RunEvent(0, 0, words)))
+        target = target_of(spec.platform, spec.executor, spec.problem.form, facts)
+        if BUILTIN in spec.models:
+            pool.offline(target)
         async with _turn(spec, executor):
             # Before there is a store: none is made for a donor that is not there.
             spec = await with_donor(spec, target, environment.store)
@@ -138,20 +142,23 @@ async def prepare(
         )
 
 
-def check_ready(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> tuple[Target, dict[str, Limited]]:
-    """What agents are told of the platform, and the models, open; whatever is missing is an error that says so.
+def check_ready(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> None:
+    """Whatever is missing is an error that says so.
 
     Nothing is sent, and neither a store nor a run is made: the command line asks this before it says anything.
     """
     check_platform(spec.platform, spec.executor)
+    _open_agents(spec, access, pool)
+    if BUILTIN in spec.models:
+        pool.offline(target_of(spec.platform, spec.executor, spec.problem.form))
+
+
+def _open_agents(spec: RunSpec, access: ModelAccess, pool: ModelPool) -> dict[str, Limited]:
+    """The models, open, once everything else that agents need is there."""
     check_style(spec.style, spec.prompts)
     for name in spec.profilers or ():
         profiler_names.find(name)
-    target = target_of(spec.platform, spec.executor, spec.problem.form)
-    models = open_models(spec, access, pool)
-    if BUILTIN in spec.models:
-        pool.offline(target)
-    return target, models
+    return open_models(spec, access, pool)
 
 
 def _turn(spec: RunSpec, executor: Executor) -> contextlib.AbstractAsyncContextManager[None]:

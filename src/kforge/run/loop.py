@@ -61,7 +61,9 @@ class Loop:
         is_free = set(spec.models) == {BUILTIN}
         if not is_free and not self.history and isinstance(executor, ProblemCheck):
             self._context.tell(RunEvent(0, 0, "checking the problem"))
-            await executor.check_problem(spec.problem, self._context.settings)
+            await executor.check_problem(
+                spec.problem, self._context.settings, lambda words: self._context.tell(RunEvent(0, 0, words))
+            )
 
     async def _run_chain(self, chain: int) -> Stop:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import signal
@@ -25,7 +24,6 @@ from kforge.cluster.address import TLS_VARIABLE, parse_address
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
 from kforge.execution import executor_names
-from kforge.execution.factory import open_executor
 from kforge.types import Candidate, Job, Problem, Report, Settings
 
 pytestmark = [pytest.mark.cpu, pytest.mark.xdist_group("cluster")]
@@ -124,32 +122,6 @@ def test_a_worker_needs_a_platform_that_is_there(kforge_here: KForge) -> None:
     assert "platform cpu: no device 7; there are: 0" in done.stderr
     done = kforge_here("worker", "--scheduler", "tcp://127.0.0.1:1", "--platforms", "abacus")
     assert "no platform is called 'abacus'" in done.stderr
-
-
-def test_without_dask_the_others_work_and_this_one_says_what_to_install(
-    kforge_here: KForge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "distributed" else find(name, *rest)
-    )
-    for words in (
-        ("forge", "bundled:level1/1", "--executor", "dask"),
-        ("worker", "--scheduler", "tcp://127.0.0.1:1"),
-        ("cluster", "tcp://127.0.0.1:1"),
-        ("cluster", "start", "tcp://127.0.0.1:1"),
-    ):
-        done = kforge_here(*words)
-        assert done.returncode == 2
-        assert "pip install 'kforge-kernels[cluster]'" in done.stderr
-    assert open_executor("local", "cpu") is not None
-
-
-def test_naming_the_executor_loads_neither_dask_nor_torch() -> None:
-    script = "import sys; from kforge.execution.executor_names import whole_name; print(whole_name('dask:tls://head'))"
-    script += "; import kforge.cluster.tasks; print([n for n in ('distributed', 'dask', 'torch') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["dask:tls://head:8786", "[]"]
 
 
 def test_what_stands_behind_the_colon() -> None:

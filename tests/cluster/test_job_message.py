@@ -151,3 +151,13 @@ def test_words_of_others_cannot_steer_a_terminal() -> None:
 
 def test_own_version_is_the_installed_one() -> None:
     assert job_message.own_version()[0].isdigit()
+
+
+def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = changed(judge_request(JOB).message, more=[0] * 1000)
+    monkeypatch.setattr(job_message, "_LARGEST_MESSAGE", len(message) - 1)
+    with pytest.raises(WireError, match="too large"):
+        read_request(message)
+    assert read_origin(message) == AnswerOrigin()
+    monkeypatch.setattr(job_message, "_LARGEST_MESSAGE", len(message))
+    assert read_request(message).job.candidate.source == JOB.candidate.source

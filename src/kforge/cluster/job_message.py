@@ -29,6 +29,8 @@ from kforge.worker.report_file import check_report
 FORMAT = 2
 JUDGE = "judge"
 CHECK = "check"
+_LARGEST_MESSAGE = 64 << 20
+"""In bytes of JSON, which is many times as large when it is read; the file of a live module is none of it."""
 _LONGEST_SENTENCE = 4000
 _LONGEST_NAME = 80
 _ERRORS: dict[str, type[KForgeError]] = {
@@ -205,6 +207,9 @@ def _answer(answer: bytes) -> tuple[dict[str, Any], str]:
 
 
 def _object(message: bytes) -> dict[str, Any]:
+    if len(message) > _LARGEST_MESSAGE:
+        most = _LARGEST_MESSAGE >> 20
+        raise WireError(f"a message of the cluster is too large: {len(message) >> 20} MiB, and {most} are the most")
     try:
         data = json.loads(message)
     except (ValueError, TypeError, RecursionError):

@@ -17,6 +17,7 @@ from kforge.cluster.census import Census, ControllerStanding, QueuedCount, Worke
 from kforge.cluster.certificates import make_certificates
 from kforge.cluster.inquiry import take_census
 from kforge.cluster.job_queue import MOST_DEATHS
+from kforge.reports.number_format import several
 
 _SILENT_SECONDS = 15.0
 """A worker that was not heard of for so long may be gone, or its network is."""
@@ -52,8 +53,7 @@ def certificates(place: str) -> int:
 
 def _head(census: Census, url: str) -> Iterator[str]:
     rate = sum(worker.activity.verdicts_per_hour for worker in census.workers)
-    count = len(census.workers)
-    yield f"[bold]{escape(url)}[/]  {count} worker{'' if count == 1 else 's'}, {rate:.0f} verdicts an hour"
+    yield f"[bold]{escape(url)}[/]  {several(len(census.workers), 'worker')}, {rate:.0f} verdicts an hour"
     if census.deaths_allowed != MOST_DEATHS - 1:
         yield (
             f"[yellow]its scheduler lets a job end {census.deaths_allowed + 1} workers, not {MOST_DEATHS}: start it "
@@ -79,7 +79,7 @@ def _worker(worker: WorkerStanding) -> Iterator[str]:
         f"  {escape(description.host)}, {escape(description.system)}, KForge {escape(description.kforge)}, torch "
         f"{escape(description.torch)}"
     )
-    rate = f"{activity.verdicts} verdicts, {activity.verdicts_per_hour:.0f} an hour"
+    rate = f"{several(activity.verdicts, 'verdict')}, {activity.verdicts_per_hour:.0f} an hour"
     yield f"  {rate}; sandbox {escape(description.sandbox)}"
     if not description.is_current:
         yield "  [yellow]another version than this one: it is handed no jobs of this KForge[/]"
@@ -124,7 +124,7 @@ def _why(item: QueuedCount, census: Census) -> str:
     if item.state == "held":
         return "waiting there until the scheduler has room: each controller hands out two for each place"
     if item.count > slots:
-        return f"judged or waiting for one of {slots} place{'' if slots == 1 else 's'}"
+        return f"judged or waiting for one of {several(slots, 'place')}"
     return "judged, or about to be"
 
 

@@ -75,13 +75,13 @@ class SchedulerConnection:
         while True:
             try:
                 await self._serve_connected()
-                self._trouble = f"the scheduler at {self._address.url} is gone; trying again"
+                self._trouble = f"{WAIT_PREFIX}the scheduler at {self._address.url} is gone; trying again"
                 backoff = _LOOK_SECONDS
             except (Exception, asyncio.CancelledError) as error:
                 # Whatever Dask makes of a scheduler that ends in the middle of something: it is asked again.
                 if self._closed:
                     raise
-                self._trouble = f"{self._words(error)}; trying again"
+                self._trouble = f"{WAIT_PREFIX}{self._words(error)}; trying again"
             try:
                 self._user.note_change()
             except Exception as error:
@@ -110,7 +110,7 @@ class SchedulerConnection:
     def missing_reason(self, platform: str, model: str = "") -> str:
         """Why a job for this cannot be carried out now; empty if it can."""
         if self._client is None:
-            return WAIT_PREFIX + self._trouble
+            return self._trouble
         if self._census_at < self.made_at or self.census.slots(platform, model):
             return ""
         start = f"kforge worker --scheduler {self._address.url} --platforms {platform}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +20,11 @@ pytest.importorskip("distributed", reason="the extra cluster is not installed: p
 
 from cluster_jobs import PROBLEM, controller, drive, job, judged, run_all, silent
 from cluster_processes import ClusterProcesses, interrupt
+from distributed.versions import VersionMismatchWarning
 
 from conditions import PATIENCE, wait_until
 from kforge.cluster.address import parse_address
+from kforge.cluster.dask_settings import quiet_client
 from kforge.cluster.executor import ClusterExecutor
 from kforge.cluster.inquiry import take_census
 from kforge.errors import HarnessError, ProblemError
@@ -296,6 +301,21 @@ def test_a_run_stays_on_one_model_of_device(cluster: ClusterProcesses, tmp_path:
 
     drive(resumed())
     assert len(judged(small)) == 8
+
+
+def test_a_large_live_module_travels_and_dask_has_no_advice_about_it(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    file = tmp_path / "live"
+    file.write_bytes(bytes(12 << 20))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    problem = replace(PROBLEM, payload=str(file), payload_hash=digest)
+    cluster.add_worker()
+    # Whatever is warned of is an error in these tests.
+    [report] = run_all(cluster, [replace(job("large"), problem=problem)])
+    assert isinstance(report, Report), report
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet_client()
+        warnings.warn("workers have another patch release of Python", VersionMismatchWarning, stacklevel=1)
 
 
 # -- workers that stop -----------------------------------------------------------------------------------------------

@@ -77,6 +77,25 @@ def test_a_resumed_run_keeps_to_its_hardware(scale_relu: Problem, tmp_path: Path
     assert second == ["elsewhere"], "what the evidence of its first program names"
 
 
+def test_a_run_that_has_all_its_programs_waits_for_no_device(scale_relu: Problem, tmp_path: Path) -> None:
+    class Gone(SeveralModels):
+        async def facts(self, tell: Tell) -> dict[str, str]:
+            raise AssertionError("nobody is there, and it would wait for ever")
+
+    async def work() -> None:
+        model = Scripted(lambda _: makers.reply("x"))
+        environment = RunEnvironment(tmp_path / "store", ModelAccess(models={"scripted": model}))
+        there, gone = SeveralModels(judge), Gone(judge)
+        for executor in (there, gone):
+            object.__setattr__(executor, "chosen", [])
+        spec = RunSpec(scale_relu, models=("scripted",), plan=Plan(iterations=1))
+        result = await drive_run(spec, replace(environment, executor=there))
+        again = await drive_run(result.spec, replace(environment, executor=gone), result.run)
+        assert again.history == result.history
+
+    asyncio.run(work())
+
+
 def test_a_program_that_met_no_device_chooses_none(scale_relu: Problem, tmp_path: Path) -> None:
     _, second = asyncio.run(_twice(scale_relu, tmp_path / "store", WithoutDeviceAtFirst(), begin=2))
     assert second == ["elsewhere"]

@@ -113,10 +113,14 @@ async def prepare(
         models = _open_agents(spec, environment.access, pool)
         facts = None
         if isinstance(executor, HardwareChoice):
+            history: tuple[Attempt, ...] = ()
             if run:
                 with open_store(environment.store) as known:
-                    keep_to_hardware(executor, known.history(run, profiles=False))
-            facts = await executor.facts(lambda words: environment.tell(RunEvent(0, 0, words)))
+                    history = known.history(run, profiles=False)
+                keep_to_hardware(executor, history)
+            if len(history) < spec.plan.samples * spec.plan.iterations:
+                # A run that has all its programs waits for no device.
+                facts = await executor.facts(lambda words: environment.tell(RunEvent(0, 0, words)))
         target = target_of(spec.platform, spec.executor, spec.problem.form, facts)
         if BUILTIN in spec.models:
             pool.offline(target)

@@ -312,6 +312,9 @@ def test_a_large_live_module_travels_and_dask_has_no_advice_about_it(cluster: Cl
     # Whatever is warned of is an error in these tests.
     [report] = run_all(cluster, [replace(job("large"), problem=problem)])
     assert isinstance(report, Report), report
+    file.unlink()
+    [error] = run_all(cluster, [replace(job("gone"), problem=problem)])
+    assert isinstance(error, ProblemError), error
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quiet_client()

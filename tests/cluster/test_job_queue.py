@@ -13,7 +13,7 @@ pytestmark = pytest.mark.pure
 
 
 def entry(key: str) -> QueuedJob:
-    return QueuedJob(JobRequest(b"", b"", "cpu", key, key, key), "a model", key, [lambda _: None])
+    return QueuedJob(JobRequest(b"", "cpu", key, key, key), "a model", key, [lambda _: None])
 
 
 def filled(count: int) -> JobQueue:

@@ -44,12 +44,13 @@ class SchedulerExchange:
         # Equal jobs of several controllers are one task, whose workers are those that were named first: where some are
         # named the task is this controller's own.
         task = f"{job.task}-{self._client.id}" if workers else job.task
+        payload = await asyncio.to_thread(job.request.read_payload) if job.request.live_file else b""
         await self._make_sure_released(task)
         future = self._client.submit(
             carry_out,
             job.key,
             job.request.message,
-            job.request.payload,
+            payload,
             job.model,
             job.apart_from.identity,
             key=task,
@@ -59,6 +60,7 @@ class SchedulerExchange:
             # Strictly: what Dask calls allowing others would allow those without the device, too.
             workers=workers or None,
         )
+        del payload
         try:
             error = await future.exception()
             if future.status == "error":

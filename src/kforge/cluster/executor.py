@@ -81,13 +81,11 @@ class ClusterExecutor:
 
     async def run_apart(self, job: Job, tell: Tell, device: JudgingDevice) -> Report:
         """As `run`, on another device of the same model where there is one, best on another host."""
-        # A live module's file may be large.
-        request = await asyncio.to_thread(judge_request, job) if job.problem.payload else judge_request(job)
-        return await self._answer(request, tell, functools.partial(read_report_on, job), device)
+        return await self._answer(judge_request(job), tell, functools.partial(read_report_on, job), device)
 
     async def check_problem(self, problem: Problem, settings: Settings, tell: Tell) -> None:
         """Have a worker run the reference once, before a model is paid for a program."""
-        request = await asyncio.to_thread(check_request, problem, settings, self._platform)
+        request = check_request(problem, settings, self._platform)
         await self._answer(request, tell, read_check, JudgingDevice())
 
     async def _answer(self, request: JobRequest, tell: Tell, read: Callable[[bytes], T], device: JudgingDevice) -> T:

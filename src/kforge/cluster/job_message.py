@@ -51,8 +51,6 @@ class JobRequest:
     """A job as it travels."""
 
     message: bytes
-    payload: bytes
-    """A live module's file; empty for any other problem."""
     platform: str
     key: str
     """Equal jobs have equal keys."""
@@ -60,6 +58,13 @@ class JobRequest:
     """What people call it."""
     problem: str
     """Jobs for one problem have this in common: a judge that knows it has its baselines."""
+    live_file: str = ""
+    """A live module's file here, by its path; empty for any other problem."""
+    live_hash: str = ""
+
+    def read_payload(self) -> bytes:
+        """The live module's file, which travels with the message: read when it goes, as many may wait and be large."""
+        return live_module.read(self.live_file, self.live_hash) if self.live_file else b""
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,7 @@ def check_request(problem: Problem, settings: Settings, platform: str) -> JobReq
 
 
 def _request(kind: str, job: Job) -> JobRequest:
-    problem, payload = job.problem, b""
-    if problem.payload:
-        payload = live_module.read(problem.payload, problem.payload_hash)
+    problem = job.problem
     candidate = replace(job.candidate, parent=None, name="")
     bare = replace(job, id="", candidate=candidate, problem=replace(problem, path=Path(problem.path).name, payload=""))
     message = json.dumps(
@@ -109,7 +112,8 @@ def _request(kind: str, job: Job) -> JobRequest:
     ).encode()
     platform = job.candidate.platform
     key = f"kforge-{platform}-{hashlib.sha256(message).hexdigest()[:32]}"
-    return JobRequest(message, payload, platform, key, visible(problem.name)[:_LONGEST_NAME], problem.id)
+    title = visible(problem.name)[:_LONGEST_NAME]
+    return JobRequest(message, platform, key, title, problem.id, problem.payload, problem.payload_hash)
 
 
 def read_request(message: bytes) -> ReceivedJob:

@@ -22,7 +22,7 @@ from kforge.cluster.job_queue import MOST_DEATHS, JobQueue, QueuedJob
 from kforge.cluster.loop_thread import LoopThread
 from kforge.cluster.reminders import Reminders
 from kforge.cluster.warm_workers import WarmWorkers
-from kforge.errors import HarnessError
+from kforge.errors import HarnessError, ProblemError
 from kforge.types import JudgingDevice
 
 _AHEAD = 2
@@ -169,6 +169,9 @@ class Link:
                 await self._lose(job, _poison_error(job))
             else:
                 self._settle(job, _poison_error(job))
+        except ProblemError as error:
+            # Its live module's file is gone here.
+            self._settle(job, error)
         except Exception as error:
             # With the scheduler gone or restarted, or an answer with its worker's host, the job is not lost.
             if not exchange.is_open:

@@ -21,7 +21,7 @@ from typing import Any
 
 from kforge.profilers import _browser
 
-SECONDS = 30.0
+SECONDS = _browser._SECONDS
 
 
 class BrowserFault(Exception):

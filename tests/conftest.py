@@ -25,6 +25,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from conditions import wait_until
+
 # A limit of time for each example would fail on a busy machine, and says nothing of what is tested.
 hypothesis.settings.register_profile("kforge", deadline=None)
 hypothesis.settings.load_profile("kforge")
@@ -251,13 +253,19 @@ def postgres_server() -> Iterator[str]:
     subprocess.run(made, check=True, **quiet, **user)
     options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=16MB"]
     with subprocess.Popen([binaries / "postgres", "-D", folder / "data", *options], **quiet, **user) as process:
-        for _ in range(200):
+
+        def answers() -> bool:
+            assert process.poll() is None, "PostgreSQL ended at once"
             with contextlib.suppress(psycopg.OperationalError):
                 psycopg.connect(f"host={folder} user=kforge dbname=postgres").close()
-                break
-            time.sleep(0.05)
-        yield f"postgresql://kforge@/postgres?host={folder}"
-        process.terminate()
+                return True
+            return False
+
+        try:
+            wait_until(answers, "PostgreSQL answers")
+            yield f"postgresql://kforge@/postgres?host={folder}"
+        finally:
+            process.terminate()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -114,7 +114,7 @@ def trickle(handler: BaseHTTPRequestHandler) -> None:
     handler.send_header("content-type", "application/json")
     handler.send_header("content-length", "100000")
     handler.end_headers()
-    for _ in range(400):
+    for _ in range(6000):
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.02)

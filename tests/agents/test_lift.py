@@ -158,7 +158,7 @@ class Workshop:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._lowering = Lowering(timeout_seconds=120)
+        self._lowering = Lowering(timeout_seconds=600)
 
     def make(self, problem: Problem | str, variant: str = variants.DEFAULT) -> LoweringResult:
         wanted = Problem.from_source(problem) if isinstance(problem, str) else problem

@@ -337,10 +337,10 @@ def test_the_version_is_the_commit_of_the_checkout(checkout: Path, tmp_path: Pat
 def test_many_files_are_read_quickly(tmp_path: Path) -> None:
     text = problem() + "\n" + "\n".join(f"def step{number}(x):\n    return x * {number} + 1\n" for number in range(40))
     write(tmp_path, {f"level{level}/{number}_op.py": text for level in (1, 2, 3) for number in range(90)})
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(open_suite([f"kernelbench:{tmp_path}"]).problems) == 270
-    # Half a second on an idle core; five leave room for a busy one.
-    assert time.perf_counter() - began < 5
+    # Half a second of a processor; five leave room for a slow one. What others take does not count.
+    assert time.process_time() - began < 5
 
 
 class TestTurns:

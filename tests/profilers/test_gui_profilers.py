@@ -240,7 +240,10 @@ class TestPictures:
         </script></body>"""
         file.write_text(page(seen, "a <title>").replace("</body>", by_hand), encoding="utf-8")
         command = [_browser.find(), *_browser._QUIET, "--no-sandbox", f"--user-data-dir={tmp_path / 'p'}", "--dump-dom"]
-        shown = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=60, check=True).stdout
+        done = subprocess.run(
+            [*command, file.as_uri()], capture_output=True, text=True, timeout=_browser._SECONDS, check=True
+        )
+        shown = done.stdout
         assert re.search(r'data-drawn="(\d+)"', shown).group(1) == str(len(seen.bars) + len(totals(seen)))
         assert "<title>a &lt;title&gt;</title>" in shown
         whole = round(views(seen)[0].end - views(seen)[0].start)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import makers
+from conditions import PATIENCE
 from kforge import Candidate, Problem, Settings
 from kforge.errors import HarnessError, PluginAbsent
 from kforge.execution.base import run_apart
@@ -29,8 +30,6 @@ from kforge.worker.fault_pause import FaultPauses, alone_seconds
 from kforge.worker.jobs import Done, run_jobs
 
 pytestmark = pytest.mark.cpu
-
-PATIENCE = 20.0
 
 
 class Host:
@@ -429,7 +428,7 @@ def test_a_report_that_cannot_be_written_ends_the_batch_with_its_reason(
 
     thread = threading.Thread(target=run_it, daemon=True)
     thread.start()
-    thread.join(PATIENCE / 4)
+    thread.join(PATIENCE)
     assert [str(error) for error in caught] == ["[Errno 28] No space left on device"]
     assert all(judge.closed.is_set() for judge in host.made)
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import makers
+from conditions import PATIENCE, wait_until
 from faults import program
 from kforge import Candidate, Problem, Settings, registry
 from kforge.profilers.base import NothingSeen, Profiler, StandaloneRun
@@ -28,6 +29,7 @@ from kforge.types import Job, Outcome, Profile
 from kforge.worker.judge import profiling_context
 from kforge.worker.judge.profiling_context import CandidateContext
 from kforge.worker.judge.standalone import standalone_request
+from kforge.worker.process_files import thread_states
 from kforge.worker.runner import standalone
 
 UNTIMED = Settings(compile_baseline=False, timing_seconds=0, seeds=1)
@@ -117,12 +119,10 @@ def test_the_tools_status_is_the_one_that_counts(alone: Any) -> None:
 
 @pytest.mark.toolchain
 def test_after_the_time_limit_it_is_killed(alone: Any) -> None:
-    began = time.monotonic()
-    done = alone(program(), ("sh", "-c", "echo begun; sleep 100; echo late", "sh"), seconds=0.3)
+    done = alone(program(), ("sh", "-c", "echo begun; sleep 600; echo late", "sh"), seconds=5.0)
     assert done.status == -9
     assert done.output == "begun\n"
-    assert 0.3 <= done.seconds < 5
-    assert time.monotonic() - began < 10
+    assert 5 <= done.seconds < 5 + PATIENCE
 
 
 @pytest.mark.toolchain
@@ -143,11 +143,20 @@ def test_what_cannot_be_run_is_said_in_words(alone: Any) -> None:
 
 @pytest.mark.cpu
 def test_what_the_tool_started_is_killed_with_it(tmp_path: Path) -> None:
-    command = ("sh", "-c", "(touch {home}/begun; sleep 0.6; touch {home}/late) & sleep 100", "sh")
-    answer = standalone.run(str(tmp_path), "cpu", standalone_request("", command, 0.3, ("begun",)), [], [])
+    command = ("sh", "-c", "sleep 600 & echo $! > {home}/begun; wait", "sh")
+    answer = standalone.run(str(tmp_path), "cpu", standalone_request("", command, 5.0, ("begun",)), [], [])
     assert (answer.status, list(answer.files)) == (-9, ["begun"])
-    time.sleep(0.6)
-    assert not (tmp_path / "solo" / "late").exists()
+    child = int((tmp_path / "solo" / "begun").read_text())
+
+    def has_ended() -> bool:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return True
+        states = thread_states(child).values()
+        return bool(states) and {"Z", "X"}.issuperset(states)
+
+    wait_until(has_ended, "what the tool started is gone")
 
 
 @pytest.mark.cpu

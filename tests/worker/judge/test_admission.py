@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import makers
-from conditions import wait_until
+from conditions import PATIENCE, wait_until
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
 from kforge.worker.judge import explain
@@ -75,10 +75,13 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def judged(judge: Any, ends: list[Any], beside: bool) -> tuple[Any, int]:
     """What comes of a program that ends like this, one after another; and how often it was judged."""
     count = 0
+    there, leave = threading.Event(), threading.Event()
 
     def once(visit: Visit | None) -> Verdict:
         nonlocal count
         count += 1
+        if beside and count == 1:
+            threading.Timer(0.2, leave.set).start()
         end = ends[count - 1]
         if isinstance(end, Exception):
             raise end
@@ -86,21 +89,19 @@ def judged(judge: Any, ends: list[Any], beside: bool) -> tuple[Any, int]:
 
     if not beside:
         return judge._with_room(once, lambda verdict: verdict), count
-    there, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
         with judge._admission.among_others():
             there.set()
-            leave.wait(20)
+            leave.wait(PATIENCE)
 
     other = threading.Thread(target=stay)
     other.start()
-    there.wait(20)
-    threading.Timer(0.2, leave.set).start()
+    there.wait(PATIENCE)
     try:
         return judge._with_room(once, lambda verdict: verdict), count
     finally:
-        other.join(20)
+        other.join(PATIENCE)
 
 
 def test_a_program_that_was_short_of_memory_beside_others_is_judged_again_alone(judge: Any) -> None:

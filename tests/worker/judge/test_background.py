@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from conditions import PATIENCE, wait_until
 from kforge.worker.judge.background import Background, Freeze
 
 pytestmark = pytest.mark.pure
@@ -155,18 +156,23 @@ def test_long_work_does_not_begin_while_quiet_is_wanted() -> None:
     def work() -> None:
         with background.work():
             working.set()
-            go.wait(5)
+            go.wait(PATIENCE)
             with background.long_work(frozen.freeze):
                 order.append("long work")
 
-    thread = threading.Thread(target=work)
+    def let_go() -> None:
+        wait_until(lambda: background._quiet_wanted, "quiet is wanted")
+        go.set()
+
+    thread, other = threading.Thread(target=work), threading.Thread(target=let_go)
     thread.start()
-    working.wait(5)
-    threading.Timer(0.1, go.set).start()
+    assert working.wait(PATIENCE)
+    other.start()
     with background.quiet() as rests:
         assert rests, "it comes to rest between two parts of its work"
         time.sleep(0.1)
         assert order == []
-    thread.join(5)
+    thread.join(PATIENCE)
+    other.join(PATIENCE)
     assert order == ["long work"]
     assert frozen.times == 0

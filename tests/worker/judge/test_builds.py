@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import faults
+from conditions import PATIENCE, wait_until
 from kforge import Candidate, Outcome, Settings
 from kforge.platforms.cpu.platform import Cpu
 from kforge.types import Limits, Verdict
@@ -351,11 +352,8 @@ def test_a_program_that_compiles_when_called_does_so_before_it_has_the_device(ap
     worker = threading.Thread(target=evaluate)
     with judge.lease.hold():
         worker.start()
-        deadline = time.monotonic() + 60
-        while "waiting for the device" not in said:
-            assert time.monotonic() < deadline, said
-            time.sleep(0.05)
-    worker.join(60)
+        wait_until(lambda: "waiting for the device" in said, "it waits for the device")
+    worker.join(PATIENCE)
     (verdict,) = ends
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert verdict.evidence is not None
@@ -382,7 +380,9 @@ if tuple(x.shape) != {shape}:
 
 
 @pytest.mark.toolchain
-def test_calls_it_was_not_made_for_are_tried_while_others_have_the_device(apart: Watched, scale_relu: Any) -> None:
+def test_calls_it_was_not_made_for_are_tried_while_others_have_the_device(
+    apart: Watched, scale_relu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = apart.judge
     judge._close_idle_sessions(0)
     session = judge.session(scale_relu, UNTIMED)
@@ -390,17 +390,25 @@ def test_calls_it_was_not_made_for_are_tried_while_others_have_the_device(apart:
     slow = Candidate(faults.program(forward=SLOW_IN_OTHER_CALLS.format(shape=shape)))
     said: list[str] = []
     ends: list[Verdict] = []
+    held, lend = threading.Event(), judge.lease.lend
+
+    @contextlib.contextmanager
+    def lend_to_another() -> Iterator[None]:
+        with lend():
+            if "trying calls it was not made for" in said:
+                held.wait(PATIENCE)
+            yield
+
+    monkeypatch.setattr(judge.lease, "lend", lend_to_another)
     worker = threading.Thread(
         target=lambda: ends.append(judge.evaluate(scale_relu, slow, UNTIMED, said.append)), daemon=True
     )
     worker.start()
-    deadline = time.monotonic() + 60
-    while "trying calls it was not made for" not in said:
-        assert time.monotonic() < deadline, said
-        time.sleep(0.01)
+    wait_until(lambda: "trying calls it was not made for" in said, "it is called otherwise")
     with judge.lease.hold():
+        held.set()
         assert not ends, "the device was held until the end"
-    worker.join(60)
+    worker.join(PATIENCE)
     (verdict,) = ends
     assert verdict.outcome is Outcome.CORRECT, verdict.detail
     assert any("another batch size" in line for line in verdict.generality)

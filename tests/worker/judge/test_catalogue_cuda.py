@@ -222,7 +222,7 @@ def nvcc(source: str, folder: Path) -> str:
     (folder / "kernels.cu").write_text(source)
     target = ["-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-cubin", "-o", str(folder / "kernels.cubin")]
     command = ["nvcc", *target, str(folder / "kernels.cu")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.stdout + done.stderr if done.returncode else ""
 
 

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from conditions import PATIENCE
 from faults import FAULTS, LEFT_ASLEEP, program
 from kforge import Candidate, Outcome, Settings
 from kforge.types import Limits
@@ -17,7 +18,8 @@ from kforge.worker.wire import Channel
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.sandbox]
 
-LIMITS = Limits(build_seconds=5, call_seconds=3)
+LIMITS = Limits(build_seconds=60, call_seconds=30)
+"""Patient with a busy machine: these faults end by themselves."""
 SHORT = Limits(build_seconds=3, call_seconds=1)
 
 
@@ -56,7 +58,7 @@ def run(judge, scale_relu, fault, level):
     began = time.monotonic()
     after = judge.evaluate(scale_relu, Candidate(program()), check)
     assert after.outcome is Outcome.CORRECT, f"the next evaluation: {after.detail}"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < PATIENCE
     assert others() == []
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from faults import program
 from kforge import Candidate, Outcome, Settings
-from kforge.worker.judge import interleaved_timer
+from kforge.worker.judge import claimed_timer, contention, interleaved_timer
 from kforge.worker.judge.claimed_timer import ClaimedTimer
 from kforge.worker.judge.compare import Tolerance
 from kforge.worker.judge.evidence import EvaluationFindings
 from kforge.worker.judge.lane import TimedBlock
 from kforge.worker.judge.measurement import Measurement
 from kforge.worker.judge.own_processors import usable_processors
-from kforge.worker.judge.scheduler_waits import SchedulerTimes
+from kforge.worker.judge.scheduler_waits import MachineTimes, SchedulerTimes
 from kforge.worker.protocol.records import SlotOutput
 
 QUICK = Settings(compile_baseline=False, timing_seconds=0.05, seeds=1)
@@ -121,12 +121,14 @@ class Side:
         self.slots = [[]]
         self.runner = self
         self.used = 0
+        self.passed = 0.0
         self._other, self._period, self._blocks = other, period, 0
 
     def call(self, calls: Any, look_at: int = 0) -> TimedBlock:
         if self._other is not None and self._period and self._blocks % self._period == 0:
             self._other.used += 900_000
         self._blocks += 1
+        self.passed += 0.001
         return TimedBlock([1_000_000], 1_000_000, [SlotOutput(None, ())], False, False, None)
 
     def stop(self) -> None:
@@ -142,23 +144,32 @@ class Side:
         return 1
 
 
-def timer(period: int) -> interleaved_timer.Samples:
+def timer(monkeypatch: pytest.MonkeyPatch, period: int) -> interleaved_timer.Samples:
+    """Two hundred blocks, by a clock that they alone move: other work on the machine makes them no fewer."""
     candidate: Any = Side()
     baseline: Any = Side(candidate, period)
-    return ClaimedTimer(candidate, baseline, refresh=lambda: None, seconds=0.02, seeds=lambda: [None]).run()
+    clock = SimpleNamespace(monotonic=lambda: candidate.passed + baseline.passed, process_time_ns=lambda: 0)
+    monkeypatch.setattr(interleaved_timer, "time", clock)
+    monkeypatch.setattr(interleaved_timer, "_ENOUGH_GROUPS", 10**6)
+    monkeypatch.setattr(claimed_timer, "other_threads_running", lambda: 0)
+    monkeypatch.setattr(contention, "throttled_ns", lambda: 0)
+    monkeypatch.setattr(MachineTimes, "now", lambda processors=None: None)
+    return ClaimedTimer(candidate, baseline, refresh=lambda: None, seconds=0.2, seeds=lambda: [None]).run()
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize("period", [1, 2, 4, 8])
-def test_who_works_in_an_eighth_of_the_other_sides_blocks_is_refused(period: int) -> None:
+def test_who_works_in_an_eighth_of_the_other_sides_blocks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, period: int
+) -> None:
     with pytest.raises(interleaved_timer.NotIdle, match="90% of a processor"):
-        timer(period)
+        timer(monkeypatch, period)
 
 
 @pytest.mark.pure
 @pytest.mark.parametrize("period", [0, 12, 40])
-def test_a_disturbance_now_and_then_is_not_taken_for_work(period: int) -> None:
-    assert len(timer(period).baseline) >= 10
+def test_a_disturbance_now_and_then_is_not_taken_for_work(monkeypatch: pytest.MonkeyPatch, period: int) -> None:
+    assert len(timer(monkeypatch, period).baseline) >= 10
 
 
 # -- what noise can do, and what it cannot -----------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import bursts
+from conditions import PATIENCE, wait_until
 from faults import program
 from kforge.errors import HarnessError
 from kforge.types import Candidate, Limits, Outcome, Settings
@@ -112,7 +112,7 @@ def test_a_zygote_outlives_the_thread_that_started_it(scale_relu: Any) -> None:
 
 def test_closing_ends_a_judgement_at_once(scale_relu: Any) -> None:
     settings = Settings(
-        compile_baseline=False, timing_seconds=0, seeds=1, limits=Limits(build_seconds=60, call_seconds=60)
+        compile_baseline=False, timing_seconds=0, seeds=1, limits=Limits(build_seconds=600, call_seconds=600)
     )
     judge = Judge("cpu")
     ended: list[Any] = []
@@ -120,7 +120,7 @@ def test_closing_ends_a_judgement_at_once(scale_relu: Any) -> None:
     def judging() -> None:
         try:
             ended.append(
-                judge.evaluate(scale_relu, Candidate(program(forward="time.sleep(50)")), settings, said.append)
+                judge.evaluate(scale_relu, Candidate(program(forward="time.sleep(500)")), settings, said.append)
             )
         except Exception as error:
             ended.append(error)
@@ -128,14 +128,10 @@ def test_closing_ends_a_judgement_at_once(scale_relu: Any) -> None:
     said: list[str] = []
     thread = threading.Thread(target=judging)
     thread.start()
-    deadline = time.monotonic() + 60
-    while not any(words.startswith("checking") for words in said) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    began = time.monotonic()
+    wait_until(lambda: any(words.startswith("checking") for words in said), "it is called")
     judge.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert time.monotonic() - began < 10
     assert len(ended) == 1
     with pytest.raises(HarnessError, match="closed"):
         judge._trusted.spawn(Limits())

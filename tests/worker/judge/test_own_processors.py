@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kforge.worker.judge import own_processors as module
+from kforge.worker.judge import runner_handle, scheduler_waits
 from kforge.worker.judge.contention import ContentionMeter, is_contended
 from kforge.worker.judge.own_processors import own_processors, read_processor_list, usable_processors
+from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.scheduler_waits import MachineTimes, SchedulerTimes, TurnTimes
+from others_work import others_work
 
+SECOND = 1_000_000_000
 TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 READ_SIBLINGS = module.siblings_of.__wrapped__
 """Without what it knows of this machine."""
@@ -44,6 +50,59 @@ def test_the_times_of_some_processors_are_theirs_alone(rows: dict[int, list[int]
     assert rest is not None
     whole = MachineTimes(mine.busy_ns + rest.busy_ns, mine.stolen_ns + rest.stolen_ns)
     assert MachineTimes.read(text) == MachineTimes.read(text, frozenset(rows)) == whole
+
+
+@pytest.mark.pure
+@given(*[st.integers(0, 10**12)] * 3, st.integers(0, 10**12))
+def test_more_threads_do_not_make_more_of_what_another_machine_took(
+    stolen: int, busy: int, passed: int, more: int
+) -> None:
+    began = MachineTimes(7, 5)
+    lost = began.lost_ns(MachineTimes(7 + busy, 5 + stolen), passed)
+    assert 0 <= began.lost_ns(MachineTimes(7 + busy + more, 5 + stolen), passed) <= lost <= min(stolen, passed)
+    assert began.lost_ns(MachineTimes(7, 0), passed) == 0, "a count that goes back"
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("busy", "stolen", "waited", "expected"),
+    [
+        # Shares of a processor: nobody took anything, half of one, of each of four, all of it; and what the kernel
+        # counted twice, as waiting and as stolen.
+        (1.0, 0.0, 0.0, 5.0),
+        (0.5, 0.5, 0.0, 10.0),
+        (2.0, 2.0, 0.0, 10.0),
+        (0.0, 1.0, 0.0, 50.0),
+        (0.25, 0.75, 0.75, 50.0),
+        (0.5, 0.25, 0.25, 10.0),
+    ],
+)
+def test_a_limit_does_not_count_what_another_machine_took_up_to_ten_times_the_limit(
+    monkeypatch: pytest.MonkeyPatch, busy: float, stolen: float, waited: float, expected: float
+) -> None:
+    """By a clock that waiting for the answer moves; none ever comes."""
+    now = [100.0]
+
+    def select(*asked: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        now[0] += asked[-1]
+        return [], [], []
+
+    def machine(processors: Any = None) -> MachineTimes:
+        return MachineTimes(int(busy * now[0] * SECOND), int(stolen * now[0] * SECOND))
+
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    for place in (runner_handle, scheduler_waits):
+        monkeypatch.setattr(place, "time", clock)
+    monkeypatch.setattr(runner_handle, "select", SimpleNamespace(select=select))
+    monkeypatch.setattr(MachineTimes, "now", machine)
+    monkeypatch.setattr(
+        RunnerHandle, "scheduler_times", lambda self: SchedulerTimes({1: int(waited * now[0] * SECOND)}, 0)
+    )
+    nothing: Any = None
+    with pytest.raises(RunnerLost, match="no answer after 5 s") as error:
+        RunnerHandle(nothing, nothing)._wait(5.0)
+    assert error.value.kind == "timeout"
+    assert now[0] - 100.0 == pytest.approx(expected, abs=0.15)
 
 
 @pytest.mark.pure
@@ -231,13 +290,16 @@ def judge_beside(spins_on: int | None, prefix: str = "") -> float:
     if spins_on is not None:
         spinner = subprocess.Popen([sys.executable, "-S", "-c", SPIN, str(spins_on)])
     try:
-        here = os.path.dirname(__file__)
+        folders = map(str, (Path(__file__).parent, Path(__file__).parents[2]))
         done = subprocess.run(
             [sys.executable, "-c", PINNED, str(first), prefix],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])]),
+            },
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=True,
         )
     finally:
@@ -279,8 +341,10 @@ def skip_if_others_work_on(processor: int) -> None:
 @pytest.mark.toolchain
 def test_somebody_on_another_core_is_no_contention() -> None:
     mine, other = two_cores()
-    contended = judge_beside(other)
+    with others_work(frozenset({mine})) as others:
+        contended = judge_beside(other)
     if contended:
+        others.skip_if_any()
         skip_if_others_work_on(mine)
     assert contended == 0.0
 

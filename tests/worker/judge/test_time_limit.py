@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from conditions import PATIENCE
 from kforge import Outcome, Settings
 from kforge.profilers._ceilings import Ceilings, CeilingsFile
 from kforge.types import BaselineTime, ProblemForm, Timing
@@ -196,4 +197,4 @@ def test_a_verdict_has_a_score_against_ceilings_that_were_kept(judge, scale_relu
     assert limit.how.startswith("traffic: 4 MiB at 1e+06 GB/s")
     # A limit of next to nothing leaves the speedup alone to decide.
     assert verdict.score == pytest.approx(verdict.speedup / (1 + verdict.speedup), rel=0.01)
-    assert verdict.evidence.seconds["limit"] < 5
+    assert verdict.evidence.seconds["limit"] < PATIENCE

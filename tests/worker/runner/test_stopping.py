@@ -12,14 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from conditions import PATIENCE, wait_until
 from kforge.types import Limits
 from kforge.worker.arena import Arena
-from kforge.worker.judge import runner_handle
+from kforge.worker.judge import process_tree, runner_handle, scheduler_waits
 from kforge.worker.judge.runner_handle import RunnerHandle, RunnerLost
 from kforge.worker.judge.runner_pool import RunnerPool
 from kforge.worker.judge.runner_requests import send_load
@@ -67,28 +70,31 @@ def loaded(runner_pool: RunnerPool, source: str) -> RunnerHandle:
     return runner
 
 
+def wait_for_work(runner: RunnerHandle) -> None:
+    """Wait until it has used a twentieth of a second of a processor."""
+    before = runner.cpu_ns()
+    wait_until(lambda: runner.cpu_ns() - before > 50_000_000, "it works")
+
+
 @pytest.mark.cpu
 def test_nothing_of_a_stopped_runner_uses_a_processor(runner_pool: RunnerPool) -> None:
     runner = loaded(runner_pool, SPINNING)
     try:
-        before = runner.cpu_ns()
-        time.sleep(0.2)
-        assert runner.cpu_ns() - before > 50_000_000
+        wait_for_work(runner)
         with runner.pause():
             before = runner.cpu_ns()
             time.sleep(0.2)
             assert runner.cpu_ns() == before
-        before = runner.cpu_ns()
-        time.sleep(0.2)
-        assert runner.cpu_ns() - before > 50_000_000
+        wait_for_work(runner)
     finally:
         runner.kill()
 
 
 SLOW_TO_LOAD = """
-import time, torch
+import ctypes, time, torch
 
-time.sleep(0.3)
+ctypes.CDLL(None).prctl(15, b"loading")  # PR_SET_NAME, which everybody may read
+time.sleep(2.0)
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
@@ -100,6 +106,7 @@ class ModelNew(torch.nn.Module):
 def test_a_frozen_runner_does_nothing_and_answers_in_time_all_the_same(
     runner_pool: RunnerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process_tree, "_ROUNDS", 10_000)
     runner = loaded(runner_pool, SPINNING)
     try:
         with runner.freeze() as stands:
@@ -107,9 +114,7 @@ def test_a_frozen_runner_does_nothing_and_answers_in_time_all_the_same(
             before = runner.cpu_ns()
             time.sleep(0.2)
             assert runner.cpu_ns() == before
-        before = runner.cpu_ns()
-        time.sleep(0.2)
-        assert runner.cpu_ns() - before > 50_000_000
+        wait_for_work(runner)
     finally:
         runner.kill()
     answers = []
@@ -117,14 +122,20 @@ def test_a_frozen_runner_does_nothing_and_answers_in_time_all_the_same(
     request = LoadProgram(SLOW_TO_LOAD, "ModelNew", watched=True, training=False)
     # However little a busy machine excuses: being frozen is not being slow.
     monkeypatch.setattr(runner_handle, "_LONGEST_STAY", 1.0)
-    asking = threading.Thread(target=lambda: answers.append(send_load(runner, request, [], 0, 2.5)))
+    ahead = [0.0]
+    clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: time.monotonic() + ahead[0]})
+    for place in (runner_handle, scheduler_waits):
+        monkeypatch.setattr(place, "time", clock)
+    asking = threading.Thread(target=lambda: answers.append(send_load(runner, request, [], 0, 20)))
     try:
         asking.start()
-        time.sleep(0.1)
+        wait_until(lambda: Path(f"/proc/{runner.pid}/comm").read_text() == "loading\n", "it loads")
         with runner.freeze():
-            time.sleep(3.0)
+            for _ in range(30):
+                ahead[0] += 1.0
+                time.sleep(0.1)
             assert not answers
-        asking.join(10)
+        asking.join(PATIENCE)
         assert len(answers) == 1, "the time in which it was frozen does not count"
     finally:
         runner.kill()

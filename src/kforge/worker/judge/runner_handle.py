@@ -21,7 +21,7 @@ from kforge.visible_text import visible
 from kforge.worker.arena import Arena
 from kforge.worker.judge.placement import Placement
 from kforge.worker.judge.process_tree import ProcessTree, cpu_ns_of, is_at_rest, status_bytes
-from kforge.worker.judge.scheduler_waits import SchedulerTimes
+from kforge.worker.judge.scheduler_waits import AnswerTimes, SchedulerTimes
 from kforge.worker.protocol.base import (
     PLATFORM_PHASE,
     Acknowledged,
@@ -233,11 +233,11 @@ class RunnerHandle:
     def _wait(self, seconds: float) -> None:
         """Wait until a reply is there; on the way, look that the runner stays within its memory.
 
-        Time that others on the machine took from it does not count.
+        Time that others took from it, on this machine or beside it on the same hardware, does not count.
         """
         began = seen = time.monotonic()
         deadline = began + seconds
-        times: SchedulerTimes | None = None
+        times: AnswerTimes | None = None
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -248,13 +248,12 @@ class RunnerHandle:
             except (OSError, ValueError):
                 # Closed by another thread, which ends this runner.
                 raise RunnerLost("ended", "its channel was closed") from None
-            before, times = times, self.scheduler_times()
-            since, seen = seen, time.monotonic()
+            before, times = times, AnswerTimes.now(self)
+            since, seen = seen, times.clock
             if self._is_frozen:
                 began, deadline = began + seen - since, deadline + seen - since
             elif before is not None:
-                lost = before.lost_ns(times, int((seen - since) * 1e9)) or 0
-                deadline = min(deadline + lost / 1e9, began + _LONGEST_STAY * seconds)
+                deadline = min(deadline + before.lost_seconds(times), began + _LONGEST_STAY * seconds)
             if self.memory_limit and (
                 self.resident_bytes() > self.memory_limit or _shared_memory() > self.shared_limit
             ):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kforge.worker.judge.own_processors import usable_processors
+from kforge.worker.judge.own_processors import processors_at_start, usable_processors
 from kforge.worker.process_files import content, scheduled_ns, thread_folders
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -66,6 +66,29 @@ class CountedRunner(Protocol):
 
 
 @dataclass(frozen=True)
+class AnswerTimes:
+    """What the kernel has counted of a runner and of the machine, up to a moment in which it works on an answer."""
+
+    runner: SchedulerTimes
+    machine: MachineTimes | None
+    clock: float
+
+    @classmethod
+    def now(cls, runner: CountedRunner) -> AnswerTimes:
+        """The times up to now."""
+        machine = MachineTimes.now(processors_at_start() or None)
+        return cls(runner.scheduler_times(), machine, time.monotonic())
+
+    def lost_seconds(self, later: AnswerTimes) -> float:
+        """The most that others, on this machine or beside it on the same hardware, can have taken in between."""
+        passed_ns = int((later.clock - self.clock) * 1e9)
+        lost = self.runner.lost_ns(later.runner, passed_ns) or 0
+        if self.machine is not None and later.machine is not None:
+            lost += self.machine.lost_ns(later.machine, passed_ns)
+        return min(lost, passed_ns) / 1e9
+
+
+@dataclass(frozen=True)
 class TurnTimes:
     """What the kernel has counted of a runner, of its keeper and of the judge, up to a moment in which it is not its
     turn."""
@@ -112,6 +135,16 @@ class MachineTimes:
         with contextlib.suppress(OSError):
             return cls.read(content("/proc/stat"), processors)
         return None
+
+    def lost_ns(self, later: MachineTimes, passed_ns: int) -> int:
+        """What other machines took from one program in the time between.
+
+        Where several processors were wanted at once, that is what was taken of each of them on average: more threads do
+        not make it more.
+        """
+        stolen = max(0, later.stolen_ns - self.stolen_ns)
+        wanted = max(passed_ns, stolen + later.busy_ns - self.busy_ns, 1)
+        return stolen * passed_ns // wanted
 
     @classmethod
     def read(cls, text: bytes, processors: frozenset[int] | None = None) -> MachineTimes | None:

@@ -86,7 +86,7 @@ class SchedulerConnection:
                 self._user.note_change()
             except Exception as error:
                 # Without this loop everybody would wait for ever, and nobody be told why.
-                self._trouble = f"internal error: {type(error).__name__}: {error}"
+                self._trouble = f"{WAIT_PREFIX}internal error: {type(error).__name__}: {error}"
             await asyncio.sleep(backoff)
             backoff = min(_LONGEST_BACKOFF, 2 * backoff)
 

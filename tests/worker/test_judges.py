@@ -315,7 +315,7 @@ def test_the_busy_share_is_that_of_all_devices(host: Host, monkeypatch: pytest.M
 
 
 def test_where_building_disturbs_the_timing_one_program_is_in_hand(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    for processors, builders in ((1, 2), (8, 4), (64, 6)):
+    for processors, builders in ((1, 2), (8, 6), (64, 12)):
         monkeypatch.setattr(judging.os, "cpu_count", lambda count=processors: count)
         assert judging.usual_builders("twin") == builders
     host.builds_apart = False

@@ -146,4 +146,4 @@ def usual_builders(platform: str) -> int:
     """How many programs to have in hand at once for each device: one where building would disturb the timing."""
     if not registry.load("platforms", platform).builds_apart:
         return 1
-    return max(2, min(6, (os.cpu_count() or 2) // 2))
+    return max(2, min(12, (os.cpu_count() or 2) * 3 // 4))

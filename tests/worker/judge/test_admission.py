@@ -9,11 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import makers
 from conditions import PATIENCE, wait_until
 from kforge.errors import HarnessError, ProblemError
 from kforge.types import Outcome, Verdict
+from kforge.worker.judge import admission as admitting
 from kforge.worker.judge import explain
 from kforge.worker.judge import judge as judging
 from kforge.worker.judge.admission import Admission, Visit
@@ -125,31 +128,158 @@ def test_other_faults_count_at_once(judge: Any) -> None:
         judged(judge, [HarnessError("no sandbox")], beside=True)
 
 
-def test_programs_wait_for_room_and_none_is_passed_for_ever() -> None:
-    admission, order = Admission(), []
-    leave = {name: threading.Event() for name in ("first", "large", "small")}
+class Programs:
+    """Programs that come one after another, each on a thread, and leave when they are told to."""
 
-    def visit(name: str, size: int) -> None:
+    def __init__(self, admission: Admission, room: int = 100) -> None:
+        self.admission, self.room, self.begun, self.whole = admission, room, [], []
+        self._leave: dict[str, threading.Event] = {}
+        self._threads: list[threading.Thread] = []
+
+    def come(self, name: str, size: int, is_let_in: bool) -> None:
+        self._leave[name] = threading.Event()
+        count = len(self.admission._wanting_room)
+        self._threads.append(threading.Thread(target=self._visit, args=(name, size), daemon=True))
+        self._threads[-1].start()
+        if is_let_in:
+            wait_until(lambda: name in self.begun, f"{name} is let in")
+        else:
+            wait_until(lambda: len(self.admission._wanting_room) > count, f"{name} waits")
+
+    def _visit(self, name: str, size: int) -> None:
+        with self.admission.among_others() as there, self.admission.arrival():
+            self.admission.wait_for_room(there, size, self.room)
+            self.begun.append(name)
+            self.admission.wait_for_the_rest(there, self.room)
+            self.whole.append(name)
+            self._leave[name].wait(PATIENCE)
+
+    def leave(self, name: str) -> None:
+        self._leave[name].set()
+
+    def end(self) -> None:
+        for event in self._leave.values():
+            event.set()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_small_programs_come_before_one_that_keeps_all_others_out() -> None:
+    programs = Programs(Admission())
+    programs.come("first", 60, is_let_in=True)
+    programs.come("large", 300, is_let_in=False)
+    programs.come("small", 30, is_let_in=False)
+    programs.leave("first")
+    wait_until(lambda: "small" in programs.whole, "the small one, though it came later")
+    assert programs.begun == ["first", "small"]
+    programs.leave("small")
+    wait_until(lambda: "large" in programs.whole, "the large one: nobody else has a share")
+    programs.end()
+
+
+def test_no_program_is_passed_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitting, "_MOST_PASSES", 1)
+    programs = Programs(Admission())
+    programs.come("first", 60, is_let_in=True)
+    programs.come("large", 300, is_let_in=False)
+    programs.come("passes", 30, is_let_in=False)
+    programs.leave("first")
+    wait_until(lambda: "passes" in programs.whole, "the first that passes")
+    programs.come("waits", 30, is_let_in=False)
+    programs.leave("passes")
+    wait_until(lambda: "large" in programs.whole, "the large one")
+    assert "waits" not in programs.begun
+    programs.leave("large")
+    wait_until(lambda: "waits" in programs.whole, "who came after it")
+    programs.end()
+
+
+def test_whoever_wants_to_be_alone_is_passed_by_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admitting, "_MOST_PASSES", 1)
+    admission, order, leave = Admission(), [], threading.Event()
+
+    def alone() -> None:
+        with admission.alone():
+            order.append("alone")
+
+    def late() -> None:
+        with admission.among_others():
+            order.append("late")
+
+    with admission.among_others():
+        lonely = threading.Thread(target=alone)
+        lonely.start()
+        wait_until(lambda: len(admission._wanting_alone) == 1, "it waits")
+        with admission.among_others():
+            order.append("passes")
+        last = threading.Thread(target=late)
+        last.start()
+        assert not leave.wait(0.1)
+        assert order == ["passes"]
+    lonely.join(PATIENCE)
+    last.join(PATIENCE)
+    assert order == ["passes", "alone", "late"]
+
+
+def test_programs_are_compiled_where_there_is_no_room_to_time_them_all() -> None:
+    programs = Programs(Admission())
+    programs.come("timed", 60, is_let_in=True)
+    programs.come("compiled", 50, is_let_in=True)
+    programs.come("too much", 50, is_let_in=False)
+    assert programs.whole == ["timed"]
+    programs.leave("timed")
+    wait_until(lambda: "compiled" in programs.whole, "it has the room that the first left")
+    programs.end()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 150), min_size=2, max_size=12),
+    parts=st.lists(st.floats(0, 0.002), min_size=12, max_size=12),
+)
+@settings(max_examples=25, deadline=None)
+def test_all_get_through_and_share_what_there_is(sizes: list[int], parts: list[float]) -> None:
+    admission, whole, over = Admission(), [], []
+
+    def visit(size: int, seconds: float) -> None:
         with admission.among_others() as there:
-            admission.wait_for_room(there, size, 100)
-            order.append(name)
-            leave[name].wait(20)
+            with admission.arrival():
+                admission.wait_for_room(there, size, 100)
+            time.sleep(seconds)
+            taken = admission.wait_for_the_rest(there, 100)
+            if taken > 100 and taken > size:
+                over.append((size, taken))
+            time.sleep(seconds)
+            admission.lower_share(there, 0.6)
+            whole.append(size)
 
-    threads = {}
-    for name, size, waiting in (("first", 60, 0), ("large", 300, 1), ("small", 30, 2)):
-        threads[name] = threading.Thread(target=visit, args=(name, size))
-        threads[name].start()
-        wait_until(lambda waiting=waiting: order and len(admission._wanting_room) == waiting, f"{name} is in, or waits")
-    assert order == ["first"], "small would fit, but came after large"
-    leave["first"].set()
-    wait_until(lambda: len(order) > 1 and len(admission._wanting_room) == 1, "the large one is in")
-    assert order == ["first", "large"], "nobody has a share: more than there is may be tried"
-    leave["large"].set()
-    wait_until(lambda: len(order) > 2, "the small one is in")
-    assert order == ["first", "large", "small"]
-    leave["small"].set()
-    for thread in threads.values():
-        thread.join(20)
+    threads = [threading.Thread(target=visit, args=each, daemon=True) for each in zip(sizes, parts, strict=False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(whole) == sorted(sizes)
+    assert not over
+
+
+def test_a_few_problems_at_once_are_read_or_wait_for_room() -> None:
+    admission, inside, leave = Admission(), [], threading.Event()
+
+    def arrive(number: int) -> None:
+        with admission.arrival():
+            inside.append(number)
+            leave.wait(PATIENCE)
+
+    threads = [threading.Thread(target=arrive, args=(number,)) for number in range(9)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(inside) == 4, "four are in")
+    assert not leave.wait(0.1)
+    assert len(inside) == 4
+    leave.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(inside) == 9
 
 
 def test_several_that_fit_are_there_at_once() -> None:
@@ -158,13 +288,14 @@ def test_several_that_fit_are_there_at_once() -> None:
     def visit() -> None:
         with admission.among_others() as there:
             admission.wait_for_room(there, 30, 100)
-            together.wait(20)
+            admission.wait_for_the_rest(there, 100)
+            together.wait(PATIENCE)
 
     threads = [threading.Thread(target=visit) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert not together.broken
 
 
@@ -174,6 +305,7 @@ def test_a_share_that_is_lowered_lets_others_in() -> None:
     def visit() -> None:
         with admission.among_others() as there:
             admission.wait_for_room(there, 60, 100)
+            admission.wait_for_the_rest(there, 100)
             entered.set()
 
     with admission.among_others() as first:
@@ -182,15 +314,19 @@ def test_a_share_that_is_lowered_lets_others_in() -> None:
         other.start()
         assert not entered.wait(0.2)
         admission.lower_share(first, 0.5)
-        assert entered.wait(20)
-        other.join(20)
+        assert entered.wait(PATIENCE)
+        other.join(PATIENCE)
 
 
-def test_whoever_is_let_in_is_told_what_all_inside_need() -> None:
+def test_whoever_is_let_in_is_told_what_all_inside_have() -> None:
     admission = Admission()
-    with admission.among_others() as first, admission.among_others() as second:
+    with admission.among_others() as first:
         assert admission.wait_for_room(first, 30, 100) == 30
-        assert admission.wait_for_room(second, 50, 100) == 80
+        assert admission.has_whole_share(first)
+        with admission.among_others() as second:
+            assert admission.wait_for_room(second, 40, 100) < 70
+            assert not admission.has_whole_share(second)
+            assert admission.wait_for_the_rest(second, 100) == 70
 
 
 def session_that_needs(held: int, gained: int = 0) -> Any:

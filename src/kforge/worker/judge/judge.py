@@ -25,7 +25,7 @@ from kforge.platforms.base import Platform
 from kforge.types import Candidate, Job, Outcome, Problem, Profile, Report, Settings, Verdict
 from kforge.worker.device_memory import DeviceMemoryFull
 from kforge.worker.judge import explain
-from kforge.worker.judge.admission import Admission, Visit
+from kforge.worker.judge.admission import IDLE_PART, Admission, Visit
 from kforge.worker.judge.baselines import PROCESS_BYTES, wanted_baselines
 from kforge.worker.judge.builds import BuildFailed, BuildRefused, Builds
 from kforge.worker.judge.device import Device
@@ -44,9 +44,9 @@ _ROOM_SHARE, _COPIES, _CALLS, _PROCESSES = 0.9, 8, 7, 6
 in, as the judge, two baselines, itself and its profilers each hold a share of that, or so many times what a call gains
 meanwhile, as the judge does in float64 and each of the others in float32; and the processes that hold it.
 """
-_PROFILED_PART, _IDLE_PART = 0.6, 0.3
-"""Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference;
-and what stays of it between programs: inputs, and eager. Both are estimates.
+_PROFILED_PART = 0.6
+"""Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference.
+An estimate.
 """
 _Result = TypeVar("_Result")
 
@@ -96,7 +96,7 @@ class Judge:
 
         def judge_once(visit: Visit | None) -> Verdict:
             with self._session_for(problem, wanted, progress, visit) as session:
-                return self._evaluate(session, candidate, wanted, progress)[0]
+                return self._evaluate(session, candidate, wanted, progress, visit)[0]
 
         return self._with_room(judge_once, lambda verdict: verdict)
 
@@ -135,7 +135,7 @@ class Judge:
     def _report(self, job: Job, progress: Progress, visit: Visit | None) -> Report:
         began, held = time.monotonic(), self.lease.thread_seconds
         with self._session_for(job.problem, job.settings, progress, visit) as session:
-            verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress)
+            verdict, compiled = self._evaluate(session, job.candidate, job.settings, progress, visit)
             judged, held_for_verdict = time.monotonic(), self.lease.thread_seconds
             profiles: tuple[Profile, ...] = ()
             each: dict[str, float] = {}
@@ -168,7 +168,12 @@ class Judge:
         )
 
     def _evaluate(
-        self, session: ProblemSession, candidate: Candidate, settings: Settings, progress: Progress
+        self,
+        session: ProblemSession,
+        candidate: Candidate,
+        settings: Settings,
+        progress: Progress,
+        visit: Visit | None,
     ) -> tuple[Verdict, bytes]:
         """The verdict, and what the candidate compiled while it was judged, where profilers can use that."""
         runner_pool = self._launch_runner_pool(settings)
@@ -191,8 +196,7 @@ class Judge:
                 return self._conclude(evaluation), evaluation.compiled
         try:
             evaluation.build()
-            with self._device.background.work():
-                self._prepare(evaluation, session, settings, progress)
+            self._prepare(evaluation, session, settings, progress, visit)
             progress("waiting for the device")
             with self.lease.hold(progress):
                 return self._conclude(evaluation), evaluation.compiled
@@ -205,20 +209,39 @@ class Judge:
         with self.lease.lend(), self._device.background.work():
             yield
 
-    def _prepare(self, evaluation: Evaluation, session: ProblemSession, settings: Settings, progress: Progress) -> None:
-        """Load a candidate, and have the baselines that it is to be timed against ready."""
+    def _prepare(
+        self,
+        evaluation: Evaluation,
+        session: ProblemSession,
+        settings: Settings,
+        progress: Progress,
+        visit: Visit | None,
+    ) -> None:
+        """Load a candidate, and have the baselines that it is to be timed against ready.
+
+        They start beside the candidate where there is room for them, and otherwise when it is compiled.
+        """
         timed = settings.timing_seconds > 0 and not evaluation.is_refused
         wanted = wanted_baselines(settings, self._platform) if timed else ()
+        begins = visit is not None and not self._admission.has_whole_share(visit)
         with ThreadPoolExecutor(1, "baselines") as beside:
-            started = beside.submit(self._start_baselines, session, wanted) if wanted else None
-            evaluation.prepare()
-        if started is None:
+            started = beside.submit(self._start_baselines, session, wanted) if wanted and not begins else None
+            with self._device.background.work():
+                evaluation.prepare()
+            if started is not None:
+                started.result()
+        if evaluation.is_refused:
             return
-        started.result()
-        if not evaluation.is_refused:
+        if visit is not None and begins:
+            progress("waiting for room on the device")
+            self._clear_room(self._admission.wait_for_the_rest(visit, self._room_bytes))
+            if wanted:
+                self._start_baselines(session, wanted)
+        if wanted:
             progress("building the baselines")
-            for workload in session.workloads:
-                workload.baselines.make_ready(wanted)
+            with self._device.background.work():
+                for workload in session.workloads:
+                    workload.baselines.make_ready(wanted)
 
     def _start_baselines(self, session: ProblemSession, wanted: tuple[str, ...]) -> None:
         with self._device.background.work():
@@ -269,24 +292,34 @@ class Judge:
         self._launch_runner_pool(settings)
         with self._turn:
             self._trusted.launch()
-        progress("reading the problem")
-        session = self._take_session(problem, settings)
+        session = None
         try:
-            if visit is not None and self._device.has_own_memory:
-                room = int(_ROOM_SHARE * self._device.memory_bytes)
-                self._clear_room(self._admission.wait_for_room(visit, _needed_bytes(session), room))
+            shares = visit is not None and self._device.has_own_memory
+            with self._admission.arrival() if shares else contextlib.nullcontext():
+                progress("reading the problem")
+                session = self._take_session(problem, settings)
+                if visit is not None and shares:
+                    progress("waiting for room on the device")
+                    taken = self._admission.wait_for_room(visit, _needed_bytes(session), self._room_bytes)
+                    self._clear_room(taken)
             yield session
         finally:
-            with self._turn:
-                self._in_use[id(session)] -= 1
+            if session is not None:
+                with self._turn:
+                    self._in_use[id(session)] -= 1
+
+    @property
+    def _room_bytes(self) -> int:
+        """What programs in hand may have of the device's memory together."""
+        return int(_ROOM_SHARE * self._device.memory_bytes)
 
     def _clear_room(self, needed_bytes: int) -> None:
         """Have problems that no program is judged on, the oldest first, make room for those that were let in."""
-        room = _ROOM_SHARE * self._device.memory_bytes - needed_bytes
+        room = self._room_bytes - needed_bytes
         with self._turn:
             idle = [session for session in self._sessions.values() if not self._in_use.get(id(session))]
             kept = len(self._sessions)
-            held = [_IDLE_PART * _needed_bytes(session) for session in idle]
+            held = [IDLE_PART * _needed_bytes(session) for session in idle]
             while held and sum(held) > room:
                 held.pop(0)
                 kept -= 1

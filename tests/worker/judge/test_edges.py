@@ -17,6 +17,8 @@ from kforge.worker.judge.distributions import Extremes
 from kforge.worker.judge.reference import _nudge, _redraw, _stretch
 from kforge.worker.judge.rounding_grants import _finite
 
+ROOT = Path(__file__).parents[3]
+
 pytestmark = pytest.mark.cpu
 
 EVERYTHING = Extremes(special=True, equal=True, all_arguments=True)
@@ -317,6 +319,19 @@ def test_what_rounding_does_to_a_stochastic_reference_is_known(judge: Any) -> No
     assert right.outcome is Outcome.CORRECT, right.detail
     wrong = judge.evaluate(Problem.from_source(source), Candidate(other.replace("range(14)", "range(13)")), settings)
     assert wrong.outcome is Outcome.MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("last", "draws"),
+    [("y", False), ("torch.nn.functional.dropout(y)", True), ("y + torch.rand(()) * 1e-2", True)],
+)
+def test_sums_in_an_order_of_chance_are_no_drawn_numbers(judge: Any, last: str, draws: bool) -> None:
+    """Atomic additions differ from run to run under one seed too, by what rounding does; float64 says what is right."""
+    source = (ROOT / "tests/catalogue/problems/sum_by_chance.py").read_text()
+    source = source.replace("return torch.relu(total - 44.0)", f"y = torch.relu(total)\n        return {last}")
+    cases = judge.session(Problem.from_source(source.replace("4096", "64")), Settings()).cases
+    assert cases.stochastic is draws
+    assert any("draws random numbers" in line for line in cases.unchecked) is draws
 
 
 # -- what rounding explains --------------------------------------------------------------------------------------------

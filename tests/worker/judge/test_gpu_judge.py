@@ -160,6 +160,20 @@ def test_the_float64_reference_of_a_large_problem_is_made_in_pieces(gpu_judge: A
         ),
     ],
 )
+def test_transposed_convolutions_have_a_float64_reference(gpu_judge: Any) -> None:
+    """Their sums may be made in an order of chance, so that two runs differ; they draw no numbers."""
+    source = (
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.conv = nn.ConvTranspose3d(64, 128, 3, bias=False)\n\n"
+        "    def forward(self, x):\n        return torch.relu(self.conv(x))\n\n\n"
+        "def get_inputs():\n    return [torch.rand(16, 64, 16, 16, 16)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    cases = gpu_judge.session(Problem.from_source(source, "transposed"), QUICK).cases
+    assert not cases.stochastic
+    assert not [line for line in cases.unchecked if "own precision" in line]
+
+
 def test_the_sanitizers_find_what_outputs_do_not_show(
     gpu_judge: Any, example: tuple[Problem, str], before: str, after: str, tool: str
 ) -> None:

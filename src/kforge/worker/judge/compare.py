@@ -431,6 +431,19 @@ def _rows(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield rows[start : start + step]
 
 
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The norm of the difference of two tensors where they are finite; infinite where they are so in other places."""
+    if one.shape != other.shape:
+        return math.inf
+    square = 0.0
+    for first, second in zip(_rows(as_real(one)), _rows(as_real(other)), strict=True):
+        fine = torch.isfinite(first)
+        if not torch.equal(fine, torch.isfinite(second)):
+            return math.inf
+        square += float(_norm((first.double() - second.double()).masked_fill_(~fine, 0.0))) ** 2
+    return math.sqrt(square)
+
+
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
     """A complex tensor as rows of real numbers, two for each; others as they are."""
     if not tensor.is_complex():

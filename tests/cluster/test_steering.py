@@ -16,7 +16,7 @@ from cluster_jobs import RELU, controller, drive, judged, silent
 from cluster_processes import ClusterProcesses, interrupt
 
 import makers
-from conditions import wait_until
+from conditions import PATIENCE, wait_until
 from kforge.experiments.resume_plan import begin
 from kforge.experiments.scheduler import ExperimentEnvironment, conduct
 from kforge.experiments.study_reader import read_studies
@@ -90,6 +90,43 @@ def test_a_job_does_not_wait_for_a_busy_worker_where_another_is_idle(cluster: Cl
 
     drive(work())
     assert "# P 2" in judged(logs[1])
+
+
+def test_a_job_that_waits_moves_to_another_worker_that_knows_its_problem_and_is_idle(
+    cluster: ClusterProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = "kforge.cluster.job_placement._PATIENCE_SECONDS"
+    monkeypatch.setattr(patience, 0.5)
+    logs = [tmp_path / "first", tmp_path / "second"]
+    held = tmp_path / "hold"
+    held.mkdir()
+    cluster.add_worker("--log", str(logs[0]), "--hold", str(held))
+
+    async def work() -> None:
+        async with controller(cluster) as executor:
+
+            async def begin_long(number: int, log: Path) -> asyncio.Task[Report]:
+                (held / str(number)).touch()
+                long = asyncio.create_task(executor.run(job_on("P", number), silent))
+                await asyncio.to_thread(wait_until, lambda: f"# P {number}" in judged(log), "it is busy")
+                return long
+
+            await executor.run(job_on("P", 0), silent)
+            first = await begin_long(1, logs[0])
+            await asyncio.to_thread(cluster.add_worker, "--log", str(logs[1]), "--hold", str(held))
+            await executor.run(job_on("P", 2), silent)
+            monkeypatch.setattr(patience, 1e6)
+            second = await begin_long(3, logs[1])
+            # Both know the problem, and both are busy: it waits for the one that knew it last.
+            waiting = asyncio.create_task(executor.run(job_on("P", 4), silent))
+            await asyncio.sleep(1)
+            (held / "1").unlink()
+            assert (await asyncio.wait_for(waiting, PATIENCE)).job == "P-4"
+            (held / "3").unlink()
+            await asyncio.gather(first, second)
+
+    drive(work())
+    assert "# P 4" in judged(logs[0])
 
 
 @pytest.mark.parametrize("patience", [0.5, 20.0], ids=["it is there, and busy with others", "it is killed"])

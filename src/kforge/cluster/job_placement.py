@@ -53,20 +53,24 @@ class JobPlacement:
         `SchedulerExchange.answer` does, and OSError in the place of Dask's word for an answer that was lost.
         """
         workers, is_steered = self._workers(job)
+        # Once: who has nothing to do for this controller may be busy for another.
+        may_move_to_free = True
         while workers:
             job.workers = workers
             asking = asyncio.create_task(_ask(exchange, job, priority, workers))
             try:
-                is_moved = await self._until_moved(job, asking, workers, is_steered)
+                is_moved = await self._until_moved(job, asking, workers, is_steered, may_move_to_free)
             finally:
                 asking.cancel()
                 await asyncio.wait({asking})
             if not is_moved or not asking.cancelled():
                 return asking.result()
             job.moves += 1
+            moves_to_free = may_move_to_free and self._warm.knows_free_worker(job, self._connection.census)
+            may_move_to_free &= not moves_to_free
             self._warm.end(job, is_answered=False)
             # Who is there and keeps it waiting is not asked again.
-            if self._connection.census.takes_any(workers):
+            if self._connection.census.takes_any(workers) and not moves_to_free:
                 break
             workers, is_steered = self._workers(job)
         job.workers = []
@@ -86,7 +90,12 @@ class JobPlacement:
         return ([worker.address for worker in wanted] if is_restricted else []), False
 
     async def _until_moved(
-        self, job: QueuedJob, asking: asyncio.Task[bytes], workers: list[str], is_steered: bool
+        self,
+        job: QueuedJob,
+        asking: asyncio.Task[bytes],
+        workers: list[str],
+        is_steered: bool,
+        may_move_to_free: bool,
     ) -> bool:
         """Wait until a job is answered, or has to be asked for elsewhere: whether it has to."""
         began, job.is_begun = time.monotonic(), False
@@ -94,7 +103,11 @@ class JobPlacement:
             census, waited = self._connection.census, time.monotonic() - began
             if not census.has_any(workers):
                 return True
-            if not job.is_begun and (not census.takes_any(workers) or (is_steered and waited > _PATIENCE_SECONDS)):
+            if job.is_begun:
+                continue
+            if not census.takes_any(workers) or (is_steered and waited > _PATIENCE_SECONDS):
+                return True
+            if is_steered and may_move_to_free and self._warm.knows_free_worker(job, census):
                 return True
         return False
 

@@ -815,8 +815,8 @@ class Report:
     """Of a correct candidate, where profilers were asked for."""
     seconds: dict[str, float] = field(default_factory=dict)
     """What it took where it was carried out: `verdict` and `profiles`, waiting for the device included, and `device`,
-    how long the device was held, `device for profiles` of that; each profiler by its name. Empty where nobody measured
-    it.
+    how long the device was held, `device for profiles` of that; `room`, waiting for memory of the device beside other
+    programs in hand; each profiler by its name. Empty where nobody measured it.
     """
 
     def __repr__(self) -> str:

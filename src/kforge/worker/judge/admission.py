@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-IDLE_PART, _BEGINNING_PART = 0.3, 0.45
+IDLE_PART, _BEGINNING_PART = 0.3, 0.3
 """Of what judging a program takes of the device's memory: what its problem holds when nothing is judged, which is
-inputs and eager; and that with the program, which is compiled, but neither checked nor timed yet. Both are estimates.
+inputs and eager; and what a program takes that is compiled, but neither checked nor timed yet. Both are estimates:
+with 0.45 for the second, programs in hand held 75 to 90 GB of an H200 where their shares were all of 126.
 """
 _MOST_ARRIVING = 4
 """Problems that are read, or wait for room: each holds memory for nothing meanwhile."""
@@ -31,6 +33,8 @@ class Visit:
     """What its share is to be when it is checked and timed."""
     passes: int = 0
     """How many were let in before it while it waited."""
+    waited_seconds: float = 0.0
+    """For room, so far."""
 
     @property
     def beginning_bytes(self) -> int:
@@ -97,7 +101,7 @@ class Admission:
 
         Whoever is there alone has all of it at once. Returns what all that were let in have together.
         """
-        with self._changed:
+        with self._changed, _waiting(visit):
             visit.whole_bytes, visit.passes = whole_bytes, 0
             self._wanting_room.append(visit)
             try:
@@ -115,7 +119,7 @@ class Admission:
 
     def wait_for_the_rest(self, visit: Visit, all_bytes: int) -> int:
         """Wait until a program that began can have all of its share; returns what all have together then."""
-        with self._changed:
+        with self._changed, _waiting(visit):
             if visit not in self._beginning:
                 return self._taken()
             visit.passes = 0
@@ -189,3 +193,12 @@ class Admission:
             with self._changed:
                 self._alone = False
                 self._changed.notify_all()
+
+
+@contextlib.contextmanager
+def _waiting(visit: Visit) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        visit.waited_seconds += time.monotonic() - began

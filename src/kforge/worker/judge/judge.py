@@ -48,6 +48,8 @@ _PROFILED_PART = 0.6
 """Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference.
 An estimate.
 """
+_WORTH_SAYING = 0.1
+"""Seconds of waiting for room."""
 _Result = TypeVar("_Result")
 
 
@@ -155,6 +157,7 @@ class Judge:
             "profiles": time.monotonic() - judged,
             "device": held_for_verdict - held + profiled,
             "device for profiles": profiled,
+            **({"room": visit.waited_seconds} if visit is not None and visit.waited_seconds >= _WORTH_SAYING else {}),
             **each,
         }
         return Report(

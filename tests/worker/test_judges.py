@@ -315,8 +315,10 @@ def test_the_busy_share_is_that_of_all_devices(host: Host, monkeypatch: pytest.M
 
 
 def test_where_building_disturbs_the_timing_one_program_is_in_hand(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    for processors, builders in ((1, 2), (8, 6), (64, 12)):
+    for processors, gigabytes, builders in ((1, 64, 2), (8, 64, 6), (64, 64, 12), (64, 16, 5), (64, 2, 2)):
+        sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": (gigabytes << 30) // 4096}
         monkeypatch.setattr(judging.os, "cpu_count", lambda count=processors: count)
+        monkeypatch.setattr(judging.os, "sysconf", sizes.__getitem__)
         assert judging.usual_builders("twin") == builders
     host.builds_apart = False
     assert judging.usual_builders("twin") == 1

@@ -20,6 +20,8 @@ from kforge.worker.judge.evaluation import Progress
 from kforge.worker.judge.judge import Judge
 
 T = TypeVar("T")
+_MOST_BUILDERS, _BUILDER_BYTES = 12, 3 << 30
+"""Programs in hand for a device; and what one may take of the host's memory: twelve on an H200's took 18 GiB together."""
 
 
 class Judges:
@@ -146,4 +148,5 @@ def usual_builders(platform: str) -> int:
     """How many programs to have in hand at once for each device: one where building would disturb the timing."""
     if not registry.load("platforms", platform).builds_apart:
         return 1
-    return max(2, min(12, (os.cpu_count() or 2) * 3 // 4))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(max(2, min(_MOST_BUILDERS, (os.cpu_count() or 2) * 3 // 4, memory // _BUILDER_BYTES)))

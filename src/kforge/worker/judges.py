@@ -21,7 +21,7 @@ from kforge.worker.judge.judge import Judge
 
 T = TypeVar("T")
 _MOST_BUILDERS, _BUILDER_BYTES = 12, 3 << 30
-"""Programs in hand for a device; and what one may take of the host's memory: twelve on an H200's took 18 GiB together."""
+"""Programs in hand for a device; and what one may take of its host's memory: twelve on an H200 took 18 GiB together."""
 
 
 class Judges:

@@ -147,19 +147,6 @@ def test_the_float64_reference_of_a_large_problem_is_made_in_pieces(gpu_judge: A
     assert not any("float64" in line for line in verdict.evidence.unchecked)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "tool"),
-    [
-        # Past the end of the output's own allocation, never read back.
-        ("", "if (i == count - 1) y[count + 64] = v;", "memcheck"),
-        # Every thread reads what one writes, without a barrier between.
-        (
-            "__shared__ float held; if (threadIdx.x == 0) held = slope; float seen = held;",
-            "if (seen > 1e30f) y[i].x = seen;",
-            "racecheck",
-        ),
-    ],
-)
 def test_transposed_convolutions_have_a_float64_reference(gpu_judge: Any) -> None:
     """Their sums may be made in an order of chance, so that two runs differ; they draw no numbers."""
     source = (
@@ -174,6 +161,19 @@ def test_transposed_convolutions_have_a_float64_reference(gpu_judge: Any) -> Non
     assert not [line for line in cases.unchecked if "own precision" in line]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "tool"),
+    [
+        # Past the end of the output's own allocation, never read back.
+        ("", "if (i == count - 1) y[count + 64] = v;", "memcheck"),
+        # Every thread reads what one writes, without a barrier between.
+        (
+            "__shared__ float held; if (threadIdx.x == 0) held = slope; float seen = held;",
+            "if (seen > 1e30f) y[i].x = seen;",
+            "racecheck",
+        ),
+    ],
+)
 def test_the_sanitizers_find_what_outputs_do_not_show(
     gpu_judge: Any, example: tuple[Problem, str], before: str, after: str, tool: str
 ) -> None:

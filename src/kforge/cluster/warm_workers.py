@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, OrderedDict
 
 from kforge.cluster.census import Census
@@ -25,12 +26,13 @@ class WarmWorkers:
         """A worker that knows a job's problem, by address, which is free, or soon and nobody else is; or none."""
         places = census.places(job.request.platform, job.model)
         there = {process: worker for process in self._knowing(job) if (worker := census.worker(process)) is not None}
-        free = [process for process in there if self._is_free(process, places)]
-        soon = [process for process in there if self._is_free_soon(process, places)]
-        for process in [*free, *soon]:
-            self._put(job, process)
-            return [there[process].address]
-        return []
+        free = (process for process in there if self._is_free(process, places))
+        soon = (process for process in there if self._is_free_soon(process, places))
+        process = next(itertools.chain(free, soon), "")
+        if not process:
+            return []
+        self._put(job, process)
+        return [there[process].address]
 
     def knows_free_worker(self, job: QueuedJob, census: Census) -> bool:
         """Whether another worker that knows a job's problem has nothing to do."""

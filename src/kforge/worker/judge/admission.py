@@ -11,7 +11,7 @@ from dataclasses import dataclass
 IDLE_PART, _BEGINNING_PART = 0.3, 0.3
 """Of what judging a program takes of the device's memory: what its problem holds when nothing is judged, which is
 inputs and eager; and what a program takes that is compiled, but neither checked nor timed yet. Both are estimates:
-with 0.45 for the second, programs in hand held 75 to 90 GB of an H200 where their shares were all of 126.
+with 0.45 for the second, 50 to 96 of an H200's 144 thousand MiB were in use while programs waited for room.
 """
 _MOST_ARRIVING = 4
 """Problems that are read, or wait for room: each holds memory for nothing meanwhile."""

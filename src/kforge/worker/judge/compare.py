@@ -433,15 +433,9 @@ def _rows(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:
     """The norm of the difference of two tensors where they are finite; infinite where they are so in other places."""
-    if one.shape != other.shape:
+    if one.shape != other.shape or not torch.equal(torch.isfinite(one), torch.isfinite(other)):
         return math.inf
-    square = 0.0
-    for first, second in zip(_rows(as_real(one)), _rows(as_real(other)), strict=True):
-        fine = torch.isfinite(first)
-        if not torch.equal(fine, torch.isfinite(second)):
-            return math.inf
-        square += float(_norm((first.double() - second.double()).masked_fill_(~fine, 0.0))) ** 2
-    return math.sqrt(square)
+    return math.sqrt(_measure_errors(as_real(one), as_real(other))[0])
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:

@@ -48,8 +48,6 @@ _PROFILED_PART = 0.6
 """Of that, what profiling takes: the program, in one or two processes, and eager, but no twin of it and no reference.
 An estimate.
 """
-_WORTH_SAYING = 0.1
-"""Seconds of waiting for room."""
 _Result = TypeVar("_Result")
 
 
@@ -157,7 +155,7 @@ class Judge:
             "profiles": time.monotonic() - judged,
             "device": held_for_verdict - held + profiled,
             "device for profiles": profiled,
-            **({"room": visit.waited_seconds} if visit is not None and visit.waited_seconds >= _WORTH_SAYING else {}),
+            "room": visit.waited_seconds if visit is not None else 0.0,
             **each,
         }
         return Report(
